@@ -1,0 +1,3 @@
+//! Backends: what computes kernel entries.
+
+pub mod cpu;

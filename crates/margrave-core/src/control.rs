@@ -1,0 +1,263 @@
+//! Budgets, threads and interruption: what makes "never hangs" a contract.
+//!
+//! A [`Budget`] is what the user allows; a [`Control`] is a budget that has started running, together with the
+//! threads to use. Every loop that may run longer than 50 ms asks [`Control::check`] at least that often and
+//! returns what it has when it answers [`Interrupt`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// How a computation ended. Every status comes with a usable model and its certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// The stopping rule asked for holds.
+    Optimal,
+    /// The time budget ran out.
+    TimeLimit,
+    /// The iteration budget ran out.
+    IterationLimit,
+    /// No further progress is possible in the arithmetic used, and the stopping rule does not hold.
+    Stalled,
+    /// The observer or Ctrl-C asked to stop.
+    Interrupted,
+}
+
+impl Status {
+    /// The name used in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Optimal => "optimal",
+            Self::TimeLimit => "time_limit",
+            Self::IterationLimit => "iteration_limit",
+            Self::Stalled => "stalled",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a long loop must end now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interrupt {
+    /// The deadline has passed.
+    Deadline,
+    /// Somebody set the cancel flag.
+    Cancelled,
+}
+
+impl From<Interrupt> for Status {
+    fn from(why: Interrupt) -> Self {
+        match why {
+            Interrupt::Deadline => Status::TimeLimit,
+            Interrupt::Cancelled => Status::Interrupted,
+        }
+    }
+}
+
+/// What a user allows a computation to spend.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    /// Wall-clock seconds; `None`: no limit.
+    pub seconds: Option<f64>,
+    /// Iterations of the solver's own kind; `None`: no limit.
+    pub iterations: Option<u64>,
+    /// Bytes for the row cache, factors and other working memory (not the data itself).
+    pub memory: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { seconds: None, iterations: None, memory: 2 << 30 }
+    }
+}
+
+impl Budget {
+    /// Fails if a limit is negative or not a number.
+    pub fn check(&self) -> Result<()> {
+        match self.seconds {
+            Some(s) if !(s >= 0.0) => Err(Error::option("max-seconds", s, "a number of seconds ≥ 0")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The threads a computation may use. Results do not depend on their number.
+#[derive(Clone)]
+pub struct Threads {
+    count: usize,
+    pool: Option<Arc<rayon::ThreadPool>>,
+}
+
+impl std::fmt::Debug for Threads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Threads({})", self.count)
+    }
+}
+
+impl Threads {
+    /// One thread: everything runs on the caller's.
+    pub fn one() -> Self {
+        Self { count: 1, pool: None }
+    }
+
+    /// `count` threads; 0 means all cores.
+    pub fn new(count: usize) -> Self {
+        let count = if count == 0 { std::thread::available_parallelism().map_or(1, |n| n.get()) } else { count };
+        if count == 1 {
+            return Self::one();
+        }
+        // A system that refuses threads still gets its answer, from one.
+        match rayon::ThreadPoolBuilder::new().num_threads(count).thread_name(|i| format!("margrave-{i}")).build() {
+            Ok(pool) => Self { count, pool: Some(Arc::new(pool)) },
+            Err(_) => Self::one(),
+        }
+    }
+
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Calls `work(i)` for every `i < tasks`, in any order, on all threads. `work` must not depend on the order.
+    pub fn each(&self, tasks: usize, work: impl Fn(usize) + Sync) {
+        match &self.pool {
+            Some(pool) if tasks > 1 => pool.install(|| {
+                use rayon::prelude::*;
+                (0..tasks).into_par_iter().with_max_len(1).for_each(&work);
+            }),
+            _ => (0..tasks).for_each(work),
+        }
+    }
+
+    /// `work(i)` for every `i < tasks`, results in order.
+    pub fn map<T: Send>(&self, tasks: usize, work: impl Fn(usize) -> T + Sync + Send) -> Vec<T> {
+        match &self.pool {
+            Some(pool) if tasks > 1 => pool.install(|| {
+                use rayon::prelude::*;
+                (0..tasks).into_par_iter().with_max_len(1).map(&work).collect()
+            }),
+            _ => (0..tasks).map(work).collect(),
+        }
+    }
+
+    /// Hands each chunk of `chunk` elements of `data` (the last may be shorter) to `work(index, chunk)`.
+    pub fn chunks<T: Send>(&self, data: &mut [T], chunk: usize, work: impl Fn(usize, &mut [T]) + Sync) {
+        match &self.pool {
+            Some(pool) if data.len() > chunk => pool.install(|| {
+                use rayon::prelude::*;
+                data.par_chunks_mut(chunk).enumerate().for_each(|(i, part)| work(i, part));
+            }),
+            _ => data.chunks_mut(chunk).enumerate().for_each(|(i, part)| work(i, part)),
+        }
+    }
+}
+
+impl Default for Threads {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+/// A budget that has started running: threads, deadline and cancel flag, handed down to every long loop.
+#[derive(Debug, Clone)]
+pub struct Control {
+    /// The threads to use.
+    pub threads: Threads,
+    started: Instant,
+    deadline: Option<Instant>,
+    cancel: Option<Arc<AtomicBool>>,
+}
+
+impl Control {
+    /// No deadline, nobody can cancel.
+    pub fn unlimited(threads: Threads) -> Self {
+        Self { threads, started: Instant::now(), deadline: None, cancel: None }
+    }
+
+    /// Starts the clock of `budget`.
+    pub fn start(budget: &Budget, threads: Threads) -> Self {
+        let started = Instant::now();
+        // A limit beyond what the clock can express is no limit.
+        let deadline =
+            budget.seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).and_then(|s| started.checked_add(s));
+        Self { threads, started, deadline, cancel: None }
+    }
+
+    /// The same, also stopping when `flag` becomes true (Ctrl-C, a signal from Python).
+    pub fn with_cancel(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.cancel = Some(flag);
+        self
+    }
+
+    /// The same control with other threads.
+    pub fn with_threads(&self, threads: Threads) -> Self {
+        Self { threads, ..self.clone() }
+    }
+
+    /// The same threads and cancel flag without the deadline: for the certificate of a run whose time is over.
+    pub fn without_deadline(&self) -> Self {
+        Self { deadline: None, ..self.clone() }
+    }
+
+    /// `Err` when the computation must end now. Cheap (a clock read): call it every few milliseconds.
+    pub fn check(&self) -> std::result::Result<(), Interrupt> {
+        if let Some(flag) = &self.cancel
+            && flag.load(Ordering::Relaxed)
+        {
+            return Err(Interrupt::Cancelled);
+        }
+        match self.deadline {
+            Some(end) if Instant::now() >= end => Err(Interrupt::Deadline),
+            _ => Ok(()),
+        }
+    }
+
+    /// Seconds since the start.
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadline_and_cancel_interrupt() {
+        let zero = Budget { seconds: Some(0.0), ..Budget::default() };
+        assert_eq!(Control::start(&zero, Threads::one()).check(), Err(Interrupt::Deadline));
+        let flag = Arc::new(AtomicBool::new(false));
+        let control = Control::unlimited(Threads::one()).with_cancel(flag.clone());
+        assert_eq!(control.check(), Ok(()));
+        flag.store(true, Ordering::Relaxed);
+        assert_eq!(control.check(), Err(Interrupt::Cancelled));
+        assert_eq!(control.without_deadline().check(), Err(Interrupt::Cancelled));
+    }
+
+    #[test]
+    fn an_endless_time_limit_is_no_limit() {
+        let long = Budget { seconds: Some(1e300), ..Budget::default() };
+        assert_eq!(Control::start(&long, Threads::one()).check(), Ok(()));
+        assert!(Budget { seconds: Some(f64::NAN), ..Budget::default() }.check().is_err());
+        assert!(Budget { seconds: Some(-1.0), ..Budget::default() }.check().is_err());
+    }
+
+    #[test]
+    fn map_keeps_the_order_on_any_number_of_threads() {
+        for count in [1, 2, 3] {
+            let out = Threads::new(count).map(100, |i| i * i);
+            assert_eq!(out, (0..100).map(|i| i * i).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Shared, immutable storage that may belong to somebody else.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A scalar that data may be stored in.
+pub trait Real: Copy + Send + Sync + PartialOrd + std::fmt::Debug + Default + 'static {
+    /// The value in double precision (exact).
+    fn to_f64(self) -> f64;
+    /// The nearest value of this type.
+    fn from_f64(value: f64) -> Self;
+}
+
+impl Real for f32 {
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+    fn from_f64(value: f64) -> Self {
+        value as f32
+    }
+}
+
+impl Real for f64 {
+    fn to_f64(self) -> f64 {
+        self
+    }
+    fn from_f64(value: f64) -> Self {
+        value
+    }
+}
+
+/// An immutable slice with shared ownership: a `Vec`, a memory map, or an array that lives in Python.
+/// Cloning shares, it does not copy.
+pub struct Buffer<T: 'static>(Arc<dyn AsRef<[T]> + Send + Sync>);
+
+impl<T: Send + Sync + 'static> Buffer<T> {
+    /// Shares whatever `owner` lends; `owner` lives as long as any clone of the buffer.
+    ///
+    /// `owner.as_ref()` must always return the same slice.
+    pub fn from_owner(owner: impl AsRef<[T]> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(owner))
+    }
+}
+
+impl<T> Clone for Buffer<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Deref for Buffer<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        (*self.0).as_ref()
+    }
+}
+
+impl<T: Send + Sync + 'static> From<Vec<T>> for Buffer<T> {
+    fn from(values: Vec<T>) -> Self {
+        Self::from_owner(values)
+    }
+}
+
+impl<T> std::fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} elements)", self.len())
+    }
+}

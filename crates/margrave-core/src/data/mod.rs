@@ -1,0 +1,19 @@
+//! Points, targets and weights: dense or sparse, f32 or f64, owned or borrowed from another owner without a copy.
+
+mod buffer;
+mod csr;
+mod dataset;
+mod dense;
+mod points;
+mod scale;
+mod subset;
+mod targets;
+
+pub use buffer::{Buffer, Real};
+pub use csr::Csr;
+pub use dataset::Dataset;
+pub use dense::Dense;
+pub use points::{Points, Storage};
+pub use scale::{ScaleKind, Scaling};
+pub use subset::Subset;
+pub use targets::{Label, Targets};

@@ -1,0 +1,184 @@
+//! The one type solvers and kernels see: rows of features, whatever their storage.
+
+use std::sync::{Arc, OnceLock};
+
+use super::{Csr, Dense, Real};
+use crate::error::Result;
+
+/// How the rows are stored.
+#[derive(Debug, Clone)]
+pub enum Storage {
+    /// Dense, single precision.
+    DenseF32(Dense<f32>),
+    /// Dense, double precision.
+    DenseF64(Dense<f64>),
+    /// Sparse, single precision.
+    SparseF32(Csr<f32>),
+    /// Sparse, double precision.
+    SparseF64(Csr<f64>),
+}
+
+/// `n` points of `d` features. Cheap to clone: the features are shared, never copied.
+#[derive(Debug, Clone)]
+pub struct Points {
+    storage: Storage,
+    norms: Arc<OnceLock<Vec<f64>>>,
+}
+
+/// Evaluates `$body` with `$m` bound to the matrix inside, whatever its type.
+macro_rules! each_storage {
+    ($storage:expr, $m:ident => $body:expr) => {
+        match $storage {
+            Storage::DenseF32($m) => $body,
+            Storage::DenseF64($m) => $body,
+            Storage::SparseF32($m) => $body,
+            Storage::SparseF64($m) => $body,
+        }
+    };
+}
+
+impl Points {
+    fn from_storage(storage: Storage) -> Self {
+        Self { storage, norms: Arc::new(OnceLock::new()) }
+    }
+
+    /// Dense points from row-major values.
+    pub fn dense_f64(n: usize, d: usize, values: impl Into<super::Buffer<f64>>) -> Result<Self> {
+        Ok(Dense::new(n, d, values)?.into())
+    }
+
+    /// Dense points from row-major values in single precision.
+    pub fn dense_f32(n: usize, d: usize, values: impl Into<super::Buffer<f32>>) -> Result<Self> {
+        Ok(Dense::new(n, d, values)?.into())
+    }
+
+    /// How the rows are stored.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        each_storage!(&self.storage, m => m.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of features.
+    pub fn dims(&self) -> usize {
+        each_storage!(&self.storage, m => m.dims())
+    }
+
+    /// Whether stored sparse.
+    pub fn is_sparse(&self) -> bool {
+        matches!(self.storage, Storage::SparseF32(_) | Storage::SparseF64(_))
+    }
+
+    /// Number of stored values: `n·d` if dense.
+    pub fn stored(&self) -> usize {
+        match &self.storage {
+            Storage::DenseF32(m) => m.values().len(),
+            Storage::DenseF64(m) => m.values().len(),
+            Storage::SparseF32(m) => m.stored(),
+            Storage::SparseF64(m) => m.stored(),
+        }
+    }
+
+    /// Calls `visit(column, value)` for every stored value of row `i`, columns ascending.
+    pub fn visit(&self, i: usize, mut visit: impl FnMut(usize, f64)) {
+        fn dense<T: Real>(m: &Dense<T>, i: usize, visit: &mut impl FnMut(usize, f64)) {
+            for (k, v) in m.row(i).iter().enumerate() {
+                visit(k, v.to_f64());
+            }
+        }
+        fn sparse<T: Real>(m: &Csr<T>, i: usize, visit: &mut impl FnMut(usize, f64)) {
+            let (columns, values) = m.row(i);
+            for (k, v) in columns.iter().zip(values) {
+                visit(*k as usize, v.to_f64());
+            }
+        }
+        match &self.storage {
+            Storage::DenseF32(m) => dense(m, i, &mut visit),
+            Storage::DenseF64(m) => dense(m, i, &mut visit),
+            Storage::SparseF32(m) => sparse(m, i, &mut visit),
+            Storage::SparseF64(m) => sparse(m, i, &mut visit),
+        }
+    }
+
+    /// Writes row `i` into `out` (length `d`), zeros included.
+    pub fn copy_row(&self, i: usize, out: &mut [f64]) {
+        out.fill(0.0);
+        self.visit(i, |k, v| out[k] = v);
+    }
+
+    /// ‖xᵢ‖² of every point, computed once and kept.
+    pub fn squared_norms(&self) -> &[f64] {
+        self.norms.get_or_init(|| {
+            (0..self.len())
+                .map(|i| {
+                    let mut sum = 0.0;
+                    self.visit(i, |_, v| sum += v * v);
+                    sum
+                })
+                .collect()
+        })
+    }
+
+    /// A copy of the chosen rows, in the order given, same storage kind.
+    pub fn gather(&self, rows: &[u32]) -> Self {
+        fn dense<T: Real>(m: &Dense<T>, rows: &[u32]) -> Dense<T> {
+            let mut values = Vec::with_capacity(rows.len() * m.dims());
+            rows.iter().for_each(|&i| values.extend_from_slice(m.row(i as usize)));
+            Dense::new(rows.len(), m.dims(), values).expect("rows of a checked matrix")
+        }
+        fn sparse<T: Real>(m: &Csr<T>, rows: &[u32]) -> Csr<T> {
+            let (mut starts, mut columns, mut values) = (vec![0], Vec::new(), Vec::new());
+            for &i in rows {
+                let (c, v) = m.row(i as usize);
+                columns.extend_from_slice(c);
+                values.extend_from_slice(v);
+                starts.push(columns.len());
+            }
+            Csr::new(m.dims(), starts, columns, values).expect("rows of a checked matrix")
+        }
+        match &self.storage {
+            Storage::DenseF32(m) => dense(m, rows).into(),
+            Storage::DenseF64(m) => dense(m, rows).into(),
+            Storage::SparseF32(m) => sparse(m, rows).into(),
+            Storage::SparseF64(m) => sparse(m, rows).into(),
+        }
+    }
+
+    /// The same points over at least `d` features: sparse data may not mention the last ones. Dense data is unchanged.
+    pub fn widen(self, d: usize) -> Self {
+        match self.storage {
+            Storage::SparseF32(m) => m.widen(d).into(),
+            Storage::SparseF64(m) => m.widen(d).into(),
+            other => Self { storage: other, norms: self.norms },
+        }
+    }
+}
+
+impl From<Dense<f32>> for Points {
+    fn from(m: Dense<f32>) -> Self {
+        Self::from_storage(Storage::DenseF32(m))
+    }
+}
+impl From<Dense<f64>> for Points {
+    fn from(m: Dense<f64>) -> Self {
+        Self::from_storage(Storage::DenseF64(m))
+    }
+}
+impl From<Csr<f32>> for Points {
+    fn from(m: Csr<f32>) -> Self {
+        Self::from_storage(Storage::SparseF32(m))
+    }
+}
+impl From<Csr<f64>> for Points {
+    fn from(m: Csr<f64>) -> Self {
+        Self::from_storage(Storage::SparseF64(m))
+    }
+}

@@ -1,0 +1,124 @@
+//! What is to be predicted: real numbers, or labels.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The name of a class: a number or a text.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Label {
+    /// A numeric label, as in LIBSVM files.
+    Number(f64),
+    /// A textual label.
+    Text(String),
+}
+
+impl std::fmt::Display for Label {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Label::Number(v) => write!(f, "{v}"),
+            Label::Text(s) => f.write_str(s),
+        }
+    }
+}
+
+impl Label {
+    fn order(&self, other: &Self) -> std::cmp::Ordering {
+        match (self, other) {
+            (Label::Number(a), Label::Number(b)) => a.total_cmp(b),
+            (Label::Text(a), Label::Text(b)) => a.cmp(b),
+            (Label::Number(_), Label::Text(_)) => std::cmp::Ordering::Less,
+            (Label::Text(_), Label::Number(_)) => std::cmp::Ordering::Greater,
+        }
+    }
+}
+
+/// One target for every sample.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Targets {
+    /// Real numbers: regression, or labels not yet told apart.
+    Real(Vec<f64>),
+    /// Text labels, one a sample.
+    Text(Vec<String>),
+    /// There is no target column (novelty detection, unlabelled prediction).
+    None,
+}
+
+impl Targets {
+    /// Number of targets (0 if there are none).
+    pub fn len(&self) -> usize {
+        match self {
+            Targets::Real(v) => v.len(),
+            Targets::Text(v) => v.len(),
+            Targets::None => 0,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The real targets; fails for text labels.
+    pub fn real(&self) -> Result<&[f64]> {
+        match self {
+            Targets::Real(v) => Ok(v),
+            Targets::Text(v) => Err(Error::data(format!(
+                "the target is text (first value {:?}) where numbers are needed: choose another column with --target",
+                v.first().map_or("", String::as_str)
+            ))),
+            Targets::None => Err(Error::data("the data has no target column")),
+        }
+    }
+
+    /// Whether every target is a whole number (or text): whether classification is meant.
+    pub fn looks_like_classes(&self) -> bool {
+        match self {
+            Targets::Real(v) => v.iter().all(|y| y.fract() == 0.0),
+            Targets::Text(_) => true,
+            Targets::None => false,
+        }
+    }
+
+    /// The distinct labels, sorted, and for every sample the index of its own.
+    pub fn classes(&self) -> Result<(Vec<Label>, Vec<u32>)> {
+        let labels: Vec<Label> = match self {
+            Targets::Real(v) => v.iter().map(|&y| Label::Number(if y == 0.0 { 0.0 } else { y })).collect(),
+            Targets::Text(v) => v.iter().cloned().map(Label::Text).collect(),
+            Targets::None => return Err(Error::data("the data has no target column")),
+        };
+        let mut classes = labels.clone();
+        classes.sort_by(Label::order);
+        classes.dedup();
+        let code =
+            |l: &Label| classes.binary_search_by(|c| c.order(l)).expect("every label is among the classes") as u32;
+        let codes = labels.iter().map(code).collect();
+        Ok((classes, codes))
+    }
+
+    /// The targets of the chosen rows.
+    pub fn gather(&self, rows: &[u32]) -> Self {
+        match self {
+            Targets::Real(v) => Targets::Real(rows.iter().map(|&i| v[i as usize]).collect()),
+            Targets::Text(v) => Targets::Text(rows.iter().map(|&i| v[i as usize].clone()).collect()),
+            Targets::None => Targets::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_sorted_and_coded() {
+        let (classes, codes) = Targets::Real(vec![3.0, -1.0, 3.0, -0.0, 0.0]).classes().unwrap();
+        assert_eq!(classes, [Label::Number(-1.0), Label::Number(0.0), Label::Number(3.0)]);
+        assert_eq!(codes, [2, 0, 2, 1, 1]);
+        let (classes, codes) = Targets::Text(vec!["b".into(), "a".into()]).classes().unwrap();
+        assert_eq!(classes, [Label::Text("a".into()), Label::Text("b".into())]);
+        assert_eq!(codes, [1, 0]);
+        assert!(Targets::None.classes().is_err());
+    }
+}

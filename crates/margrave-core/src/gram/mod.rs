@@ -1,0 +1,106 @@
+//! The Gram matrix: the only boundary between solvers and backends.
+//!
+//! A solver sees K through [`Gram`] alone: a block of entries, or a product that never stores K. Device memory,
+//! packing, SIMD and sparsity are hidden behind it. A kernel of one's own enters by implementing this trait.
+
+mod cache;
+mod precomputed;
+
+pub use cache::RowCache;
+pub use precomputed::PrecomputedGram;
+
+use crate::control::{Control, Interrupt};
+
+/// Which rows or columns.
+#[derive(Debug, Clone, Copy)]
+pub enum Pick<'a> {
+    /// All of them.
+    All,
+    /// `from..to`.
+    Range(usize, usize),
+    /// Those listed, in that order.
+    List(&'a [u32]),
+}
+
+impl Pick<'_> {
+    /// How many, out of `n`.
+    pub fn len(&self, n: usize) -> usize {
+        match self {
+            Pick::All => n,
+            Pick::Range(from, to) => to - from,
+            Pick::List(list) => list.len(),
+        }
+    }
+
+    /// The `i`-th one.
+    pub fn get(&self, i: usize) -> usize {
+        match self {
+            Pick::All => i,
+            Pick::Range(from, _) => from + i,
+            Pick::List(list) => list[i] as usize,
+        }
+    }
+}
+
+/// The precision kernel entries are computed and stored in. Sums over entries are always f64.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precision {
+    /// Entries good to about 1e-6.
+    Single,
+    /// Entries good to about 1e-15.
+    Double,
+}
+
+/// K with `n` rows and `m` columns, computed on demand.
+///
+/// Every method gives the same bits for any number of threads, and returns `Err` soon (≤ 50 ms) after `control` says
+/// so; the output is then unspecified but initialised.
+pub trait Gram: Send + Sync {
+    /// Rows and columns.
+    fn shape(&self) -> (usize, usize);
+
+    /// The diagonal of a square Gram.
+    fn diag(&self) -> Vec<f64>;
+
+    /// `out[r·len(cols) + c] = K[rows[r], cols[c]]`, single precision.
+    fn block_f32(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f32], control: &Control) -> Result<(), Interrupt>;
+
+    /// The same in double precision.
+    fn block_f64(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
+
+    /// `out = K[rows, :]·V`, V being `m × k` and `out` `len(rows) × k`, both row-major. K is never stored. Columns whose
+    /// row of V is all zero cost nothing.
+    fn apply(
+        &self,
+        precision: Precision,
+        rows: Pick<'_>,
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt>;
+
+    /// `out = Kᵀ·V`, V being `n × k` and `out` `m × k`.
+    fn apply_t(
+        &self,
+        precision: Precision,
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt>;
+
+    /// `out = Kᵀ·diag(w)·K·V` in one pass over K, V and `out` being `m × k`, `w` of length `n`.
+    fn normal(
+        &self,
+        precision: Precision,
+        w: &[f64],
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt>;
+
+    /// Kernel entries computed so far by this Gram.
+    fn entries(&self) -> u64;
+}

@@ -1,0 +1,72 @@
+//! Losses: one scalar function of the score, seen four ways. A loss says which of them it supports.
+//!
+//! | view | used by |
+//! |---|---|
+//! | value, slope | every primal objective, IRWLS, Newton |
+//! | conjugate, domain | the certificate |
+//! | reweight | IRWLS |
+//! | dual | decomposition, coordinate descent |
+
+/// h(β) = p·β + eps·|β| + ½·d·β² on [lo, hi]: the term of one sample in the dual, c·ℓ*(y, −β/c) up to a constant.
+///
+/// lo ≤ 0 ≤ hi always holds: β = 0 is feasible.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DualTerm {
+    /// Linear coefficient.
+    pub p: f64,
+    /// Coefficient of |β|, ≥ 0.
+    pub eps: f64,
+    /// Quadratic coefficient, ≥ 0.
+    pub d: f64,
+    /// Least β, ≤ 0; may be −∞.
+    pub lo: f64,
+    /// Largest β, ≥ 0; may be +∞.
+    pub hi: f64,
+}
+
+/// The quadratic ½·weight·(target − z)² that IRWLS puts in place of c·ℓ(y, z), with the same slope at the current z.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reweight {
+    /// Its curvature for c = 1; 0 outside the active set.
+    pub weight: f64,
+    /// Where it is least.
+    pub target: f64,
+}
+
+/// What a loss knows about itself. The first three are the conditions of paper 002.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Properties {
+    /// Condition 1: the slope is bounded on all of ℝ.
+    pub slope_bounded: bool,
+    /// Condition 2: a margin loss keeps a slope > 0 as its slack u falls to 0, so that solutions are sparse.
+    pub slope_at_zero: bool,
+    /// Condition 3: convex, so that every stationary point is the global optimum.
+    pub convex: bool,
+    /// L′(u)/u never rises: the IRWLS quadratic lies above the loss and a full step never raises the objective.
+    pub majorised: bool,
+    /// For labels ±1 (a function of y·z) rather than real targets (a function of y − z).
+    pub classification: bool,
+}
+
+/// ℓ(y, z), a function of the score z for a fixed target y.
+pub trait Loss: Send + Sync {
+    /// The name, with parameters, as the command line writes it: `huber:delta=1`.
+    fn name(&self) -> String;
+    /// ℓ(y, z).
+    fn value(&self, y: f64, z: f64) -> f64;
+    /// dℓ/dz; at a kink any number between the two one-sided slopes.
+    fn slope(&self, y: f64, z: f64) -> f64;
+    /// ℓ*(y, u) = sup_z (u·z − ℓ(y, z)); `None` when the loss is not convex or the conjugate is not known.
+    /// +∞ outside [`domain`](Loss::domain).
+    fn conjugate(&self, y: f64, u: f64) -> Option<f64>;
+    /// The interval of u on which the conjugate is finite; −β/c is clipped to it before certifying.
+    fn domain(&self, y: f64) -> (f64, f64);
+    /// The IRWLS quadratic at z; weights are capped at `cap` (K-smoothing of paper 000).
+    fn reweight(&self, y: f64, z: f64, cap: f64) -> Reweight;
+    /// The dual term for cost c; `None`: the conjugate is not of that form.
+    fn dual(&self, _y: f64, _c: f64) -> Option<DualTerm> {
+        None
+    }
+    /// What the loss knows about itself.
+    fn properties(&self) -> Properties;
+}

@@ -1,0 +1,1 @@
+//! Fitted machines: expansions over support vectors, linear machines.

@@ -1,0 +1,59 @@
+//! Solvers. Each folder has the same file names; each file opens with its problem and its paper.
+//!
+//! Every solver takes a problem, its own options, a [`Control`](crate::Control) and an
+//! [`Observer`](crate::observe::Observer), and returns a [`Solution`]: the best point it reached and how it ended. Bad
+//! input is an error; running out of budget is a status.
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::Status;
+use crate::error::{Error, Result};
+
+/// When a convex solver may call its answer optimal: all that are given must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Largest KKT violation, in units of the score; `None`: not asked for.
+    pub tol: Option<f64>,
+    /// Largest relative duality gap, (P − D) / max(1, |P|, |D|); `None`: not asked for.
+    pub gap: Option<f64>,
+}
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self { tol: Some(1e-3), gap: None }
+    }
+}
+
+impl Stop {
+    /// Fails if neither is given, or one is not a positive number.
+    pub fn check(&self) -> Result<()> {
+        for (name, value) in [("tol", self.tol), ("gap", self.gap)] {
+            if let Some(v) = value
+                && !(v > 0.0 && v.is_finite())
+            {
+                return Err(Error::option(name, v, "a finite number > 0"));
+            }
+        }
+        match (self.tol, self.gap) {
+            (None, None) => Err(Error::option("tol", "none", "a tolerance or a gap to stop at")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The point a solver reached.
+#[derive(Debug, Clone)]
+pub struct Solution {
+    /// Signed dual variables, one a variable of the problem.
+    pub beta: Vec<f64>,
+    /// The bias of each group of the constraint; empty without a bias.
+    pub bias: Vec<f64>,
+    /// (K·β) of every *row* of K, without bias, in double precision, where the solver has them: spares the certificate a pass.
+    pub scores: Option<Vec<f64>>,
+    /// How it ended.
+    pub status: Status,
+    /// Iterations of the solver's own kind.
+    pub iterations: u64,
+    /// The solver's own estimate of the KKT violation.
+    pub violation: f64,
+}

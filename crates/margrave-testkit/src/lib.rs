@@ -1,0 +1,1 @@
+//! Naive references and seeded generators.
