@@ -5,9 +5,11 @@
 
 mod cache;
 mod precomputed;
+mod spectrum;
 
 pub use cache::RowCache;
 pub use precomputed::PrecomputedGram;
+pub use spectrum::{Spectrum, SpectrumMethod, SpectrumOptions, asymmetry, smallest_eigenvalue};
 
 use crate::control::{Control, Interrupt};
 
