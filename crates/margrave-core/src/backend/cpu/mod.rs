@@ -1,5 +1,8 @@
 //! Kernel entries on the processor.
 
+pub mod factor;
+pub mod sweep;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::control::{Control, Interrupt};

@@ -1,0 +1,409 @@
+//! Cholesky factors: K = L·Lᵀ, blocked, over our own tiles.
+//!
+//! The library's factorisation runs sequentially on tiles of a fixed size and the tiles are shared out among threads, so
+//! the factor has the same bits for any thread count. A factor can grow by rows ([`Cholesky::append`]) and solve with
+//! some variables held at zero ([`Cholesky::hold`]), which spares refactoring when few variables change.
+//!
+//! Cost: n³/3 multiply–adds to factor, n² to solve, n²·m to append or hold m variables. Memory: n² entries.
+
+use faer::Par;
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::cholesky::llt::factor::{LltParams, cholesky_in_place, cholesky_in_place_scratch};
+use faer::linalg::matmul::matmul;
+use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
+use faer::{Accum, MatMut, MatRef, Spec};
+
+use super::sweep::Entry;
+use crate::control::{Control, Interrupt, Threads};
+
+/// A scalar a factor can be stored in: f32 (twice as fast, for refinement in f64) or f64.
+pub trait Scalar: Entry + faer::traits::RealField {
+    /// Nearest value of this type.
+    fn of(value: f64) -> Self;
+}
+
+impl Scalar for f32 {
+    fn of(value: f64) -> Self {
+        value as f32
+    }
+}
+
+impl Scalar for f64 {
+    fn of(value: f64) -> Self {
+        value
+    }
+}
+
+/// Why there is no factor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FactorError {
+    /// The pivot at this position is not positive: the matrix is singular or indefinite in this precision.
+    NotPositive(usize),
+    /// The budget ran out.
+    Interrupted(Interrupt),
+}
+
+impl From<Interrupt> for FactorError {
+    fn from(why: Interrupt) -> Self {
+        FactorError::Interrupted(why)
+    }
+}
+
+/// Columns factored at a time.
+const PANEL: usize = 256;
+/// Side of the tiles that threads share.
+const TILE: usize = 512;
+
+/// L, lower triangular, row-major with rows of length `ld`. What stands above the diagonal is not used.
+#[derive(Debug, Clone)]
+pub struct Cholesky<T: Scalar> {
+    n: usize,
+    ld: usize,
+    l: Vec<T>,
+    held: Option<Held<T>>,
+}
+
+/// Variables held at zero: W = L⁻¹E, and the factor of WᵀW.
+#[derive(Debug, Clone)]
+struct Held<T: Scalar> {
+    which: Vec<u32>,
+    /// Row r is the column L⁻¹e of the r-th held variable, length n.
+    w: Vec<T>,
+    inner: Box<Cholesky<T>>,
+}
+
+/// A raw pointer that threads may share; every use below touches disjoint tiles.
+#[derive(Clone, Copy)]
+struct Shared<T>(*mut T);
+// SAFETY: the pointer is only used to form views of disjoint tiles, one thread each, while the owner is borrowed mutably.
+unsafe impl<T> Sync for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Send for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// A mutable view of the tile with upper left corner (r, c).
+    ///
+    /// # Safety
+    /// The tile must lie inside the allocation, and no other live view may overlap it.
+    unsafe fn tile<'a>(self, ld: usize, r: usize, c: usize, rows: usize, cols: usize) -> MatMut<'a, T> {
+        // SAFETY: promised by the caller.
+        unsafe { MatMut::from_raw_parts_mut(self.0.add(r * ld + c), rows, cols, ld as isize, 1) }
+    }
+    /// A shared view of the tile with upper left corner (r, c).
+    ///
+    /// # Safety
+    /// The tile must lie inside the allocation, and no live mutable view may overlap it.
+    unsafe fn view<'a>(self, ld: usize, r: usize, c: usize, rows: usize, cols: usize) -> MatRef<'a, T> {
+        // SAFETY: promised by the caller.
+        unsafe { MatRef::from_raw_parts(self.0.add(r * ld + c).cast_const(), rows, cols, ld as isize, 1) }
+    }
+}
+
+impl<T: Scalar> Cholesky<T> {
+    /// Factors the symmetric matrix whose lower triangle stands in `a`, row-major, rows of length `ld` ≥ n.
+    pub fn new(a: Vec<T>, n: usize, ld: usize, control: &Control) -> Result<Self, FactorError> {
+        assert!(ld >= n && a.len() >= n * ld, "matrix of {n} rows of length {ld} in {} entries", a.len());
+        let mut this = Self { n, ld, l: a, held: None };
+        this.factor_from(0, control)?;
+        Ok(this)
+    }
+
+    /// Number of variables.
+    pub fn len(&self) -> usize {
+        self.n
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// Factors rows and columns `from..n`, those before being done.
+    fn factor_from(&mut self, from: usize, control: &Control) -> Result<(), FactorError> {
+        let (n, ld) = (self.n, self.ld);
+        let a = Shared(self.l.as_mut_ptr());
+        let mut block: Vec<T> = vec![T::of(0.0); PANEL * PANEL];
+        let mut k = from;
+        while k < n {
+            control.check()?;
+            let nb = PANEL.min(n - k);
+            // The diagonal block, factored in a column-major copy.
+            let mut copy = MatMut::from_column_major_slice_mut(&mut block[..nb * nb], nb, nb);
+            for i in 0..nb {
+                for j in 0..=i {
+                    copy[(i, j)] = self.l[(k + i) * ld + k + j].clone();
+                }
+            }
+            let params = Spec::<LltParams, T>::default();
+            let mut memory = MemBuffer::new(cholesky_in_place_scratch::<T>(nb, Par::Seq, params));
+            cholesky_in_place(copy.as_mut(), Default::default(), Par::Seq, MemStack::new(&mut memory), params)
+                .map_err(|e| match e {
+                    faer::linalg::cholesky::llt::factor::LltError::NonPositivePivot { index } => {
+                        FactorError::NotPositive(k + index)
+                    }
+                })?;
+            for i in 0..nb {
+                for j in 0..=i {
+                    self.l[(k + i) * ld + k + j] = copy[(i, j)].clone();
+                }
+            }
+            let below = n - k - nb;
+            if below == 0 {
+                break;
+            }
+            let start = k + nb;
+            // The panel below it: X·L₁₁ᵀ = A₂₁, by groups of rows.
+            control.threads.each(below.div_ceil(PANEL), |t| {
+                let r = start + t * PANEL;
+                let rows = PANEL.min(n - r);
+                // SAFETY: L₁₁ is only read; each task writes its own rows of the panel.
+                let (l11, part) = unsafe { (a.view(ld, k, k, nb, nb), a.tile(ld, r, k, rows, nb)) };
+                solve_lower_triangular_in_place(l11, part.transpose_mut(), Par::Seq);
+            });
+            // The rest: A₂₂ −= L₂₁·L₂₁ᵀ, lower tiles only.
+            let side = below.div_ceil(TILE);
+            let tiles: Vec<(usize, usize)> = (0..side).flat_map(|i| (0..=i).map(move |j| (i, j))).collect();
+            control.threads.each(tiles.len(), |t| {
+                let (r, c) = (start + tiles[t].0 * TILE, start + tiles[t].1 * TILE);
+                let (rows, cols) = (TILE.min(n - r), TILE.min(n - c));
+                // SAFETY: the panel is only read; each task writes its own tile of the rest.
+                let (dst, lhs, rhs) =
+                    unsafe { (a.tile(ld, r, c, rows, cols), a.view(ld, r, k, rows, nb), a.view(ld, c, k, cols, nb)) };
+                matmul(dst, Accum::Add, lhs, rhs.transpose(), T::of(-1.0), Par::Seq);
+            });
+            k += nb;
+        }
+        Ok(())
+    }
+
+    /// Grows by `m` variables: `cross` is K(new, old), m × n row-major, `own` is K(new, new), m × m row-major (lower
+    /// triangle used). On failure the factor is as before. Variables held are no longer held.
+    pub fn append(&mut self, mut cross: Vec<T>, own: &[T], m: usize, control: &Control) -> Result<(), FactorError> {
+        let n = self.n;
+        assert!(cross.len() == m * n && own.len() == m * m);
+        self.held = None;
+        solve_rows(&self.l, self.ld, n, 0, &mut cross, m, &control.threads);
+        control.check()?;
+        let total = n + m;
+        let mut grown = vec![T::of(0.0); total * total];
+        for i in 0..n {
+            grown[i * total..i * total + i + 1].clone_from_slice(&self.l[i * self.ld..i * self.ld + i + 1]);
+        }
+        for i in 0..m {
+            let row = &mut grown[(n + i) * total..(n + i + 1) * total];
+            row[..n].clone_from_slice(&cross[i * n..(i + 1) * n]);
+            row[n..].clone_from_slice(&own[i * m..(i + 1) * m]);
+        }
+        // The Schur complement of the new block, tile by tile.
+        let a = Shared(grown.as_mut_ptr());
+        let side = m.div_ceil(TILE);
+        let tiles: Vec<(usize, usize)> = (0..side).flat_map(|i| (0..=i).map(move |j| (i, j))).collect();
+        control.threads.each(tiles.len(), |t| {
+            let (r, c) = (n + tiles[t].0 * TILE, n + tiles[t].1 * TILE);
+            let (rows, cols) = (TILE.min(total - r), TILE.min(total - c));
+            // SAFETY: columns before n are only read; each task writes its own tile of the columns from n on.
+            let (dst, lhs, rhs) = unsafe {
+                (a.tile(total, r, c, rows, cols), a.view(total, r, 0, rows, n), a.view(total, c, 0, cols, n))
+            };
+            matmul(dst, Accum::Add, lhs, rhs.transpose(), T::of(-1.0), Par::Seq);
+        });
+        let mut next = Self { n: total, ld: total, l: grown, held: None };
+        next.factor_from(n, control)?;
+        *self = next;
+        Ok(())
+    }
+
+    /// From now on solves with the listed variables held at zero (none: an empty list). Positions ascend.
+    pub fn hold(&mut self, which: &[u32], control: &Control) -> Result<(), FactorError> {
+        self.held = None;
+        if which.is_empty() {
+            return Ok(());
+        }
+        let (n, m) = (self.n, which.len());
+        let mut w = vec![T::of(0.0); m * n];
+        for (r, &i) in which.iter().enumerate() {
+            w[r * n + i as usize] = T::of(1.0);
+        }
+        solve_rows(&self.l, self.ld, n, which[0] as usize, &mut w, m, &control.threads);
+        control.check()?;
+        let first = which[0] as usize;
+        let mut inner = vec![T::of(0.0); m * m];
+        let a = Shared(inner.as_mut_ptr());
+        let source = Shared(w.as_mut_ptr());
+        let side = m.div_ceil(TILE);
+        let tiles: Vec<(usize, usize)> = (0..side).flat_map(|i| (0..=i).map(move |j| (i, j))).collect();
+        control.threads.each(tiles.len(), |t| {
+            let (r, c) = (tiles[t].0 * TILE, tiles[t].1 * TILE);
+            let (rows, cols) = (TILE.min(m - r), TILE.min(m - c));
+            // SAFETY: W is only read; each task writes its own tile.
+            let (dst, lhs, rhs) = unsafe {
+                (
+                    a.tile(m, r, c, rows, cols),
+                    source.view(n, r, first, rows, n - first),
+                    source.view(n, c, first, cols, n - first),
+                )
+            };
+            matmul(dst, Accum::Replace, lhs, rhs.transpose(), T::of(1.0), Par::Seq);
+        });
+        let inner = Box::new(Cholesky::new(inner, m, m, control)?);
+        self.held = Some(Held { which: which.to_vec(), w, inner });
+        Ok(())
+    }
+
+    /// Solves K·x = r in place, in the factor's precision; held variables of `r` are ignored and come back as 0.
+    pub fn solve(&self, r: &mut [f64]) {
+        assert_eq!(r.len(), self.n);
+        let Some(held) = &self.held else {
+            self.forward(r);
+            self.backward(r);
+            return;
+        };
+        held.which.iter().for_each(|&i| r[i as usize] = 0.0);
+        self.forward(r);
+        // μ = −(WᵀW)⁻¹Wᵀy makes the held part of K⁻¹(r + Eμ) vanish.
+        let n = self.n;
+        let mut mu: Vec<f64> = (0..held.which.len()).map(|k| -dot(&held.w[k * n..(k + 1) * n], r)).collect();
+        held.inner.solve(&mut mu);
+        for (k, m) in mu.iter().enumerate() {
+            super::sweep::add_row(r, &held.w[k * n..(k + 1) * n], *m);
+        }
+        self.backward(r);
+        held.which.iter().for_each(|&i| r[i as usize] = 0.0);
+    }
+
+    /// L·x = r.
+    fn forward(&self, r: &mut [f64]) {
+        for i in 0..self.n {
+            let row = &self.l[i * self.ld..i * self.ld + i + 1];
+            r[i] = (r[i] - dot(&row[..i], &r[..i])) / row[i].wide();
+        }
+    }
+
+    /// Lᵀ·x = r.
+    fn backward(&self, r: &mut [f64]) {
+        for i in (0..self.n).rev() {
+            let row = &self.l[i * self.ld..i * self.ld + i + 1];
+            let x = r[i] / row[i].wide();
+            r[i] = x;
+            super::sweep::add_row(&mut r[..i], &row[..i], -x);
+        }
+    }
+
+    /// log det K = 2 Σ log Lᵢᵢ.
+    pub fn log_det(&self) -> f64 {
+        (0..self.n).map(|i| 2.0 * self.l[i * self.ld + i].wide().ln()).sum()
+    }
+}
+
+/// L·Xᵀ = Bᵀ for the `m` rows of `b`, columns before `first` being zero and staying so.
+fn solve_rows<T: Scalar>(l: &[T], ld: usize, n: usize, first: usize, b: &mut [T], m: usize, threads: &Threads) {
+    const ROWS: usize = 64;
+    if n == first || m == 0 {
+        return;
+    }
+    debug_assert!(b.len() == m * n);
+    // SAFETY: the view covers rows and columns first..n of L, which lie inside the slice.
+    let tri = unsafe {
+        MatRef::<T>::from_raw_parts(l.as_ptr().add(first * ld + first), n - first, n - first, ld as isize, 1)
+    };
+    threads.chunks(b, ROWS * n, |_, part| {
+        let rows = part.len() / n;
+        // SAFETY: `part` is this task's own; the view covers columns first..n of its rows.
+        let view =
+            unsafe { MatMut::<T>::from_raw_parts_mut(part.as_mut_ptr().add(first), rows, n - first, n as isize, 1) };
+        solve_lower_triangular_in_place(tri, view.transpose_mut(), Par::Seq);
+    });
+}
+
+/// Σ aᵢ·xᵢ, in sixteen partial sums.
+fn dot<T: Entry>(a: &[T], x: &[f64]) -> f64 {
+    super::sweep::dot(a, x)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    fn spd(n: usize, seed: u64) -> Vec<f64> {
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+        let x: Vec<f64> = (0..n * 3).map(|_| rng.random_range(-2.0..2.0)).collect();
+        let mut k = vec![0.0; n * n];
+        for i in 0..n {
+            for j in 0..n {
+                let d: f64 = (0..3).map(|c| (x[i * 3 + c] - x[j * 3 + c]).powi(2)).sum();
+                k[i * n + j] = (-d).exp() + if i == j { 0.1 } else { 0.0 };
+            }
+        }
+        k
+    }
+
+    fn residual(k: &[f64], n: usize, x: &[f64], r: &[f64], skip: &[u32]) -> f64 {
+        (0..n)
+            .filter(|i| !skip.contains(&(*i as u32)))
+            .map(|i| ((0..n).map(|j| k[i * n + j] * x[j]).sum::<f64>() - r[i]).abs())
+            .fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn solves_and_is_the_same_on_any_number_of_threads() {
+        for n in [1, 2, 100, 700] {
+            let k = spd(n, 1);
+            let r: Vec<f64> = (0..n).map(|i| (i as f64).sin()).collect();
+            let mut answers = Vec::new();
+            for threads in [1, 2, 3] {
+                let control = Control::unlimited(Threads::new(threads));
+                let factor = Cholesky::new(k.clone(), n, n, &control).unwrap();
+                let mut x = r.clone();
+                factor.solve(&mut x);
+                assert!(residual(&k, n, &x, &r, &[]) < 1e-10);
+                answers.push(x);
+            }
+            assert!(answers[0] == answers[1] && answers[1] == answers[2]);
+        }
+    }
+
+    #[test]
+    fn appending_equals_factoring_the_whole() {
+        let (n, m) = (300, 290);
+        let k = spd(n + m, 2);
+        let all = n + m;
+        let control = Control::unlimited(Threads::one());
+        let pick = |r0: usize, rows: usize, c0: usize, cols: usize| -> Vec<f64> {
+            (0..rows).flat_map(|i| (0..cols).map(move |j| (i, j))).map(|(i, j)| k[(r0 + i) * all + c0 + j]).collect()
+        };
+        let mut factor = Cholesky::new(pick(0, n, 0, n), n, n, &control).unwrap();
+        factor.append(pick(n, m, 0, n), &pick(n, m, n, m), m, &control).unwrap();
+        let r: Vec<f64> = (0..all).map(|i| (i as f64).cos()).collect();
+        let mut x = r.clone();
+        factor.solve(&mut x);
+        assert!(residual(&k, all, &x, &r, &[]) < 1e-10);
+    }
+
+    #[test]
+    fn held_variables_stay_zero_and_the_rest_solve_their_own_system() {
+        let n = 400;
+        let k = spd(n, 3);
+        let control = Control::unlimited(Threads::new(2));
+        let mut factor = Cholesky::new(k.clone(), n, n, &control).unwrap();
+        let which: Vec<u32> = (0..n as u32).filter(|i| i % 7 == 3).collect();
+        factor.hold(&which, &control).unwrap();
+        let r: Vec<f64> = (0..n).map(|i| (i as f64).sin()).collect();
+        let mut x = r.clone();
+        factor.solve(&mut x);
+        assert!(which.iter().all(|&i| x[i as usize] == 0.0));
+        assert!(residual(&k, n, &x, &r, &which) < 1e-10);
+        factor.hold(&[], &control).unwrap();
+        let mut x = r.clone();
+        factor.solve(&mut x);
+        assert!(residual(&k, n, &x, &r, &[]) < 1e-10);
+    }
+
+    #[test]
+    fn a_singular_matrix_is_reported_with_its_pivot() {
+        let control = Control::unlimited(Threads::one());
+        let error = Cholesky::new(vec![1.0, 0.0, 1.0, 1.0], 2, 2, &control).unwrap_err();
+        assert_eq!(error, FactorError::NotPositive(1));
+    }
+}

@@ -1,0 +1,345 @@
+//! Passes over all active variables: the inner loops of decomposition.
+//!
+//! Each pass is one body of plain lane-wise Rust, compiled three times (AVX-512, AVX2 + FMA, baseline) and chosen at run
+//! time. Lanes are independent and ties go to the lowest index, so a pass gives the same answer at every level except for
+//! the rounding of fused multiply–adds.
+
+/// A stored kernel entry.
+pub trait Entry: Copy + Send + Sync + Default + 'static {
+    /// Exact in double precision.
+    fn wide(self) -> f64;
+    /// Rounded to single precision.
+    fn narrow(self) -> f32;
+}
+
+impl Entry for f32 {
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+    #[inline(always)]
+    fn narrow(self) -> f32 {
+        self
+    }
+}
+
+impl Entry for f64 {
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        self
+    }
+    #[inline(always)]
+    fn narrow(self) -> f32 {
+        self as f32
+    }
+}
+
+/// The most violating variables of a range: who would rather grow, who would rather fall.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Extremes {
+    /// min (g + up), +∞ if nothing can grow.
+    pub up: f64,
+    /// Where; meaningless if `up` is +∞.
+    pub up_at: usize,
+    /// max (g + down), −∞ if nothing can fall.
+    pub down: f64,
+    /// Where; meaningless if `down` is −∞.
+    pub down_at: usize,
+}
+
+impl Extremes {
+    /// max down − min up: the KKT violation of the range; ≤ 0 at an optimum.
+    pub fn violation(&self) -> f64 {
+        self.down - self.up
+    }
+}
+
+const LANES: usize = 16;
+
+/// Compiles `$body` for three instruction sets and picks one at run time.
+macro_rules! versions {
+    ($(#[$doc:meta])* pub fn $name:ident<$t:ident: Entry>($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty = $body:ident) => {
+        $(#[$doc])*
+        pub fn $name<$t: Entry>($($arg: $ty),*) -> $ret {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,fma")]
+                fn wide<$t: Entry>($($arg: $ty),*) -> $ret {
+                    $body($($arg),*)
+                }
+                #[target_feature(enable = "avx2,fma")]
+                fn middle<$t: Entry>($($arg: $ty),*) -> $ret {
+                    $body($($arg),*)
+                }
+                match level() {
+                    // SAFETY: `level` has checked that this processor has the features the function is compiled for.
+                    Level::Wide => return unsafe { wide($($arg),*) },
+                    // SAFETY: as above.
+                    Level::Middle => return unsafe { middle($($arg),*) },
+                    Level::Base => {}
+                }
+            }
+            $body($($arg),*)
+        }
+    };
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Level {
+    Wide,
+    Middle,
+    Base,
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn level() -> Level {
+    // The standard library caches the answers.
+    if is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512bw")
+    {
+        Level::Wide
+    } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        Level::Middle
+    } else {
+        Level::Base
+    }
+}
+
+versions! {
+    /// g += ti·ki + tj·kj, and the extremes of the result.
+    pub fn update_pair<T: Entry>(g: &mut [f64], ki: &[T], ti: f64, kj: &[T], tj: f64, up: &[f64], down: &[f64]) -> Extremes = update_pair_body
+}
+
+versions! {
+    /// g += t·k.
+    pub fn add_row<T: Entry>(g: &mut [f64], k: &[T], t: f64) -> () = add_row_body
+}
+
+versions! {
+    /// The partner j of a variable that would grow at slope `from`: it can fall, from a higher slope, and
+    /// (slopeⱼ − from)² / (κᵢⱼ) is largest, κᵢⱼ = own + diagⱼ − 2·rowⱼ being the curvature of the pair (at least `floor`).
+    /// `None` if nobody can fall from a higher slope.
+    pub fn best_partner<T: Entry>(g: &[f64], down: &[f64], row: &[T], diag: &[f32], own: f32, from: f64, floor: f32) -> Option<usize> = best_partner_body
+}
+
+versions! {
+    /// Σ aᵢ·xᵢ.
+    pub fn dot<T: Entry>(a: &[T], x: &[f64]) -> f64 = dot_body
+}
+
+/// The extremes of a range as it stands.
+pub fn extremes(g: &[f64], up: &[f64], down: &[f64]) -> Extremes {
+    let mut best = Extremes { up: f64::INFINITY, up_at: 0, down: f64::NEG_INFINITY, down_at: 0 };
+    for a in 0..g.len() {
+        if g[a] + up[a] < best.up {
+            (best.up, best.up_at) = (g[a] + up[a], a);
+        }
+        if g[a] + down[a] > best.down {
+            (best.down, best.down_at) = (g[a] + down[a], a);
+        }
+    }
+    best
+}
+
+#[inline(always)]
+fn update_pair_body<T: Entry>(
+    g: &mut [f64],
+    ki: &[T],
+    ti: f64,
+    kj: &[T],
+    tj: f64,
+    up: &[f64],
+    down: &[f64],
+) -> Extremes {
+    let n = g.len();
+    let (ki, kj, up, down) = (&ki[..n], &kj[..n], &up[..n], &down[..n]);
+    let mut least = [f64::INFINITY; LANES];
+    let mut least_at = [0i64; LANES];
+    let mut most = [f64::NEG_INFINITY; LANES];
+    let mut most_at = [0i64; LANES];
+    let whole = n / LANES * LANES;
+    let mut base = 0;
+    while base < whole {
+        let g: &mut [f64; LANES] = (&mut g[base..base + LANES]).try_into().expect("LANES elements");
+        let ki: &[T; LANES] = ki[base..base + LANES].try_into().expect("LANES elements");
+        let kj: &[T; LANES] = kj[base..base + LANES].try_into().expect("LANES elements");
+        let up: &[f64; LANES] = up[base..base + LANES].try_into().expect("LANES elements");
+        let down: &[f64; LANES] = down[base..base + LANES].try_into().expect("LANES elements");
+        let at = base as i64;
+        for l in 0..LANES {
+            g[l] += ti * ki[l].wide() + tj * kj[l].wide();
+        }
+        for l in 0..LANES {
+            let v = g[l] + up[l];
+            let better = v < least[l];
+            least[l] = if better { v } else { least[l] };
+            least_at[l] = if better { at } else { least_at[l] };
+        }
+        for l in 0..LANES {
+            let v = g[l] + down[l];
+            let better = v > most[l];
+            most[l] = if better { v } else { most[l] };
+            most_at[l] = if better { at } else { most_at[l] };
+        }
+        base += LANES;
+    }
+    let mut best = Extremes { up: f64::INFINITY, up_at: 0, down: f64::NEG_INFINITY, down_at: 0 };
+    for l in 0..LANES {
+        let at = least_at[l] as usize + l;
+        if least[l] < best.up || (least[l] == best.up && at < best.up_at) {
+            (best.up, best.up_at) = (least[l], at);
+        }
+        let at = most_at[l] as usize + l;
+        if most[l] > best.down || (most[l] == best.down && at < best.down_at) {
+            (best.down, best.down_at) = (most[l], at);
+        }
+    }
+    for a in whole..n {
+        g[a] += ti * ki[a].wide() + tj * kj[a].wide();
+        if g[a] + up[a] < best.up {
+            (best.up, best.up_at) = (g[a] + up[a], a);
+        }
+        if g[a] + down[a] > best.down {
+            (best.down, best.down_at) = (g[a] + down[a], a);
+        }
+    }
+    best
+}
+
+#[inline(always)]
+fn add_row_body<T: Entry>(g: &mut [f64], k: &[T], t: f64) {
+    for (g, k) in g.iter_mut().zip(k) {
+        *g += t * k.wide();
+    }
+}
+
+#[inline(always)]
+fn dot_body<T: Entry>(a: &[T], x: &[f64]) -> f64 {
+    let n = a.len();
+    let x = &x[..n];
+    let mut sums = [0f64; LANES];
+    let whole = n / LANES * LANES;
+    let mut base = 0;
+    while base < whole {
+        let a: &[T; LANES] = a[base..base + LANES].try_into().expect("LANES elements");
+        let x: &[f64; LANES] = x[base..base + LANES].try_into().expect("LANES elements");
+        for l in 0..LANES {
+            sums[l] += a[l].wide() * x[l];
+        }
+        base += LANES;
+    }
+    let tail: f64 = (whole..n).map(|i| a[i].wide() * x[i]).sum();
+    sums.iter().sum::<f64>() + tail
+}
+
+#[inline(always)]
+fn best_partner_body<T: Entry>(
+    g: &[f64],
+    down: &[f64],
+    row: &[T],
+    diag: &[f32],
+    own: f32,
+    from: f64,
+    floor: f32,
+) -> Option<usize> {
+    let n = g.len();
+    let (down, row, diag) = (&down[..n], &row[..n], &diag[..n]);
+    let gain = |a: usize| {
+        let ahead = (g[a] + down[a] - from) as f32;
+        let curve = own + diag[a] - 2.0 * row[a].narrow();
+        let curve = if curve > floor { curve } else { floor };
+        if ahead > 0.0 { ahead * ahead / curve } else { 0.0 }
+    };
+    let mut most = [0f32; LANES];
+    let mut most_at = [0i32; LANES];
+    let whole = n / LANES * LANES;
+    let mut base = 0;
+    while base < whole {
+        let g: &[f64; LANES] = g[base..base + LANES].try_into().expect("LANES elements");
+        let down: &[f64; LANES] = down[base..base + LANES].try_into().expect("LANES elements");
+        let row: &[T; LANES] = row[base..base + LANES].try_into().expect("LANES elements");
+        let diag: &[f32; LANES] = diag[base..base + LANES].try_into().expect("LANES elements");
+        let mut ahead = [0f32; LANES];
+        for l in 0..LANES {
+            ahead[l] = (g[l] + down[l] - from) as f32;
+        }
+        for l in 0..LANES {
+            let curve = own + diag[l] - 2.0 * row[l].narrow();
+            let curve = if curve > floor { curve } else { floor };
+            let pull = if ahead[l] > 0.0 { ahead[l] } else { 0.0 };
+            let v = pull * pull / curve;
+            let better = v > most[l];
+            most[l] = if better { v } else { most[l] };
+            most_at[l] = if better { base as i32 } else { most_at[l] };
+        }
+        base += LANES;
+    }
+    let (mut best, mut best_at) = (0f32, usize::MAX);
+    for l in 0..LANES {
+        let at = most_at[l] as usize + l;
+        if most[l] > best || (most[l] == best && best > 0.0 && at < best_at) {
+            (best, best_at) = (most[l], at);
+        }
+    }
+    for a in whole..n {
+        let v = gain(a);
+        if v > best {
+            (best, best_at) = (v, a);
+        }
+    }
+    (best_at != usize::MAX).then_some(best_at)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    #[test]
+    fn passes_agree_with_plain_loops() {
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);
+        for n in [0, 1, 15, 16, 17, 100, 1003] {
+            let mut draw = |_| rng.random_range(-1.0..1.0);
+            let g0: Vec<f64> = (0..n).map(&mut draw).collect();
+            let ki: Vec<f32> = (0..n).map(&mut draw).map(|v: f64| v as f32).collect();
+            let kj: Vec<f32> = (0..n).map(&mut draw).map(|v: f64| v as f32).collect();
+            let up: Vec<f64> = (0..n).map(|a| if a % 3 == 0 { f64::INFINITY } else { 0.1 }).collect();
+            let down: Vec<f64> = (0..n).map(|a| if a % 4 == 1 { f64::NEG_INFINITY } else { -0.1 }).collect();
+            let mut g = g0.clone();
+            let got = update_pair(&mut g, &ki, 0.3, &kj, -0.7, &up, &down);
+            let mut want_g = g0.clone();
+            for a in 0..n {
+                want_g[a] += 0.3 * f64::from(ki[a]) - 0.7 * f64::from(kj[a]);
+                assert!((g[a] - want_g[a]).abs() < 1e-15);
+            }
+            let want = extremes(&g, &up, &down);
+            assert_eq!(got, want, "n = {n}");
+            let diag = vec![1f32; n];
+            let from = -0.2;
+            let got = best_partner(&g, &down, &ki, &diag, 1.0, from, 1e-6);
+            let gain = |a: usize| {
+                let ahead = (g[a] + down[a] - from) as f32;
+                let curve = (2.0 - 2.0 * ki[a]).max(1e-6);
+                if ahead > 0.0 { ahead * ahead / curve } else { 0.0 }
+            };
+            let want = (0..n).map(gain).fold(0f32, f32::max);
+            match got {
+                Some(a) => assert!((gain(a) - want).abs() <= 1e-5 * want, "n = {n}"),
+                None => assert_eq!(want, 0.0, "n = {n}"),
+            }
+        }
+    }
+
+    #[test]
+    fn ties_go_to_the_lowest_index() {
+        let mut g = vec![0.0; 40];
+        let zero = vec![0f32; 40];
+        let flat = vec![0.0; 40];
+        let e = update_pair(&mut g, &zero, 1.0, &zero, 1.0, &flat, &flat);
+        assert_eq!((e.up_at, e.down_at), (0, 0));
+    }
+}
