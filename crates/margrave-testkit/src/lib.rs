@@ -4,3 +4,4 @@
 
 pub mod generate;
 pub mod property;
+pub mod qp;

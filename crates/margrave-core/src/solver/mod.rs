@@ -4,6 +4,8 @@
 //! [`Observer`](crate::observe::Observer), and returns a [`Solution`]: the best point it reached and how it ended. Bad
 //! input is an error; running out of budget is a status.
 
+pub mod textbook;
+
 use serde::{Deserialize, Serialize};
 
 use crate::control::Status;
