@@ -6,8 +6,25 @@
 //! | conjugate, domain | the certificate |
 //! | reweight | IRWLS |
 //! | dual | decomposition, coordinate descent |
+//!
+//! Every convex loss here has infimum 0 for every target, so that ℓ*(y, 0) = 0 and the dual term c·ℓ*(y, −β/c)
+//! vanishes at β = 0: [`DualTerm`] drops no constant.
 
-/// h(β) = p·β + eps·|β| + ½·d·β² on [lo, hi]: the term of one sample in the dual, c·ℓ*(y, −β/c) up to a constant.
+mod custom;
+mod margin;
+mod nonconvex;
+mod residual;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+pub use custom::CustomLoss;
+pub use margin::{Hinge, HuberHinge, Logistic, Power, SmoothHinge, SquaredHinge};
+pub use nonconvex::{Polynomial, Ramp, Sigmoid};
+pub use residual::{Above, Absolute, Below, Epsilon, Expectile, Huber, LogCosh, Pinball, Square, SquaredEpsilon};
+pub use spec::{LossInfo, LossSpec};
+
+/// h(β) = p·β + eps·|β| + ½·d·β² on [lo, hi]: the term of one sample in the dual, c·ℓ*(y, −β/c).
 ///
 /// lo ≤ 0 ≤ hi always holds: β = 0 is feasible.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,6 +84,35 @@ pub trait Loss: Send + Sync {
     fn dual(&self, _y: f64, _c: f64) -> Option<DualTerm> {
         None
     }
+    /// The Fenchel–Young excess ℓ(y, z) + ℓ*(y, u) − u·z ≥ 0, the share of one sample in the duality gap for c = 1;
+    /// 0 exactly when u is a slope at z. Losses override it to spare the cancellation of large targets.
+    fn excess(&self, y: f64, z: f64, u: f64) -> Option<f64> {
+        self.conjugate(y, u).map(|conjugate| (self.value(y, z) + conjugate - u * z).max(0.0))
+    }
     /// What the loss knows about itself.
     fn properties(&self) -> Properties;
+}
+
+impl DualTerm {
+    /// h(β); +∞ outside the box.
+    pub fn value(&self, beta: f64) -> f64 {
+        if beta < self.lo || beta > self.hi {
+            return f64::INFINITY;
+        }
+        self.p * beta + self.eps * beta.abs() + 0.5 * self.d * beta * beta
+    }
+}
+
+/// L′(u)/u for a slack u ≥ 0, 0 for u < 0, held at its value for u = 1/cap below that: the IRWLS weight of paper 000,
+/// that is, of the loss smoothed to a parabola on [0, 1/cap].
+fn slack_weight(rise: impl Fn(f64) -> f64, u: f64, cap: f64) -> f64 {
+    let edge = 1.0 / cap;
+    if u < 0.0 {
+        0.0
+    } else if u >= edge {
+        rise(u) / u
+    } else {
+        let held = cap * rise(edge);
+        if u > 0.0 { held.min(rise(u) / u) } else { held }
+    }
 }
