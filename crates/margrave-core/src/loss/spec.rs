@@ -217,7 +217,8 @@ impl LossSpec {
 
     /// The parameters: name and value.
     pub fn parameters(&self) -> Vec<(&'static str, f64)> {
-        self.clone().keys().into_iter().map(|(key, _, value)| (key, *value)).collect()
+        let mut copy = *self;
+        copy.keys().into_iter().map(|(key, _, value)| (key, *value)).collect()
     }
 
     /// ε of a loss with a tube.
@@ -239,7 +240,8 @@ impl LossSpec {
     /// Fails if a parameter is outside its range, naming loss, key and range.
     pub fn check(&self) -> Result<()> {
         let text = self.to_string();
-        for (key, range, value) in self.clone().keys() {
+        let mut copy = *self;
+        for (key, range, value) in copy.keys() {
             if range.holds(*value) {
                 continue;
             }
