@@ -1,0 +1,129 @@
+//! A feasible dual point near the one given.
+//!
+//! First every β is clipped to its box, −β/c to the domain of the conjugate. Then the sum of each group is put right:
+//! an error of rounding size on the variable with the most room, a larger one as an equal shift of the variables that
+//! are not zero, clipped to their boxes (the Euclidean projection among them), so that the change touches few columns
+//! of K. Variables at zero are moved only when the others have no room left.
+
+use crate::problem::KernelProblem;
+
+/// Errors of a sum below this share of Σ|β| are put on one variable.
+const SMALL: f64 = 1e-9;
+
+pub(super) struct Repaired {
+    pub(super) beta: Vec<f64>,
+    /// How far the given point was from feasible.
+    pub(super) infeasibility: f64,
+    /// Whether there is a feasible point at all.
+    pub(super) exists: bool,
+}
+
+/// The box of variable `i`.
+pub(super) fn bounds(p: &KernelProblem<'_>, i: usize) -> (f64, f64) {
+    let c = p.costs[i];
+    if c == 0.0 {
+        return (0.0, 0.0);
+    }
+    let (lo, hi) = p.loss(i).domain(p.targets[i]);
+    (-c * hi, -c * lo)
+}
+
+/// Σ values, with the rounding of every addition carried along (Neumaier).
+fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut lost) = (0.0f64, 0.0f64);
+    for v in values {
+        let next = sum + v;
+        lost += if sum.abs() >= v.abs() { (sum - next) + v } else { (v - next) + sum };
+        sum = next;
+    }
+    sum + lost
+}
+
+pub(super) fn repair(p: &KernelProblem<'_>, given: &[f64], groups: &[Option<Vec<u32>>]) -> Repaired {
+    let largest_cost = p.costs.iter().fold(0.0f64, |m, c| m.max(*c));
+    let mut infeasibility = 0.0f64;
+    let mut beta: Vec<f64> = (0..p.len())
+        .map(|i| {
+            let (lo, hi) = bounds(p, i);
+            if !given[i].is_finite() {
+                infeasibility = f64::INFINITY;
+                return 0.0f64.clamp(lo, hi);
+            }
+            let clipped = given[i].clamp(lo, hi);
+            let unit = if p.costs[i] > 0.0 { p.costs[i] } else { largest_cost };
+            if clipped != given[i] {
+                infeasibility = infeasibility.max((given[i] - clipped).abs() / unit.max(f64::MIN_POSITIVE));
+            }
+            clipped
+        })
+        .collect();
+    let mut exists = true;
+    for (g, list) in groups.iter().enumerate() {
+        let all: Vec<u32>;
+        let list = match list {
+            Some(list) => list.as_slice(),
+            None => {
+                all = (0..p.len() as u32).collect();
+                &all
+            }
+        };
+        let s = p.constraint.sum(g);
+        let finite = |i: &u32| Some(given[*i as usize]).filter(|b| b.is_finite()).unwrap_or(0.0);
+        let size = list.iter().map(|i| finite(i).abs()).sum::<f64>().max(s.abs());
+        let off = (s - exact_sum(list.iter().map(finite))).abs();
+        if off > 0.0 {
+            infeasibility = infeasibility.max(off / size.max(f64::MIN_POSITIVE));
+        }
+        exists &= balance(p, &mut beta, list, s);
+    }
+    if !exists {
+        infeasibility = f64::INFINITY;
+    }
+    Repaired { beta, infeasibility, exists }
+}
+
+/// Moves the sum of `list` to `s` within the boxes; false if the boxes do not allow it.
+fn balance(p: &KernelProblem<'_>, beta: &mut [f64], list: &[u32], s: f64) -> bool {
+    let size = list.iter().map(|&i| beta[i as usize].abs()).sum::<f64>().max(s.abs());
+    let room = |beta: &[f64], i: u32, way: f64| {
+        let (lo, hi) = bounds(p, i as usize);
+        if way > 0.0 { hi - beta[i as usize] } else { beta[i as usize] - lo }
+    };
+    // The last rounds only carry the rounding of the shifts before them.
+    for round in 0..4 {
+        let missing = s - exact_sum(list.iter().map(|&i| beta[i as usize]));
+        let (way, mut amount) = (missing.signum(), missing.abs());
+        if amount <= 1e-16 * size {
+            return true;
+        }
+        if amount <= SMALL * size || round > 0 {
+            let most = list.iter().copied().max_by(|a, b| room(beta, *a, way).total_cmp(&room(beta, *b, way)));
+            if let Some(i) = most
+                && room(beta, i, way) >= amount
+            {
+                beta[i as usize] += way * amount;
+                continue;
+            }
+        }
+        let rooms = |only_nonzero: bool, beta: &[f64]| -> Vec<(f64, u32)> {
+            let usable = |i: &&u32| !only_nonzero || beta[**i as usize] != 0.0;
+            let pairs = list.iter().filter(usable).map(|&i| (room(beta, i, way), i));
+            pairs.filter(|(room, _)| *room > 0.0).collect()
+        };
+        let mut chosen = rooms(true, beta);
+        if chosen.iter().map(|(room, _)| room).sum::<f64>() < amount {
+            chosen = rooms(false, beta);
+        }
+        chosen.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let count = chosen.len();
+        for (at, (room, i)) in chosen.into_iter().enumerate() {
+            let share = room.min(amount / (count - at) as f64);
+            beta[i as usize] += way * share;
+            amount -= share;
+        }
+        if amount > 1e-12 * size {
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,57 @@
+//! The KKT violation: by how much the score would have to move for every sample to be at its optimum.
+
+use super::Point;
+use crate::problem::KernelProblem;
+
+/// A β this close to a bound or to zero, relative to its box, is at it.
+const TOUCH: f64 = 1e-12;
+
+/// The largest over the groups of max(F over what can fall) − min(F over what can rise), F = f + h′(γ) one-sided; without a
+/// bias the two must enclose 0. Samples whose loss has no dual term count with [`slope_distance`].
+pub(super) fn violation(point: &Point<'_, '_>, gamma: &[f64], bias: &[f64]) -> f64 {
+    let p = point.problem;
+    let groups = p.constraint.groups();
+    let unbiased = groups == 0;
+    let mut fall = vec![f64::NEG_INFINITY; groups.max(1)];
+    let mut rise = vec![f64::INFINITY; groups.max(1)];
+    let mut worst = 0.0f64;
+    for i in 0..p.len() {
+        if p.costs[i] == 0.0 {
+            continue;
+        }
+        let Some(term) = p.dual_term(i) else {
+            worst = worst.max(slope_distance(p, i, gamma[i], point.z(i, bias)));
+            continue;
+        };
+        let g = p.constraint.group(i).unwrap_or(0);
+        let beta = gamma[i];
+        let width = term.hi - term.lo;
+        let touch = TOUCH * if width.is_finite() { width } else { beta.abs().max(p.costs[i]) };
+        let f = point.f(i) + term.p + term.d * beta;
+        if beta - term.lo > touch {
+            fall[g] = fall[g].max(f + if beta > touch { term.eps } else { -term.eps });
+        }
+        if term.hi - beta > touch {
+            rise[g] = rise[g].min(f + if beta < -touch { -term.eps } else { term.eps });
+        }
+    }
+    for (fall, rise) in fall.into_iter().zip(rise) {
+        worst = worst.max(if unbiased { fall.max(-rise) } else { fall - rise });
+    }
+    worst
+}
+
+/// Distance of −β/c from the slopes of the loss near z. At a kink every number between the one-sided slopes is one; a kink
+/// is looked for within 1e-6 of z, relative, which is how exactly a score can be expected to sit on it.
+pub(super) fn slope_distance(p: &KernelProblem<'_>, i: usize, beta: f64, z: f64) -> f64 {
+    let (c, y, loss) = (p.costs[i], p.targets[i], p.loss(i));
+    if c == 0.0 {
+        return 0.0;
+    }
+    let h = 1e-6 * z.abs().max(1.0);
+    let slopes = [loss.slope(y, z - h), loss.slope(y, z), loss.slope(y, z + h)];
+    let low = slopes.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = slopes.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let u = -beta / c;
+    (low - u).max(u - high).max(0.0)
+}
