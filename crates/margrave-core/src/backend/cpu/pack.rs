@@ -1,0 +1,286 @@
+//! Points packed for the register tiles: columns in panels, rows in groups.
+
+use super::simd::{Level, PORTABLE_FMA, Scalar};
+use super::tile::chain;
+use crate::control::{Control, Interrupt};
+use crate::data::{Points, Real, Storage};
+
+/// Rows packed together.
+pub(crate) const GROUP: usize = 8;
+
+/// A buffer that begins on a cache line.
+pub(crate) struct Aligned<T> {
+    values: Vec<T>,
+    skip: usize,
+    len: usize,
+}
+
+impl<T: Real> Aligned<T> {
+    pub(crate) fn zeros(len: usize) -> Self {
+        const LINE: usize = 64;
+        let values = vec![T::default(); len + LINE / size_of::<T>()];
+        let skip = values.as_ptr().align_offset(LINE).min(LINE / size_of::<T>());
+        Self { values, skip, len }
+    }
+}
+
+impl<T> std::ops::Deref for Aligned<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.values[self.skip..self.skip + self.len]
+    }
+}
+
+impl<T> std::ops::DerefMut for Aligned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.values[self.skip..self.skip + self.len]
+    }
+}
+
+/// Points as kernels see them: some translation-invariant kernels see them relative to a centre.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) points: &'a Points,
+    pub(crate) centre: Option<&'a [f64]>,
+}
+
+impl View<'_> {
+    /// Writes point `i` to `out[k·stride]`, k = 0 … d − 1, which must be zero where the point stores nothing.
+    fn scatter<T: Scalar>(&self, i: usize, out: &mut [T], stride: usize) {
+        fn dense<T: Scalar, S: Real>(row: &[S], centre: Option<&[f64]>, out: &mut [T], stride: usize) {
+            let lines = out.chunks_mut(stride);
+            match centre {
+                Some(centre) => lines
+                    .zip(row)
+                    .zip(centre)
+                    .for_each(|((line, x), centre)| line[0] = T::from_f64(x.to_f64() - centre)),
+                None => lines.zip(row).for_each(|(line, x)| line[0] = T::from_f64(x.to_f64())),
+            }
+        }
+        match self.points.storage() {
+            Storage::DenseF32(m) => dense(m.row(i), self.centre, out, stride),
+            Storage::DenseF64(m) => dense(m.row(i), self.centre, out, stride),
+            _ => {
+                if let Some(centre) = self.centre {
+                    out.chunks_mut(stride).zip(centre).for_each(|(line, c)| line[0] = T::from_f64(-c));
+                    self.points.visit(i, |k, x| out[k * stride] = T::from_f64(x - centre[k]));
+                } else {
+                    self.points.visit(i, |k, x| out[k * stride] = T::from_f64(x));
+                }
+            }
+        }
+    }
+
+    /// Packs up to `width` points side by side: `out[k·width + j]` is feature k of point `index(j)`, and their squared norms.
+    fn pack<T: Scalar>(
+        &self,
+        level: Level,
+        width: usize,
+        count: usize,
+        index: impl Fn(usize) -> usize,
+        out: &mut [T],
+        norms: &mut [T],
+    ) {
+        match self.points.storage() {
+            Storage::DenseF32(m) => interleave(width, count, |j| m.row(index(j)), self.centre, out),
+            Storage::DenseF64(m) => interleave(width, count, |j| m.row(index(j)), self.centre, out),
+            _ => {
+                out.fill(T::default());
+                for j in 0..count {
+                    self.scatter(index(j), &mut out[j..], width);
+                }
+            }
+        }
+        squared_norms(level, self.points.dims(), width, out, norms);
+    }
+}
+
+/// Transposes rows into `out`, sixteen features at a time so that the lines written stay in the first-level cache.
+fn interleave<'a, T: Scalar, S: Real>(
+    width: usize,
+    count: usize,
+    row: impl Fn(usize) -> &'a [S],
+    centre: Option<&[f64]>,
+    out: &mut [T],
+) {
+    const WIDEST: usize = 32;
+    const STEP: usize = 16;
+    let mut rows: [&[S]; WIDEST] = [&[]; WIDEST];
+    for (j, slot) in rows[..count].iter_mut().enumerate() {
+        *slot = row(j);
+    }
+    if count < width {
+        out.fill(T::default());
+    }
+    let d = rows[0].len();
+    for from in (0..d).step_by(STEP) {
+        let until = (from + STEP).min(d);
+        let lines = &mut out[from * width..until * width];
+        for (j, row) in rows[..count].iter().enumerate() {
+            let part = &row[from..until];
+            match centre {
+                Some(centre) => {
+                    for ((line, x), c) in lines.chunks_exact_mut(width).zip(part).zip(&centre[from..until]) {
+                        line[j] = T::from_f64(x.to_f64() - c);
+                    }
+                }
+                None => {
+                    for (line, x) in lines.chunks_exact_mut(width).zip(part) {
+                        line[j] = T::from_f64(x.to_f64());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Squared norms by the very chain of operations of the register tiles.
+fn squared_norms<T: Scalar>(level: Level, d: usize, width: usize, values: &[T], norms: &mut [T]) {
+    #[inline(always)]
+    fn all<T: Scalar, const FMA: bool>(d: usize, width: usize, values: &[T], norms: &mut [T]) {
+        let step = chain(d);
+        norms[..width].fill(T::default());
+        let mut sums = [T::default(); 32];
+        let sums = &mut sums[..width];
+        for piece in values[..d * width].chunks(step * width) {
+            sums.fill(T::default());
+            for line in piece.chunks_exact(width) {
+                for (sum, x) in sums.iter_mut().zip(line) {
+                    *sum = T::fma::<FMA>(*x, *x, *sum);
+                }
+            }
+            for (norm, sum) in norms.iter_mut().zip(sums.iter()) {
+                *norm = T::plus(*norm, *sum);
+            }
+        }
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn fused<T: Scalar>(d: usize, width: usize, values: &[T], norms: &mut [T]) {
+        all::<T, true>(d, width, values, norms);
+    }
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: both levels imply AVX2 and FMA.
+        Level::Avx2 | Level::Avx512 => unsafe { fused(d, width, values, norms) },
+        _ => all::<T, PORTABLE_FMA>(d, width, values, norms),
+    }
+}
+
+/// Columns packed in panels of `NR`, padded with zeros.
+pub(crate) struct Panels<T> {
+    values: Aligned<T>,
+    norms: Aligned<T>,
+    d: usize,
+}
+
+impl<T: Scalar> Panels<T> {
+    /// Packs every point. Uses threads of its own rather than the pool: a pool's thread that waits here could be handed
+    /// another task that waits for this very packing.
+    pub(crate) fn new(view: View<'_>, level: Level, control: &Control) -> Result<Self, Interrupt> {
+        let (n, d) = (view.points.len(), view.points.dims());
+        let panels = n.div_ceil(T::NR);
+        let mut values = Aligned::<T>::zeros(panels * d * T::NR);
+        let mut norms = Aligned::<T>::zeros(panels * T::NR);
+        // About a millisecond between two looks at the clock.
+        let batch = ((1 << 20) / (d.max(1) * T::NR)).max(1);
+        let threads = if n * d < 1 << 20 { 1 } else { control.threads.count() };
+        let share = panels.div_ceil(threads.max(1)).max(1);
+        let fill = |first: usize, values: &mut [T], norms: &mut [T]| -> Result<(), Interrupt> {
+            for (p, norms) in norms.chunks_mut(T::NR).enumerate() {
+                if p % batch == 0 {
+                    control.check()?;
+                }
+                let from = (first + p) * T::NR;
+                let line = d * T::NR;
+                let values = &mut values[p * line..(p + 1) * line];
+                view.pack(level, T::NR, T::NR.min(n - from), |j| from + j, values, norms);
+            }
+            Ok(())
+        };
+        if threads <= 1 {
+            fill(0, &mut values, &mut norms)?;
+        } else {
+            std::thread::scope(|scope| {
+                let parts = values.chunks_mut((share * d * T::NR).max(1)).zip(norms.chunks_mut(share * T::NR));
+                let fill = &fill;
+                let workers: Vec<_> = parts
+                    .enumerate()
+                    .map(|(t, (values, norms))| scope.spawn(move || fill(t * share, values, norms)))
+                    .collect();
+                workers.into_iter().try_for_each(|worker| match worker.join() {
+                    Ok(outcome) => outcome,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                })
+            })?;
+        }
+        Ok(Self { values, norms, d })
+    }
+
+    /// Packs one panel of listed points.
+    pub(crate) fn gather(view: View<'_>, level: Level, list: &[u32], values: &mut [T], norms: &mut [T]) {
+        view.pack(level, T::NR, list.len(), |j| list[j] as usize, values, norms);
+    }
+
+    /// `count` panels from `first`.
+    pub(crate) fn run(&self, first: usize, count: usize) -> super::tile::PanelRun<'_, T> {
+        let line = self.d * T::NR;
+        super::tile::PanelRun {
+            values: &self.values[first * line..(first + count) * line],
+            norms: &self.norms[first * T::NR..(first + count) * T::NR],
+            count,
+        }
+    }
+}
+
+/// Rows asked for, packed in groups of [`GROUP`]; the last group is 1, 2, 4 or 8 high, padded with zeros.
+pub(crate) struct PackedRows<T> {
+    values: Aligned<T>,
+    norms: Vec<T>,
+    rows: usize,
+    d: usize,
+}
+
+impl<T: Scalar> PackedRows<T> {
+    /// Packs the points `index(0 .. count)`.
+    pub(crate) fn new(view: View<'_>, level: Level, count: usize, index: impl Fn(usize) -> usize) -> Self {
+        let d = view.points.dims();
+        let padded = count / GROUP * GROUP + Self::height(count % GROUP);
+        let mut packed = Self { values: Aligned::zeros(padded * d), norms: vec![T::default(); padded], rows: count, d };
+        for first in (0..count).step_by(GROUP) {
+            let wanted = GROUP.min(count - first);
+            let height = if wanted == GROUP { GROUP } else { Self::height(wanted) };
+            let values = &mut packed.values[first * d..(first + height) * d];
+            let norms = &mut packed.norms[first..first + height];
+            view.pack(level, height, wanted, |i| index(first + i), values, norms);
+        }
+        packed
+    }
+
+    /// Height of a group that holds `rows < GROUP` rows.
+    fn height(rows: usize) -> usize {
+        if rows == 0 { 0 } else { rows.next_power_of_two() }
+    }
+
+    /// Number of rows, padding not counted.
+    pub(crate) fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of groups.
+    pub(crate) fn groups(&self) -> usize {
+        self.rows.div_ceil(GROUP)
+    }
+
+    /// Values (`d` lines of the group's height) and height of group `g`.
+    pub(crate) fn group(&self, g: usize) -> (&[T], usize) {
+        let first = g * GROUP;
+        let height = GROUP.min(self.norms.len() - first);
+        (&self.values[first * self.d..(first + height) * self.d], height)
+    }
+
+    /// Squared norms, padding included.
+    pub(crate) fn norms(&self) -> &[T] {
+        &self.norms
+    }
+}

@@ -1,0 +1,170 @@
+//! Which packed panels answer a request for columns.
+
+use crate::gram::Pick;
+
+/// A piece of a request, at most a few panels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Item {
+    /// Whole panels whose columns are wanted in order, at position `at` of the output.
+    Run { first: usize, count: usize, at: usize },
+    /// Some lanes of a panel: elements `from..until` of [`Plan::lanes`] and [`Plan::at`].
+    Part { panel: usize, from: usize, until: usize },
+    /// Columns to be packed afresh: elements `from..until` of [`Plan::columns`] and [`Plan::at`].
+    Gather { from: usize, until: usize },
+}
+
+impl Item {
+    /// Panels it takes.
+    pub(crate) fn panels(&self) -> usize {
+        match self {
+            Item::Run { count, .. } => *count,
+            _ => 1,
+        }
+    }
+}
+
+/// The pieces of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) items: Vec<Item>,
+    /// Column numbers, in the order of the items.
+    pub(crate) columns: Vec<u32>,
+    /// Positions in the output.
+    pub(crate) at: Vec<u32>,
+}
+
+impl Plan {
+    /// The columns `cols` out of `m`, wanted for `rows` rows, panels being `nr` wide and runs at most `longest` panels.
+    pub(crate) fn new(cols: Pick<'_>, m: usize, rows: usize, nr: usize, longest: usize) -> Self {
+        let mut plan = Plan::default();
+        match cols {
+            Pick::All => plan.range(0, m, nr, longest),
+            Pick::Range(from, to) => plan.range(from, to, nr, longest),
+            Pick::List(list) => plan.list(list, rows, nr, longest),
+        }
+        plan
+    }
+
+    fn range(&mut self, from: usize, to: usize, nr: usize, longest: usize) {
+        let mut next = from;
+        while next < to {
+            let whole = (to - next) / nr;
+            if next.is_multiple_of(nr) && whole > 0 {
+                let count = whole.min(longest);
+                self.items.push(Item::Run { first: next / nr, count, at: next - from });
+                next += count * nr;
+            } else {
+                let end = to.min((next / nr + 1) * nr);
+                let start = self.at.len();
+                self.columns.extend((next..end).map(|c| c as u32));
+                self.at.extend((next..end).map(|c| (c - from) as u32));
+                self.items.push(Item::Part { panel: next / nr, from: start, until: self.at.len() });
+                next = end;
+            }
+        }
+    }
+
+    fn list(&mut self, list: &[u32], rows: usize, nr: usize, longest: usize) {
+        // Packing a panel costs about as much as computing `PACK` rows of it; below this many columns of one panel it pays
+        // to pack them together with others.
+        const PACK: usize = 20;
+        let few = (nr * 2 * rows / (2 * PACK + 2 * rows)).max(1);
+        let mut loose: Vec<u32> = Vec::new();
+        let mut from = 0;
+        while from < list.len() {
+            let panel = list[from] as usize / nr;
+            let until = list[from..].iter().take(nr).position(|c| *c as usize / nr != panel);
+            let until = until.map_or(list.len().min(from + nr), |length| from + length);
+            let run = &list[from..until];
+            if run.len() == nr && run.windows(2).all(|w| w[0] < w[1]) {
+                match self.items.last_mut() {
+                    Some(Item::Run { first, count, at })
+                        if *first + *count == panel && *at + *count * nr == from && *count < longest =>
+                    {
+                        *count += 1;
+                    }
+                    _ => self.items.push(Item::Run { first: panel, count: 1, at: from }),
+                }
+            } else if run.len() > few {
+                let start = self.at.len();
+                self.columns.extend_from_slice(run);
+                self.at.extend((from..until).map(|i| i as u32));
+                self.items.push(Item::Part { panel, from: start, until: self.at.len() });
+            } else {
+                loose.extend((from..until).map(|i| i as u32));
+            }
+            from = until;
+        }
+        for positions in loose.chunks(nr) {
+            let start = self.at.len();
+            self.columns.extend(positions.iter().map(|i| list[*i as usize]));
+            self.at.extend_from_slice(positions);
+            self.items.push(Item::Gather { from: start, until: self.at.len() });
+        }
+    }
+
+    /// Ranges of items of about `panels` panels each.
+    pub(crate) fn chunks(&self, panels: usize) -> Vec<std::ops::Range<usize>> {
+        let mut chunks = Vec::new();
+        let (mut start, mut total) = (0, 0);
+        for (i, item) in self.items.iter().enumerate() {
+            if total > 0 && total + item.panels() > panels {
+                chunks.push(start..i);
+                (start, total) = (i, 0);
+            }
+            total += item.panels();
+        }
+        if start < self.items.len() {
+            chunks.push(start..self.items.len());
+        }
+        chunks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Output position → column, by walking the items.
+    fn answer(plan: &Plan, nr: usize, width: usize) -> Vec<usize> {
+        let mut out = vec![usize::MAX; width];
+        for item in &plan.items {
+            match *item {
+                Item::Run { first, count, at } => (0..count * nr).for_each(|i| out[at + i] = first * nr + i),
+                Item::Part { panel, from, until } => {
+                    for i in from..until {
+                        assert_eq!(plan.columns[i] as usize / nr, panel);
+                        out[plan.at[i] as usize] = plan.columns[i] as usize;
+                    }
+                }
+                Item::Gather { from, until } => {
+                    assert!(until - from <= nr);
+                    (from..until).for_each(|i| out[plan.at[i] as usize] = plan.columns[i] as usize);
+                }
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn every_column_is_answered_once() {
+        let (m, nr) = (1000, 16);
+        for rows in [1, 8, 1000] {
+            let ascending: Vec<u32> = (0..m as u32).filter(|c| c % 7 != 3 && !(300..400).contains(c)).collect();
+            let mut mixed: Vec<u32> = (0..500).map(|i| (i * i * 31 + 7) % m as u32).collect();
+            mixed.extend(160..320);
+            mixed.extend([5, 5, 5, 999, 0]);
+            for list in [&ascending, &mixed] {
+                let plan = Plan::new(Pick::List(list), m, rows, nr, 4);
+                let wanted: Vec<usize> = list.iter().map(|c| *c as usize).collect();
+                assert_eq!(answer(&plan, nr, list.len()), wanted);
+                let items: usize = plan.chunks(5).into_iter().map(|chunk| chunk.len()).sum();
+                assert_eq!(items, plan.items.len());
+            }
+            for (from, to) in [(0, m), (3, 999), (17, 18), (16, 48), (40, 40)] {
+                let plan = Plan::new(Pick::Range(from, to), m, rows, nr, 4);
+                assert_eq!(answer(&plan, nr, to - from), (from..to).collect::<Vec<_>>());
+            }
+        }
+    }
+}

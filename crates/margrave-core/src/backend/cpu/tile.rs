@@ -1,0 +1,447 @@
+//! Register tiles: groups of packed rows against packed panels of columns, with the kernel applied while the numbers are
+//! still in the first-level cache.
+//!
+//! Every entry is one chain of additions over the features, cut into the same pieces whichever side a point is on, so
+//! K is symmetric to the bit and ‖x‖² computed by the same chain cancels exactly on the diagonal.
+
+use super::math::{self, ExpTable};
+use super::pack::{GROUP, PackedRows};
+use super::simd::{Level, Simd, Wide32, Wide64};
+use crate::kernel::Kernel;
+
+/// What is summed over the features.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sum {
+    /// a·b
+    Product,
+    /// (a − b)²: twice the work of a product, but good for points close together and far from the origin.
+    SquaredDifference,
+    /// |a − b|
+    AbsoluteDifference,
+    /// (a − b)² / (a + b)
+    ChiSquare,
+}
+
+/// Features summed in one chain. A function of `d` alone: part of the definition of an entry's bits. Short chains keep
+/// single-precision rounding small and a panel's piece in the first-level cache.
+pub(crate) fn chain(d: usize) -> usize {
+    const LONGEST: usize = 160;
+    let pieces = d.div_ceil(LONGEST).max(1);
+    d.div_ceil(pieces).max(1)
+}
+
+/// Everything needed to compute tiles.
+pub(crate) struct Job<'a, T> {
+    pub(crate) kernel: Kernel,
+    pub(crate) sum: Sum,
+    pub(crate) d: usize,
+    pub(crate) rows: &'a PackedRows<T>,
+}
+
+/// A contiguous run of packed panels and their squared norms.
+#[derive(Clone, Copy)]
+pub(crate) struct PanelRun<'a, T> {
+    /// `count` panels of `d × NR` values.
+    pub(crate) values: &'a [T],
+    /// `count · NR` squared norms.
+    pub(crate) norms: &'a [T],
+    pub(crate) count: usize,
+}
+
+/// One step of a chain.
+trait Step {
+    /// # Safety
+    /// Needs the instructions of `V`.
+    unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V
+    where
+        V::T: ExpTable;
+}
+
+struct Product;
+struct SquaredDifference;
+struct AbsoluteDifference;
+struct ChiSquare;
+
+impl Step for Product {
+    #[inline(always)]
+    unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V {
+        // SAFETY: the caller has the instructions of V.
+        unsafe { a.fma(b, sum) }
+    }
+}
+impl Step for SquaredDifference {
+    #[inline(always)]
+    unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V {
+        // SAFETY: the caller has the instructions of V.
+        unsafe {
+            let difference = a.sub(b);
+            difference.fma(difference, sum)
+        }
+    }
+}
+impl Step for AbsoluteDifference {
+    #[inline(always)]
+    unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V {
+        // SAFETY: the caller has the instructions of V.
+        unsafe { sum.add(a.sub(b).abs()) }
+    }
+}
+impl Step for ChiSquare {
+    #[inline(always)]
+    unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V
+    where
+        V::T: ExpTable,
+    {
+        // SAFETY: the caller has the instructions of V. Features are ≥ 0: a + b = 0 only where a − b = 0.
+        unsafe {
+            let difference = a.sub(b);
+            let total = a.add(b).max(V::splat(V::T::TINY));
+            sum.add(difference.mul(difference).div(total))
+        }
+    }
+}
+
+/// `tile[i][j] (+)= Σₖ step(a[k][i], b[k][j])` over `length` features, `M` rows by `W` vectors.
+///
+/// # Safety
+/// Needs the instructions of `V`; `a` has `length` lines of `a_stride ≥ M`, `b` of `T::NR`, `tile` `M` lines of `T::NR`.
+#[inline(always)]
+unsafe fn micro<V: Simd, S: Step, const M: usize, const W: usize>(
+    length: usize,
+    a: *const V::T,
+    a_stride: usize,
+    b: *const V::T,
+    tile: *mut V::T,
+    add: bool,
+) where
+    V::T: ExpTable,
+{
+    use super::simd::Scalar;
+    // SAFETY: see the contract above; all offsets stay inside the lines named there.
+    unsafe {
+        let mut sums = [[V::splat(V::T::ZERO); W]; M];
+        let (mut a, mut b) = (a, b);
+        for _ in 0..length {
+            let mut right = [V::splat(V::T::ZERO); W];
+            for w in 0..W {
+                right[w] = V::load(b.add(w * V::N));
+            }
+            for i in 0..M {
+                let left = V::splat(*a.add(i));
+                for w in 0..W {
+                    sums[i][w] = S::step(left, right[w], sums[i][w]);
+                }
+            }
+            a = a.add(a_stride);
+            b = b.add(V::T::NR);
+        }
+        for i in 0..M {
+            for w in 0..W {
+                let to = tile.add(i * V::T::NR + w * V::N);
+                let sum = if add { V::load(to).add(sums[i][w]) } else { sums[i][w] };
+                sum.store(to);
+            }
+        }
+    }
+}
+
+/// A group of `height` rows against a whole panel, in as many register tiles as it takes.
+///
+/// # Safety
+/// As [`micro`], for `height` rows.
+#[inline(always)]
+unsafe fn group<V: Simd, S: Step>(
+    height: usize,
+    length: usize,
+    a: *const V::T,
+    b: *const V::T,
+    tile: *mut V::T,
+    add: bool,
+) where
+    V::T: ExpTable,
+{
+    use super::simd::Scalar;
+    let vectors = V::T::NR / V::N;
+    let stride = height;
+    // SAFETY: the parts below are inside the group, the panel and the tile.
+    unsafe {
+        match height {
+            1 => {
+                for w in (0..vectors).step_by(2) {
+                    micro::<V, S, 1, 2>(length, a, stride, b.add(w * V::N), tile.add(w * V::N), add);
+                }
+            }
+            2 => {
+                for w in (0..vectors).step_by(2) {
+                    micro::<V, S, 2, 2>(length, a, stride, b.add(w * V::N), tile.add(w * V::N), add);
+                }
+            }
+            _ => {
+                let mut i = 0;
+                while i < height {
+                    for w in (0..vectors).step_by(2) {
+                        let (a, b, tile) = (a.add(i), b.add(w * V::N), tile.add(i * V::T::NR + w * V::N));
+                        if V::ROWS == 8 && height == 8 {
+                            micro::<V, S, 8, 2>(length, a, stride, b, tile, add);
+                        } else if V::ROWS >= 4 {
+                            micro::<V, S, 4, 2>(length, a, stride, b, tile, add);
+                        } else {
+                            micro::<V, S, 2, 2>(length, a, stride, b, tile, add);
+                        }
+                    }
+                    i += V::ROWS.min(height);
+                }
+            }
+        }
+    }
+}
+
+/// Applies `f(sum, row norm, column norms)` to a tile of `height` rows and writes it to `to`.
+///
+/// # Safety
+/// Needs the instructions of `V`; `tile` has `height` lines of `T::NR`, `to` lines of `stride` with room for `T::NR`.
+#[inline(always)]
+unsafe fn each<V: Simd>(
+    height: usize,
+    tile: *const V::T,
+    row_norms: *const V::T,
+    norms: *const V::T,
+    to: *mut V::T,
+    stride: usize,
+    f: impl Fn(V, V, V) -> V,
+) where
+    V::T: ExpTable,
+{
+    use super::simd::Scalar;
+    // SAFETY: see the contract above.
+    unsafe {
+        for i in 0..height {
+            let row = V::splat(*row_norms.add(i));
+            for w in 0..V::T::NR / V::N {
+                let sum = V::load(tile.add(i * V::T::NR + w * V::N));
+                f(sum, row, V::load(norms.add(w * V::N))).store(to.add(i * stride + w * V::N));
+            }
+        }
+    }
+}
+
+/// The kernel as a function of the sum over features.
+///
+/// # Safety
+/// As [`each`].
+#[inline(always)]
+unsafe fn finish<V: Simd, const FROM_PRODUCT: bool>(
+    kernel: Kernel,
+    height: usize,
+    tile: *const V::T,
+    row_norms: *const V::T,
+    norms: *const V::T,
+    to: *mut V::T,
+    stride: usize,
+) where
+    V::T: ExpTable,
+{
+    use crate::data::Real;
+    // SAFETY: as the caller's.
+    unsafe {
+        let splat = |value: f64| V::splat(V::T::from_f64(value));
+        // ‖x − x′‖² = ‖x‖² + ‖x′‖² − 2 x·x′ where the sum is a product: the sum of norms is the same in either order.
+        let distance = |s: V, row: V, column: V| {
+            if FROM_PRODUCT { s.fma(V::splat(V::T::MINUS_TWO), row.add(column)).max(V::splat(V::T::ZERO)) } else { s }
+        };
+        let one = V::splat(V::T::ONE);
+        match kernel {
+            Kernel::Linear | Kernel::Precomputed => each(height, tile, row_norms, norms, to, stride, |s: V, _, _| s),
+            Kernel::Poly { gamma, coef0, degree } => {
+                let (gamma, coef0) = (splat(gamma), splat(coef0));
+                each(height, tile, row_norms, norms, to, stride, |s: V, _, _| math::powi(s.fma(gamma, coef0), degree));
+            }
+            Kernel::Sigmoid { gamma, coef0 } => {
+                let (gamma, coef0) = (splat(gamma), splat(coef0));
+                each(height, tile, row_norms, norms, to, stride, |s: V, _, _| math::tanh(s.fma(gamma, coef0)));
+            }
+            Kernel::Rbf { gamma } | Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } => {
+                let gamma = splat(-gamma);
+                each(height, tile, row_norms, norms, to, stride, |s: V, r, c| math::exp(distance(s, r, c).mul(gamma)));
+            }
+            Kernel::Matern32 { gamma } => {
+                let scale = splat(6.0 * gamma);
+                each(height, tile, row_norms, norms, to, stride, |s: V, r, c| {
+                    let t = distance(s, r, c).mul(scale).sqrt();
+                    let e = math::exp(V::splat(V::T::ZERO).sub(t));
+                    t.fma(e, e)
+                });
+            }
+            Kernel::Matern52 { gamma } => {
+                let scale = splat(10.0 * gamma);
+                each(height, tile, row_norms, norms, to, stride, |s: V, r, c| {
+                    let t = distance(s, r, c).mul(scale).sqrt();
+                    let e = math::exp(V::splat(V::T::ZERO).sub(t));
+                    t.fma(t.mul(V::splat(V::T::THIRD)), t.add(one)).mul(e)
+                });
+            }
+        }
+    }
+}
+
+/// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride + j]`.
+///
+/// # Safety
+/// Needs the instructions of `V`; `to` must have room for `NR·run.count` entries in each line of `stride`, for every row
+/// of the groups; `scratch` for a panel-wide tile of all the groups.
+#[inline(always)]
+unsafe fn tiles<V: Simd, S: Step, const FROM_PRODUCT: bool>(
+    job: &Job<'_, V::T>,
+    groups: std::ops::Range<usize>,
+    run: PanelRun<'_, V::T>,
+    to: *mut V::T,
+    stride: usize,
+    scratch: &mut [V::T],
+) where
+    V::T: ExpTable,
+{
+    use super::simd::Scalar;
+    let nr = V::T::NR;
+    let d = job.d;
+    let rows = job.rows;
+    let step = chain(d);
+    assert!(run.values.len() >= run.count * d * nr && run.norms.len() >= run.count * nr);
+    assert!(scratch.len() >= groups.len() * GROUP * nr && groups.end <= rows.groups());
+    // SAFETY: offsets stay inside the slices checked above; `to` by the caller's word.
+    unsafe {
+        for p in 0..run.count {
+            let panel = run.values.as_ptr().add(p * d * nr);
+            let mut from = 0;
+            loop {
+                let until = (from + step).min(d);
+                for g in groups.clone() {
+                    let (values, height) = rows.group(g);
+                    let tile = scratch.as_mut_ptr().add((g - groups.start) * GROUP * nr);
+                    group::<V, S>(
+                        height,
+                        until - from,
+                        values.as_ptr().add(from * height),
+                        panel.add(from * nr),
+                        tile,
+                        from > 0,
+                    );
+                }
+                from = until;
+                if from >= d {
+                    break;
+                }
+            }
+            let first = groups.start * GROUP;
+            let height = rows.len().min(groups.end * GROUP) - first;
+            finish::<V, FROM_PRODUCT>(
+                job.kernel,
+                height,
+                scratch.as_ptr(),
+                rows.norms().as_ptr().add(first),
+                run.norms.as_ptr().add(p * nr),
+                to.add(p * nr),
+                stride,
+            );
+        }
+    }
+}
+
+/// A scalar with entry points for every level.
+pub(crate) trait Engine: ExpTable {
+    /// See [`tiles`].
+    ///
+    /// # Safety
+    /// The processor must have `level`; `to` must have room as [`tiles`] says.
+    unsafe fn tiles(
+        level: Level,
+        job: &Job<'_, Self>,
+        groups: std::ops::Range<usize>,
+        run: PanelRun<'_, Self>,
+        to: *mut Self,
+        stride: usize,
+        scratch: &mut [Self],
+    );
+}
+
+macro_rules! engine {
+    ($t:ty, $portable:ty, $avx2:ident, $avx512:ident) => {
+        impl Engine for $t {
+            unsafe fn tiles(
+                level: Level,
+                job: &Job<'_, $t>,
+                groups: std::ops::Range<usize>,
+                run: PanelRun<'_, $t>,
+                to: *mut $t,
+                stride: usize,
+                scratch: &mut [$t],
+            ) {
+                #[inline(always)]
+                unsafe fn all<V: Simd<T = $t>>(
+                    job: &Job<'_, $t>,
+                    groups: std::ops::Range<usize>,
+                    run: PanelRun<'_, $t>,
+                    to: *mut $t,
+                    stride: usize,
+                    scratch: &mut [$t],
+                ) {
+                    use crate::kernel::Statistic;
+                    // SAFETY: as the caller's.
+                    unsafe {
+                        match job.sum {
+                            Sum::Product if job.kernel.statistic() == Statistic::SquaredDistance => {
+                                tiles::<V, Product, true>(job, groups, run, to, stride, scratch);
+                            }
+                            Sum::Product => tiles::<V, Product, false>(job, groups, run, to, stride, scratch),
+                            Sum::SquaredDifference => {
+                                tiles::<V, SquaredDifference, false>(job, groups, run, to, stride, scratch);
+                            }
+                            Sum::AbsoluteDifference => {
+                                tiles::<V, AbsoluteDifference, false>(job, groups, run, to, stride, scratch);
+                            }
+                            Sum::ChiSquare => tiles::<V, ChiSquare, false>(job, groups, run, to, stride, scratch),
+                        }
+                    }
+                }
+                #[cfg(target_arch = "x86_64")]
+                #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
+                unsafe fn avx512(
+                    job: &Job<'_, $t>,
+                    groups: std::ops::Range<usize>,
+                    run: PanelRun<'_, $t>,
+                    to: *mut $t,
+                    stride: usize,
+                    scratch: &mut [$t],
+                ) {
+                    // SAFETY: as the caller's.
+                    unsafe { all::<std::arch::x86_64::$avx512>(job, groups, run, to, stride, scratch) }
+                }
+                #[cfg(target_arch = "x86_64")]
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2(
+                    job: &Job<'_, $t>,
+                    groups: std::ops::Range<usize>,
+                    run: PanelRun<'_, $t>,
+                    to: *mut $t,
+                    stride: usize,
+                    scratch: &mut [$t],
+                ) {
+                    // SAFETY: as the caller's.
+                    unsafe { all::<std::arch::x86_64::$avx2>(job, groups, run, to, stride, scratch) }
+                }
+                // SAFETY: the caller has checked that the processor has `level`.
+                unsafe {
+                    match level {
+                        #[cfg(target_arch = "x86_64")]
+                        Level::Avx512 => avx512(job, groups, run, to, stride, scratch),
+                        #[cfg(target_arch = "x86_64")]
+                        Level::Avx2 => avx2(job, groups, run, to, stride, scratch),
+                        _ => all::<$portable>(job, groups, run, to, stride, scratch),
+                    }
+                }
+            }
+        }
+    };
+}
+
+engine!(f32, Wide32, __m256, __m512);
+engine!(f64, Wide64, __m256d, __m512d);
