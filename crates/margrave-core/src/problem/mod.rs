@@ -13,6 +13,12 @@
 //! One group with s = 0 is the ordinary machine with a free bias; one-class and SVDD have one group and s ≠ 0; the
 //! ν-machines have two groups. Without a bias there is no group and no constraint.
 
+mod formulations;
+mod weights;
+
+pub use formulations::{Formulation, Machine, Setup};
+pub use weights::{ClassWeight, binary_labels};
+
 use crate::error::{Error, Result, check_len};
 use crate::gram::Gram;
 use crate::loss::{DualTerm, Loss};

@@ -1,0 +1,334 @@
+//! The machines people ask for, as instances of the one problem.
+//!
+//! Each is P(f, b) = ½‖f‖² + Σᵢ cᵢℓᵢ(yᵢ, f(xᵢ) + b_g) + Σ_g s_g·b_g with its own losses, costs and sums; w are sample
+//! weights, W = Σw.
+//!
+//! **ν-classification.** min ½‖f‖² − νWρ + Σ wᵢ·max(0, ρ − yᵢ(f + b)) over f, b, ρ. With b₊ = b − ρ for the positive and
+//! b₋ = b + ρ for the negative samples, the loss of a positive sample is max(0, −(f + b₊)) (`Above` the target 0), of a
+//! negative one max(0, f + b₋) (`Below` 0), and −νWρ = (νW/2)·b₊ − (νW/2)·b₋: two groups with sums ±νW/2. Dividing f and
+//! b by ρ gives the ordinary machine with C = 1/ρ. The boxes hold the sums only if ν ≤ 2·min(W₊, W₋)/W.
+//!
+//! **ν-regression.** min ½‖f‖² + CνWε + C·Σ wᵢ·max(0, |yᵢ − f − b| − ε) over f, b, ε. Two variables a row: with
+//! b↑ = b + ε and b↓ = b − ε the loss is max(0, y − (f + b↑)) + max(0, (f + b↓) − y) (`Above` and `Below` y; only one
+//! is positive as ε ≥ 0), and CνWε = (CνW/2)·(b↑ − b↓): sums ±CνW/2.
+//!
+//! **One-class.** min ½‖f‖² − νWρ + Σ wᵢ·max(0, ρ − f(xᵢ)): b = −ρ, `Above` 0, sum νW. Inside where f + b ≥ 0.
+//!
+//! **SVDD**, the smallest ball of centre a = f and radius R around most points: min R² + C·Σ wᵢ·max(0, ‖φ(xᵢ) − f‖² − R²).
+//! With b = ½(R² − ‖f‖²), half of it is ½‖f‖² + b + C·Σ wᵢ·max(0, ½k(xᵢ, xᵢ) − (f(xᵢ) + b)): `Above` the target ½k(xᵢ, xᵢ),
+//! sum 1. Inside where f(x) + b − ½k(x, x) ≥ 0.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Constraint, KernelProblem, Losses};
+use crate::error::{Error, Result, check_len};
+use crate::gram::Gram;
+use crate::loss::{Above, Below, Loss};
+
+/// Which machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Formulation {
+    /// Two classes, any margin loss.
+    Classify,
+    /// Real targets, any residual loss.
+    Regress,
+    /// ν-SVC.
+    NuClassify,
+    /// ν-SVR.
+    NuRegress,
+    /// One-class machine with ν.
+    OneClass,
+    /// Support vector data description.
+    Svdd,
+}
+
+/// A problem without its Gram matrix, and the way back from its solution to a machine.
+#[derive(Clone)]
+pub struct Setup {
+    formulation: Formulation,
+    rows: usize,
+    row_of: Option<Vec<u32>>,
+    targets: Vec<f64>,
+    costs: Vec<f64>,
+    losses: Vec<Arc<dyn Loss>>,
+    constraint: Constraint,
+}
+
+/// What a solution means: f(x) = Σ coefficientᵢ·k(xᵢ, x) over the rows, z = f + bias.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Machine {
+    /// One a row of the data.
+    pub coefficients: Vec<f64>,
+    /// The bias; 0 without one.
+    pub bias: f64,
+    /// β = rho · coefficient: what f and b were divided by. 1 except for ν-classification.
+    pub rho: f64,
+    /// Half the width of the tube that ν-regression found.
+    pub tube: Option<f64>,
+}
+
+fn weights_or_ones(n: usize, weights: Option<&[f64]>) -> Result<Vec<f64>> {
+    let weights = weights.map_or_else(|| vec![1.0; n], <[f64]>::to_vec);
+    check_len("number of weights", n, weights.len())?;
+    match weights.iter().position(|w| !(*w >= 0.0 && w.is_finite())) {
+        Some(row) => Err(Error::data(format!("the weight of row {row} is {}: weights must be ≥ 0", weights[row]))),
+        None if weights.iter().sum::<f64>() > 0.0 => Ok(weights),
+        None => Err(Error::data("all sample weights are zero: nothing is left to train on")),
+    }
+}
+
+fn check_cost(c: f64) -> Result<()> {
+    if c > 0.0 && c.is_finite() { Ok(()) } else { Err(Error::option("C", c, "a finite number > 0")) }
+}
+
+fn check_nu(nu: f64) -> Result<()> {
+    if nu > 0.0 && nu <= 1.0 { Ok(()) } else { Err(Error::option("nu", nu, "a number > 0 and ≤ 1")) }
+}
+
+fn check_labels(labels: &[f64]) -> Result<()> {
+    match labels.iter().position(|y| y.abs() != 1.0) {
+        Some(row) => Err(Error::data(format!("the label of row {row} is {}, not −1 or +1", labels[row]))),
+        None => Ok(()),
+    }
+}
+
+/// The largest ν a ν-classifier can have with these total weights of the two classes.
+fn largest_nu(positive: f64, negative: f64) -> f64 {
+    2.0 * positive.min(negative) / (positive + negative)
+}
+
+impl Setup {
+    fn plain(
+        formulation: Formulation,
+        targets: &[f64],
+        weights: Option<&[f64]>,
+        c: f64,
+        loss: Arc<dyn Loss>,
+        bias: bool,
+    ) -> Result<Self> {
+        check_cost(c)?;
+        let costs: Vec<f64> = weights_or_ones(targets.len(), weights)?.into_iter().map(|w| c * w).collect();
+        if let Some(row) = costs.iter().position(|c| !c.is_finite()) {
+            return Err(Error::data(format!("the cost C·weight of row {row} overflows: lower C or the weights")));
+        }
+        Ok(Self {
+            formulation,
+            rows: targets.len(),
+            row_of: None,
+            targets: targets.to_vec(),
+            costs,
+            losses: vec![loss],
+            constraint: if bias { Constraint::free_bias() } else { Constraint::None },
+        })
+    }
+
+    /// Two classes, labels ±1, with any margin loss or the square.
+    pub fn classify(labels: &[f64], weights: Option<&[f64]>, c: f64, loss: Arc<dyn Loss>, bias: bool) -> Result<Self> {
+        check_labels(labels)?;
+        Self::plain(Formulation::Classify, labels, weights, c, loss, bias)
+    }
+
+    /// Real targets with any residual loss.
+    pub fn regress(targets: &[f64], weights: Option<&[f64]>, c: f64, loss: Arc<dyn Loss>, bias: bool) -> Result<Self> {
+        Self::plain(Formulation::Regress, targets, weights, c, loss, bias)
+    }
+
+    /// ν-classification, labels ±1. Fails beyond the largest feasible ν, and names it.
+    pub fn nu_classify(labels: &[f64], weights: Option<&[f64]>, nu: f64) -> Result<Self> {
+        check_labels(labels)?;
+        check_nu(nu)?;
+        let costs = weights_or_ones(labels.len(), weights)?;
+        let side = |sign: f64| -> f64 { labels.iter().zip(&costs).filter(|(y, _)| **y == sign).map(|(_, w)| w).sum() };
+        let (positive, negative) = (side(1.0), side(-1.0));
+        let largest = largest_nu(positive, negative);
+        // A ν meant to be the largest may be off in its last digit.
+        if nu > largest * (1.0 + 1e-12) {
+            return Err(Error::option("nu", nu, format!("with these classes at most {largest}")));
+        }
+        let half = (0.5 * nu * (positive + negative)).min(positive).min(negative);
+        Ok(Self {
+            formulation: Formulation::NuClassify,
+            rows: labels.len(),
+            row_of: None,
+            targets: vec![0.0; labels.len()],
+            costs,
+            losses: vec![Arc::new(Above), Arc::new(Below)],
+            constraint: Constraint::Groups {
+                of: labels.iter().map(|y| u8::from(*y < 0.0)).collect(),
+                sums: vec![half, -half],
+            },
+        })
+    }
+
+    /// ν-regression. Variables 0..n pull the score up, n..2n down.
+    pub fn nu_regress(targets: &[f64], weights: Option<&[f64]>, c: f64, nu: f64) -> Result<Self> {
+        check_nu(nu)?;
+        let n = targets.len();
+        let one = Self::plain(Formulation::NuRegress, targets, weights, c, Arc::new(Above), true)?;
+        let half = 0.5 * nu * one.costs.iter().sum::<f64>();
+        Ok(Self {
+            row_of: Some((0..n as u32).chain(0..n as u32).collect()),
+            targets: [targets, targets].concat(),
+            costs: [one.costs.as_slice(), &one.costs].concat(),
+            losses: vec![Arc::new(Above), Arc::new(Below)],
+            constraint: Constraint::Groups {
+                of: (0..2 * n).map(|i| u8::from(i >= n)).collect(),
+                sums: vec![half, -half],
+            },
+            ..one
+        })
+    }
+
+    /// The one-class machine over `n` rows.
+    pub fn one_class(n: usize, weights: Option<&[f64]>, nu: f64) -> Result<Self> {
+        check_nu(nu)?;
+        let costs = weights_or_ones(n, weights)?;
+        let sum = nu * costs.iter().sum::<f64>();
+        Ok(Self {
+            formulation: Formulation::OneClass,
+            rows: n,
+            row_of: None,
+            targets: vec![0.0; n],
+            costs,
+            losses: vec![Arc::new(Above)],
+            constraint: Constraint::Sum(sum),
+        })
+    }
+
+    /// SVDD with cost `c` a sample; `diagonal` is k(xᵢ, xᵢ). Fails if the costs cannot add up to 1, naming the least C.
+    pub fn svdd(diagonal: &[f64], weights: Option<&[f64]>, c: f64) -> Result<Self> {
+        check_cost(c)?;
+        let weights = weights_or_ones(diagonal.len(), weights)?;
+        let least = 1.0 / weights.iter().sum::<f64>();
+        if c < least * (1.0 - 1e-12) {
+            return Err(Error::option("C", c, format!("with this data at least {least}")));
+        }
+        Ok(Self {
+            formulation: Formulation::Svdd,
+            rows: diagonal.len(),
+            row_of: None,
+            targets: diagonal.iter().map(|k| 0.5 * k).collect(),
+            costs: weights.into_iter().map(|w| c.max(least) * w).collect(),
+            losses: vec![Arc::new(Above)],
+            constraint: Constraint::Sum(1.0),
+        })
+    }
+
+    /// SVDD with C = 1/(νW): at most a share ν of the points lies outside the ball.
+    pub fn svdd_nu(diagonal: &[f64], weights: Option<&[f64]>, nu: f64) -> Result<Self> {
+        check_nu(nu)?;
+        let total: f64 = weights_or_ones(diagonal.len(), weights)?.iter().sum();
+        Self::svdd(diagonal, weights, 1.0 / (nu * total))
+    }
+
+    /// Which machine.
+    pub fn formulation(&self) -> Formulation {
+        self.formulation
+    }
+
+    /// Number of rows of the data.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of variables.
+    pub fn len(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
+    /// Target of each variable.
+    pub fn targets(&self) -> &[f64] {
+        &self.targets
+    }
+
+    /// Cost of each variable.
+    pub fn costs(&self) -> &[f64] {
+        &self.costs
+    }
+
+    /// The constraint.
+    pub fn constraint(&self) -> &Constraint {
+        &self.constraint
+    }
+
+    /// Does `work` on the problem with this Gram matrix; fails if the shapes differ.
+    pub fn with<T>(&self, gram: &dyn Gram, work: impl FnOnce(&KernelProblem<'_>) -> Result<T>) -> Result<T> {
+        check_len("rows of the Gram matrix", self.rows, gram.shape().0)?;
+        let losses: Vec<&dyn Loss> = self.losses.iter().map(|loss| &**loss).collect();
+        let problem = KernelProblem {
+            gram,
+            row_of: self.row_of.as_deref(),
+            targets: &self.targets,
+            costs: &self.costs,
+            losses: match losses.as_slice() {
+                [one] => Losses::One(*one),
+                several => Losses::ByGroup(several),
+            },
+            constraint: self.constraint.clone(),
+        };
+        problem.check()?;
+        work(&problem)
+    }
+
+    /// The machine of a solution: `beta` a variable, `bias` a group.
+    pub fn machine(&self, beta: &[f64], bias: &[f64]) -> Machine {
+        let mut machine = Machine { coefficients: vec![0.0; self.rows], bias: 0.0, rho: 1.0, tube: None };
+        for (i, b) in beta.iter().enumerate() {
+            machine.coefficients[self.row_of.as_ref().map_or(i, |rows| rows[i] as usize)] += b;
+        }
+        match (self.formulation, bias) {
+            (Formulation::NuClassify, &[positive, negative]) => {
+                machine.bias = 0.5 * (positive + negative);
+                let rho = 0.5 * (negative - positive);
+                // ρ = 0 only when f = 0: there is no margin to scale to 1.
+                if rho > 0.0 && rho.is_finite() {
+                    machine.rho = rho;
+                    machine.bias /= rho;
+                    machine.coefficients.iter_mut().for_each(|v| *v /= rho);
+                }
+            }
+            (Formulation::NuRegress, &[up, down]) => {
+                machine.bias = 0.5 * (up + down);
+                machine.tube = Some(0.5 * (up - down));
+            }
+            (_, &[b, ..]) => machine.bias = b,
+            (_, []) => {}
+        }
+        machine
+    }
+
+    /// β and the bias of each group again, from a machine: to certify or to resume one that was stored. In ν-regression the
+    /// split of a row between its two variables is taken to be the one that is zero on one side.
+    pub fn solution(&self, machine: &Machine) -> (Vec<f64>, Vec<f64>) {
+        let rho = machine.rho;
+        let coefficients = machine.coefficients.iter().map(|v| v * rho);
+        match self.formulation {
+            Formulation::NuClassify => {
+                let b = machine.bias * rho;
+                (coefficients.collect(), vec![b - rho, b + rho])
+            }
+            Formulation::NuRegress => {
+                let up = machine.coefficients.iter().map(|v| v.max(0.0));
+                let down = machine.coefficients.iter().map(|v| v.min(0.0));
+                let tube = machine.tube.unwrap_or(0.0);
+                (up.chain(down).collect(), vec![machine.bias + tube, machine.bias - tube])
+            }
+            _ => {
+                let bias = if self.constraint.groups() == 0 { vec![] } else { vec![machine.bias] };
+                (coefficients.collect(), bias)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "formulation_tests.rs"]
+mod tests;
