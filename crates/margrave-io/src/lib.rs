@@ -1,1 +1,90 @@
-//! Readers and model files.
+//! Readers and writers of data files.
+//!
+//! [`load`] reads LIBSVM text, CSV, NPY, NPZ, Parquet and MNIST idx files, each also gzipped, and tells them apart by
+//! content and name. Errors name the file, the place, the offending text and what to do. No reader panics or takes
+//! memory out of proportion to its file.
+//!
+//! Features are kept dense if at least a third of them are given, sparse otherwise; text columns become one feature
+//! for each text, and the [`Schema`] that says how travels with the model.
+
+mod atomic;
+mod blocks;
+mod csv;
+mod detect;
+mod error;
+mod libsvm;
+mod number;
+mod options;
+mod schema;
+mod source;
+mod storage;
+mod table;
+mod write;
+
+use std::io::Read;
+use std::path::Path;
+
+pub use atomic::write_atomic;
+pub use error::{Place, ReadError, Result};
+use margrave_core::data::{Csr, Dataset, Dense, Points};
+pub use options::{Column, Format, ReadOptions};
+pub use schema::{Encoding, ExtraColumn, FeatureColumn, Schema};
+use source::Source;
+pub use write::{write_csv, write_libsvm};
+
+/// What a file held.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// Points, targets, weights and names.
+    pub data: Dataset,
+    /// The format it was in.
+    pub format: Format,
+    /// How its columns became features.
+    pub schema: Schema,
+    /// For LIBSVM text with `0:serial` first in every row, the serials: the points are then rows of a precomputed
+    /// kernel matrix, row `i` being that of training sample `serials[i]` (from 1).
+    pub serials: Option<Vec<u32>>,
+}
+
+/// Reads the file at `path`, or standard input if that is `-`.
+pub fn load(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Loaded> {
+    read_source(&Source::open(path.as_ref())?, options)
+}
+
+/// Reads all that `reader` gives; `name` is for messages and for telling the format.
+pub fn read(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Loaded> {
+    read_source(&Source::from_reader(reader, name)?, options)
+}
+
+/// Reads a file that is in memory; `name` is for messages and for telling the format.
+pub fn read_bytes(bytes: &[u8], name: &str, options: &ReadOptions) -> Result<Loaded> {
+    read_source(&Source::from_bytes(bytes.into(), name)?, options)
+}
+
+fn read_source(source: &Source, options: &ReadOptions) -> Result<Loaded> {
+    if let Some(schema) = options.schema {
+        schema.check().map_err(|e| ReadError::Data { file: source.name().to_owned(), source: e })?;
+    }
+    blocks::with_threads(options.threads, || {
+        if options.single { read_as::<f32>(source, options) } else { read_as::<f64>(source, options) }
+    })
+}
+
+fn read_as<T: number::Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+where
+    Points: From<Dense<T>> + From<Csr<T>>,
+{
+    let format = match options.format {
+        Some(format) => format,
+        None => detect::detect(source)?,
+    };
+    match format {
+        Format::Libsvm => libsvm::load::<T>(source, options),
+        Format::Csv => csv::load::<T>(source, options),
+        other => Err(ReadError::Option {
+            file: source.name().to_owned(),
+            option: "--format",
+            problem: format!("{other} cannot be read yet: convert the file to CSV"),
+        }),
+    }
+}

@@ -1,0 +1,392 @@
+//! Text tables: CSV with a header or without, any of the usual separators, quoted cells, texts among numbers.
+//!
+//! Text without quotes is parsed block by block on all threads; quoted text one record after the other. The kinds of
+//! the columns are guessed from the first records; where a later cell proves the guess wrong, the file is looked
+//! through once more, so that the outcome does not depend on how many records were looked at.
+//!
+//! A column is numeric if all its cells are numbers. A text feature becomes one feature for each of its texts.
+
+mod dialect;
+mod records;
+
+use margrave_core::data::{Csr, Dense, Points};
+
+use crate::Loaded;
+use crate::blocks::{Part, parse_blocks};
+use crate::detect::looks_binary;
+use crate::error::{Fault, Place, Result, malformed};
+use crate::number::{self, Number};
+use crate::options::{Format, ReadOptions};
+use crate::source::Source;
+use crate::table::{self, Action, Kind, Plan, Rows, Unfit, is_missing};
+
+/// Reads a text table.
+pub(crate) fn load<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+where
+    Points: From<Dense<T>> + From<Csr<T>>,
+{
+    let mut head = source.head().to_vec();
+    if looks_binary(&head) && !head.starts_with(b"\xFF\xFE") && !head.starts_with(b"\xFE\xFF") {
+        return Err(malformed(source.name(), "this is not text", "name the format with --format"));
+    }
+    crate::blocks::start_of_text(&mut head, source)?;
+    let separator = options.separator.unwrap_or_else(|| dialect::separator(&head, source.complete()));
+    let mut sample = records::sample(&head, separator, source.complete(), dialect::SAMPLE);
+    if sample.is_empty() {
+        // The first record is longer than the head, or not a record.
+        records::for_each(source, separator, |record| {
+            sample.push(record.clone());
+            Err(malformed(source.name(), "", ""))
+        })
+        .or_else(|e| if sample.is_empty() { Err(e) } else { Ok(()) })?;
+    }
+    let Some(first) = sample.first() else {
+        return Err(malformed(source.name(), "there are no samples", "give at least one row of data"));
+    };
+    let header = dialect::has_header(&sample, options);
+    let names = header.then(|| {
+        let name = |cell: &[u8]| String::from_utf8_lossy(cell).into_owned();
+        first.cells().map(name).collect::<Vec<_>>()
+    });
+    let kinds = guess_kinds(first.len(), &sample[usize::from(header)..]);
+    let mut plan = Plan::new(source.name(), names, kinds, options)?;
+    let mut quoted = memchr::memchr(b'"', &head).is_some();
+    loop {
+        let mut trouble = None;
+        let outcome = if quoted {
+            read_records::<T>(source, separator, header, &plan, &mut trouble)
+        } else {
+            read_blocks::<T>(source, separator, header, &plan, &mut trouble)
+        };
+        match (trouble, outcome) {
+            (Some(Trouble::Quote), _) => quoted = true,
+            (Some(Trouble::Text), _) => plan.set_kinds(&census(source, separator, header, &plan)?),
+            (None, rows) => return table::finish(&plan, rows?, Format::Csv, true),
+        }
+    }
+}
+
+/// What makes an attempt at reading start again.
+enum Trouble {
+    /// There are quotes after all.
+    Quote,
+    /// There is text in a column of numbers.
+    Text,
+}
+
+/// A column holds text if one of its cells is neither a number nor missing.
+fn guess_kinds(count: usize, sample: &[records::Record]) -> Vec<Kind> {
+    let text = |cell: &[u8]| !cell.is_empty() && number::whole::<f64>(cell).is_none() && !is_missing(cell);
+    let kind = |k: usize| match sample.iter().any(|r| k < r.len() && text(r.cell(k))) {
+        true => Kind::Text,
+        false => Kind::Number,
+    };
+    (0..count).map(kind).collect()
+}
+
+/// The kinds of all columns by all cells.
+fn census(source: &Source, separator: u8, header: bool, plan: &Plan) -> Result<Vec<Kind>> {
+    let mut kinds = plan.kinds();
+    let mut skip = header;
+    records::for_each(source, separator, |record| {
+        if std::mem::take(&mut skip) {
+            return Ok(());
+        }
+        for (column, cell) in record.cells().enumerate().take(kinds.len()) {
+            if kinds[column] == Kind::Number
+                && plan.may_be_text(column)
+                && !cell.is_empty()
+                && number::whole::<f64>(cell).is_none()
+                && !is_missing(cell)
+            {
+                kinds[column] = Kind::Text;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(kinds)
+}
+
+/// Rows of one block.
+struct BlockRows<T> {
+    lines: u64,
+    rows: Rows<T>,
+    trouble: Option<Trouble>,
+}
+
+impl<T: Send> Part for BlockRows<T> {
+    fn lines(&self) -> u64 {
+        self.lines
+    }
+}
+
+fn read_blocks<T: Number>(
+    source: &Source,
+    separator: u8,
+    header: bool,
+    plan: &Plan,
+    trouble: &mut Option<Trouble>,
+) -> Result<Rows<T>> {
+    let mut all = Rows::new(plan);
+    parse_blocks(
+        source,
+        |block, first| parse_block::<T>(block, separator, header && first, plan),
+        |part, before| {
+            if part.trouble.is_some() {
+                *trouble = part.trouble;
+                return Err(malformed(source.name(), "the table must be read again", "try again"));
+            }
+            all.append(part.rows, before);
+            Ok(())
+        },
+    )?;
+    Ok(all)
+}
+
+fn parse_block<T: Number>(block: &[u8], separator: u8, header: bool, plan: &Plan) -> Result<BlockRows<T>, Fault> {
+    let mut part = BlockRows { lines: 0, rows: Rows::new(plan), trouble: None };
+    if memchr::memchr(b'"', block).is_some() {
+        part.trouble = Some(Trouble::Quote);
+        return Ok(part);
+    }
+    part.rows.reserve(block.len() / 8);
+    let mut header = header;
+    let mut at = 0;
+    while at < block.len() {
+        let end = memchr::memchr(b'\n', &block[at..]).map_or(block.len(), |k| at + k);
+        let line = block[at..end].trim_ascii_end();
+        part.lines += 1;
+        // A line of tabs is a record of empty cells where tabs separate.
+        let blank = line.trim_ascii().is_empty() && (separator != b'\t' || !block[at..end].contains(&b'\t'));
+        let line =
+            if separator == b'\t' { block[at..end].strip_suffix(b"\r").unwrap_or(&block[at..end]) } else { line };
+        if !blank && !std::mem::take(&mut header) {
+            match parse_line(line, separator, plan, part.lines, &mut part.rows) {
+                Ok(()) => part.rows.count += 1,
+                Err(Stop::Fault(fault)) => return Err(fault),
+                Err(Stop::Text) => {
+                    part.trouble = Some(Trouble::Text);
+                    return Ok(part);
+                }
+            }
+        }
+        at = end + 1;
+    }
+    Ok(part)
+}
+
+/// Why a line was not taken: for good, or until its columns of numbers with text are known.
+enum Stop {
+    Fault(Fault),
+    Text,
+}
+
+/// Takes a line without quotes apart.
+fn parse_line<T: Number>(line: &[u8], separator: u8, plan: &Plan, number: u64, rows: &mut Rows<T>) -> Result<(), Stop> {
+    let blanks = separator == b' ';
+    let pad = |at: usize| line.get(at).is_some_and(|b| *b == b' ' || (*b == b'\t' && separator != b'\t'));
+    let skip = |mut at: usize| {
+        while pad(at) {
+            at += 1;
+        }
+        at
+    };
+    let mut at = 0;
+    for (column, action) in plan.actions.iter().enumerate() {
+        if column > 0 {
+            if at >= line.len() {
+                return Err(Stop::Fault(ragged(line, separator, plan, number)));
+            }
+            at += usize::from(!blanks);
+        }
+        at = skip(at);
+        if *action == Action::Number
+            && let Some((value, len)) = number::prefix::<T>(&line[at..])
+        {
+            let end = skip(at + len);
+            let closed = end == line.len() || if blanks { end > at + len } else { line[end] == separator };
+            if closed && value.to_f64().is_finite() {
+                rows.push_number(value);
+                at = end;
+                continue;
+            }
+        }
+        let rest = &line[at..];
+        let end =
+            if blanks { rest.iter().position(|b| matches!(b, b' ' | b'\t')) } else { memchr::memchr(separator, rest) };
+        let end = at + end.unwrap_or(rest.len());
+        let cell = line[at..end].trim_ascii_end();
+        rows.push(*action, cell, number).map_err(|unfit| cell_stop(unfit, plan, number, column, cell))?;
+        at = skip(end);
+    }
+    match at < line.len() {
+        true => Err(Stop::Fault(ragged(line, separator, plan, number))),
+        false => Ok(()),
+    }
+}
+
+#[cold]
+fn cell_stop(unfit: Unfit, plan: &Plan, line: u64, column: usize, cell: &[u8]) -> Stop {
+    let place = Place::Cell { line, column, name: plan.name(column) };
+    match unfit {
+        Unfit::Text if plan.may_be_text(column) => Stop::Text,
+        Unfit::Text => Stop::Fault(Fault::new(place, "this is not a number", "correct the cell").found(cell)),
+        Unfit::Wrong { problem, remedy } => Stop::Fault(Fault::new(place, problem, remedy).found(cell)),
+    }
+}
+
+#[cold]
+fn ragged(line: &[u8], separator: u8, plan: &Plan, number: u64) -> Fault {
+    let cells = records::sample(line, separator, true, 1).first().map_or(0, records::Record::len);
+    uneven(cells, plan.actions.len(), number, line)
+}
+
+fn uneven(cells: usize, expected: usize, line: u64, text: &[u8]) -> Fault {
+    Fault::new(
+        Place::Line(line),
+        format!("the row has {cells} cells where the first row has {expected}"),
+        "give every row the same number of cells, and quote texts that hold the separator",
+    )
+    .found(text)
+}
+
+fn read_records<T: Number>(
+    source: &Source,
+    separator: u8,
+    header: bool,
+    plan: &Plan,
+    trouble: &mut Option<Trouble>,
+) -> Result<Rows<T>> {
+    let mut rows = Rows::new(plan);
+    let mut skip = header;
+    records::for_each(source, separator, |record| {
+        if std::mem::take(&mut skip) {
+            return Ok(());
+        }
+        if record.len() != plan.actions.len() {
+            let text = record.cells().collect::<Vec<_>>().join(&separator);
+            return Err(uneven(record.len(), plan.actions.len(), record.line, &text).within(source.name(), 0));
+        }
+        for (column, (action, cell)) in plan.actions.iter().zip(record.cells()).enumerate() {
+            if let Err(unfit) = rows.push(*action, cell, record.line) {
+                return Err(match cell_stop(unfit, plan, record.line, column, cell) {
+                    Stop::Fault(fault) => fault.within(source.name(), 0),
+                    Stop::Text => {
+                        *trouble = Some(Trouble::Text);
+                        malformed(source.name(), "the table must be read again", "try again")
+                    }
+                });
+            }
+        }
+        rows.count += 1;
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use margrave_core::data::{Storage, Targets};
+
+    use super::*;
+    use crate::{Column, Encoding, read_bytes};
+
+    fn parse(text: &str, options: &ReadOptions) -> Result<Loaded> {
+        read_bytes(text.as_bytes(), "t.csv", options)
+    }
+
+    fn rows(loaded: &Loaded) -> Vec<Vec<f64>> {
+        let mut row = vec![0.0; loaded.data.points.dims()];
+        let copy = |i| {
+            loaded.data.points.copy_row(i, &mut row);
+            row.clone()
+        };
+        (0..loaded.data.len()).map(copy).collect()
+    }
+
+    #[test]
+    fn numbers_with_and_without_header() {
+        for text in
+            ["a,b,y\n1,2,3\n4,5,6\n", "1,2,3\r\n4,5,6", "1;2;3\n\n4;5;6", "1\t2\t3\n4\t5\t6\n", " 1  2 3\n4 5  6 \n"]
+        {
+            let l = parse(text, &ReadOptions::default()).unwrap();
+            assert_eq!(rows(&l), [[1.0, 2.0], [4.0, 5.0]], "{text:?}");
+            assert_eq!(l.data.targets, Targets::Real(vec![3.0, 6.0]));
+            assert_eq!(l.data.names.is_some(), text.starts_with('a'));
+        }
+    }
+
+    #[test]
+    fn columns_by_name_and_number() {
+        let text = "w,y,x\n1,2,3\n4,5,6\n";
+        let by = |t: &str, w: &str| ReadOptions {
+            target: Some(t.parse().unwrap()),
+            weights: Some(w.parse().unwrap()),
+            ..ReadOptions::default()
+        };
+        for options in [by("y", "w"), by("1", "0"), by("-2", "-3")] {
+            let l = parse(text, &options).unwrap();
+            assert_eq!(rows(&l), [[3.0], [6.0]]);
+            assert_eq!(l.data.targets, Targets::Real(vec![2.0, 5.0]));
+            assert_eq!(l.data.weights, Some(vec![1.0, 4.0]));
+        }
+        let e = parse(text, &ReadOptions { target: Some(Column::Name("z".into())), ..ReadOptions::default() });
+        assert!(e.unwrap_err().to_string().contains("\"w\", \"y\", \"x\""));
+        let l = parse(text, &ReadOptions { no_target: true, ..ReadOptions::default() }).unwrap();
+        assert_eq!((l.data.points.dims(), l.data.targets), (3, Targets::None));
+    }
+
+    #[test]
+    fn texts_become_features() {
+        let text = "size,colour,kind\n1,red,a\n2,blue,b\n3,\"red\",\"a\"\n";
+        let l = parse(text, &ReadOptions::default()).unwrap();
+        assert_eq!(rows(&l), [[1.0, 0.0, 1.0], [2.0, 1.0, 0.0], [3.0, 0.0, 1.0]]);
+        assert_eq!(l.data.targets, Targets::Text(vec!["a".into(), "b".into(), "a".into()]));
+        let names = ["size", "colour=blue", "colour=red"].map(String::from).to_vec();
+        assert_eq!(l.data.names.as_ref(), Some(&names));
+        let again = ReadOptions { schema: Some(&l.schema), ..ReadOptions::default() };
+        // Another order, no target, a column more, fewer categories.
+        let p = parse("id,colour,size\n9,red,7\n", &again).unwrap();
+        assert_eq!((rows(&p), p.data.targets), (vec![vec![7.0, 0.0, 1.0]], Targets::None));
+        let p = parse("7,blue\n8,red\n", &again).unwrap();
+        assert_eq!(rows(&p), [[7.0, 1.0, 0.0], [8.0, 0.0, 1.0]]);
+        let p = parse("7,blue,b\n", &again).unwrap();
+        assert_eq!(p.data.targets, Targets::Text(vec!["b".into()]));
+        let e = parse("size,colour\n7,blue\n7,green\n", &again).unwrap_err().to_string();
+        assert!(["line 3", "`colour`", "`green`", "\"blue\", \"red\""].iter().all(|t| e.contains(t)), "{e}");
+        let e = parse("size,hue\n7,blue\n", &again).unwrap_err().to_string();
+        assert!(e.contains("\"colour\""), "{e}");
+        let json = serde_json::to_string(&l.schema).unwrap();
+        assert_eq!(serde_json::from_str::<crate::Schema>(&json).unwrap(), l.schema);
+    }
+
+    #[test]
+    fn text_far_below_is_found() {
+        let mut text: String = (0..3000).map(|i| format!("{},{}\n", i, i % 2)).collect();
+        (0..1000).for_each(|i| text += &format!("{i},high\n"));
+        let options = ReadOptions { target: Some(Column::Number(0)), ..ReadOptions::default() };
+        let l = parse(&text, &options).unwrap();
+        assert_eq!(
+            l.schema.columns.as_ref().map(|c| &c[0].encoding),
+            Some(&Encoding::OneHot(vec!["0".into(), "1".into(), "high".into()]))
+        );
+        let slip = text.replace("high", "1").replacen("2999,1", "2999,1.2.3", 1);
+        let e = parse(&slip, &options).unwrap_err().to_string();
+        assert!(e.contains("line 3000, column 1") && e.contains("`1.2.3`"), "{e}");
+        let late_quote = format!("{}5,\"2\"\n", text.replace("high", "2"));
+        assert_eq!(parse(&late_quote, &options).unwrap().data.len(), 4001);
+    }
+
+    #[test]
+    fn many_categories_stay_sparse() {
+        let text: String = (0..500).map(|i| format!("name{i},{i}\n")).collect();
+        let l = parse(&text, &ReadOptions::default()).unwrap();
+        assert!(matches!(l.data.points.storage(), Storage::SparseF64(m) if m.stored() == 500 && m.dims() == 500));
+    }
+
+    #[test]
+    fn embedded_line_ends_count() {
+        let e = parse("a,b,c\n1,\"x\ny\",2\n1,z\n", &ReadOptions::default()).unwrap_err().to_string();
+        assert!(e.contains("line 4") && e.contains("2 cells") && e.contains("has 3"), "{e}");
+    }
+}

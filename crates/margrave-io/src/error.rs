@@ -1,0 +1,205 @@
+//! What was wrong with a file, where, and what to do about it.
+
+use std::fmt;
+
+/// Longest excerpt of a file that a message shows, in characters.
+const EXCERPT: usize = 40;
+
+/// Where in a file something is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// The file as a whole, or its head.
+    File,
+    /// A line, counted from 1.
+    Line(u64),
+    /// A byte of a line, both counted from 1.
+    Text {
+        /// Line, from 1.
+        line: u64,
+        /// Byte position in the line, from 1.
+        column: u64,
+    },
+    /// A cell of a text table.
+    Cell {
+        /// Line on which the record begins, from 1.
+        line: u64,
+        /// Column number, from 0 as on the command line.
+        column: usize,
+        /// Name of the column, where there is a header.
+        name: Option<String>,
+    },
+    /// An entry of a binary table or array.
+    Entry {
+        /// Row, from 0.
+        row: u64,
+        /// Column number, from 0.
+        column: Option<usize>,
+        /// Name of the column or array, where it has one.
+        name: Option<String>,
+    },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |f: &mut fmt::Formatter<'_>, name: &Option<String>| match name {
+            Some(name) => write!(f, " ({})", excerpt(name.as_bytes())),
+            None => Ok(()),
+        };
+        match self {
+            Place::File => Ok(()),
+            Place::Line(line) => write!(f, ", line {line}"),
+            Place::Text { line, column } => write!(f, ", line {line}, byte {column}"),
+            Place::Cell { line, column, name } => {
+                write!(f, ", line {line}, column {column} counted from 0")?;
+                named(f, name)
+            }
+            Place::Entry { row, column, name } => {
+                write!(f, ", row {row}")?;
+                if let Some(column) = column {
+                    write!(f, ", column {column}")?;
+                }
+                write!(f, " counted from 0")?;
+                named(f, name)
+            }
+        }
+    }
+}
+
+/// Why a file could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The operating system refused, or compressed data is damaged.
+    #[error("{file}: cannot {doing}: {source}")]
+    Io {
+        /// Name of the file, `-` for standard input.
+        file: String,
+        /// What was attempted.
+        doing: &'static str,
+        /// The refusal.
+        source: std::io::Error,
+    },
+    /// The content is not what its format asks for.
+    #[error("{file}{place}: {problem}{}: {remedy}", text.as_ref().map(|t| format!(", found {t}")).unwrap_or_default())]
+    Malformed {
+        /// Name of the file, `-` for standard input.
+        file: String,
+        /// Where.
+        place: Place,
+        /// What is wrong there.
+        problem: String,
+        /// The offending text, quoted and cut to a readable length.
+        text: Option<String>,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// An option does not fit the file.
+    #[error("{file}: {option}: {problem}")]
+    Option {
+        /// Name of the file, `-` for standard input.
+        file: String,
+        /// The option, as users write it.
+        option: &'static str,
+        /// Why it does not fit, and what would.
+        problem: String,
+    },
+    /// The numbers were read but do not make a data set.
+    #[error("{file}: {source}")]
+    Data {
+        /// Name of the file, `-` for standard input.
+        file: String,
+        /// What the engine says.
+        source: margrave_core::Error,
+    },
+}
+
+/// The result of reading.
+pub type Result<T, E = ReadError> = std::result::Result<T, E>;
+
+/// A problem not yet tied to a file: what a parser of one block knows. Lines count from 1 within the block.
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    pub(crate) place: Place,
+    pub(crate) problem: String,
+    pub(crate) text: Option<String>,
+    pub(crate) remedy: String,
+}
+
+impl Fault {
+    pub(crate) fn new(place: Place, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { place, problem: problem.into(), text: None, remedy: remedy.into() }
+    }
+
+    /// The same with the offending bytes.
+    pub(crate) fn found(mut self, text: &[u8]) -> Self {
+        self.text = Some(excerpt(text));
+        self
+    }
+
+    /// The same with `lines` lines before the block.
+    pub(crate) fn after(mut self, lines: u64) -> Self {
+        match &mut self.place {
+            Place::Line(line) | Place::Text { line, .. } | Place::Cell { line, .. } => *line += lines,
+            Place::File | Place::Entry { .. } => {}
+        }
+        self
+    }
+
+    /// The error in `file`, with `lines` lines before the block.
+    pub(crate) fn within(self, file: &str, lines: u64) -> ReadError {
+        let this = self.after(lines);
+        ReadError::Malformed {
+            file: file.to_owned(),
+            place: this.place,
+            problem: this.problem,
+            text: this.text,
+            remedy: this.remedy,
+        }
+    }
+}
+
+/// A whole-file problem.
+pub(crate) fn malformed(file: &str, problem: impl Into<String>, remedy: impl Into<String>) -> ReadError {
+    Fault::new(Place::File, problem, remedy).within(file, 0)
+}
+
+/// `bytes` in quotes, escaped, cut after [`EXCERPT`] characters.
+pub(crate) fn excerpt(bytes: &[u8]) -> String {
+    // A character takes at most 4 bytes; the rest of a huge line is never looked at.
+    let head = &bytes[..bytes.len().min(4 * EXCERPT + 4)];
+    let text = String::from_utf8_lossy(head);
+    let mut out = String::from("`");
+    for (count, c) in text.chars().enumerate() {
+        if count == EXCERPT {
+            out.push('…');
+            break;
+        }
+        match c {
+            '\u{FFFD}' => out.push('\u{FFFD}'),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out.push('`');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn excerpts_are_short_and_printable() {
+        assert_eq!(excerpt(b"a\tb\x00"), "`a\\tb\\u{0}`");
+        assert_eq!(excerpt(&[b'x'; 1000]).chars().count(), EXCERPT + 3);
+        assert_eq!(excerpt(&[0xff, b'a']), "`\u{FFFD}a`");
+    }
+
+    #[test]
+    fn messages_name_file_place_text_and_remedy() {
+        let place = Place::Cell { line: 2, column: 3, name: Some("age".into()) };
+        let e = Fault::new(place, "a cell is empty", "fill it").found(b"").within("t.csv", 5);
+        assert_eq!(e.to_string(), "t.csv, line 7, column 3 counted from 0 (`age`): a cell is empty, found ``: fill it");
+    }
+}

@@ -1,0 +1,103 @@
+//! How the columns of a file became features. A schema travels inside a model, so that data to predict is encoded as
+//! the training data was.
+
+use serde::{Deserialize, Serialize};
+
+/// How one source column became features.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// One feature, the number itself.
+    Number,
+    /// One feature for each of these texts (sorted), 1 where the cell is that text and 0 elsewhere.
+    OneHot(Vec<String>),
+}
+
+impl Encoding {
+    /// Number of features this makes.
+    pub fn width(&self) -> usize {
+        match self {
+            Encoding::Number => 1,
+            Encoding::OneHot(categories) => categories.len(),
+        }
+    }
+}
+
+/// One source column that holds features.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FeatureColumn {
+    /// Its name, where the source has names.
+    pub name: Option<String>,
+    /// How it was encoded.
+    pub encoding: Encoding,
+}
+
+/// A column that does not hold features.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtraColumn {
+    /// Its name, where the source has names.
+    pub name: Option<String>,
+    /// Its number among all columns of the source, from 0.
+    pub position: usize,
+    /// Whether it holds text.
+    pub text: bool,
+}
+
+/// How a file became a data set.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Schema {
+    /// Number of features.
+    pub features: usize,
+    /// Whether the features were stored sparse.
+    pub sparse: bool,
+    /// The source's feature columns in their order, where it has names or text columns; otherwise every feature is a
+    /// nameless number.
+    pub columns: Option<Vec<FeatureColumn>>,
+    /// The target column. `None` for sources that keep targets apart (LIBSVM text, idx, NPZ) or have none.
+    pub target: Option<ExtraColumn>,
+    /// The column of sample weights.
+    pub weights: Option<ExtraColumn>,
+}
+
+impl Schema {
+    /// The schema of `features` nameless numbers.
+    pub fn plain(features: usize, sparse: bool) -> Self {
+        Self { features, sparse, ..Self::default() }
+    }
+
+    /// One name for each feature, where the source has names: that of its column, with `=category` for one-hot ones.
+    pub fn feature_names(&self) -> Option<Vec<String>> {
+        let columns = self.columns.as_ref()?;
+        let mut names = Vec::with_capacity(self.features);
+        for (at, column) in columns.iter().enumerate() {
+            let name = column.name.clone().unwrap_or_else(|| format!("column {at}"));
+            match &column.encoding {
+                Encoding::Number => names.push(name),
+                Encoding::OneHot(categories) => names.extend(categories.iter().map(|c| format!("{name}={c}"))),
+            }
+        }
+        Some(names)
+    }
+
+    /// Fails unless the parts agree with each other: for schemas from files of strangers.
+    pub fn check(&self) -> Result<(), margrave_core::Error> {
+        if let Some(columns) = &self.columns {
+            let width = columns.iter().try_fold(0usize, |sum, c| sum.checked_add(c.encoding.width()));
+            if width != Some(self.features) {
+                return Err(margrave_core::Error::data(format!(
+                    "the schema promises {} features but its columns make {}",
+                    self.features,
+                    width.map_or("too many".into(), |w| w.to_string())
+                )));
+            }
+            for column in columns {
+                if let Encoding::OneHot(categories) = &column.encoding
+                    && categories.windows(2).any(|w| w[0] >= w[1])
+                {
+                    return Err(margrave_core::Error::data("the categories of a schema column are not sorted"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
