@@ -66,6 +66,33 @@ impl fmt::Display for Place {
     }
 }
 
+/// Content that is not what its format asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Malformed {
+    /// Name of the file, `-` for standard input.
+    pub file: String,
+    /// Where.
+    pub place: Place,
+    /// What is wrong there.
+    pub problem: String,
+    /// The offending text, quoted and cut to a readable length.
+    pub text: Option<String>,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}: {}", self.file, self.place, self.problem)?;
+        if let Some(text) = &self.text {
+            write!(f, ", found {text}")?;
+        }
+        write!(f, ": {}", self.remedy)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
 /// Why a file could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -81,19 +108,8 @@ pub enum ReadError {
         source: std::io::Error,
     },
     /// The content is not what its format asks for.
-    #[error("{file}{place}: {problem}{}: {remedy}", text.as_ref().map(|t| format!(", found {t}")).unwrap_or_default())]
-    Malformed {
-        /// Name of the file, `-` for standard input.
-        file: String,
-        /// Where.
-        place: Place,
-        /// What is wrong there.
-        problem: String,
-        /// The offending text, quoted and cut to a readable length.
-        text: Option<String>,
-        /// What to do about it.
-        remedy: String,
-    },
+    #[error(transparent)]
+    Malformed(Box<Malformed>),
     /// An option does not fit the file.
     #[error("{file}: {option}: {problem}")]
     Option {
@@ -119,27 +135,23 @@ pub type Result<T, E = ReadError> = std::result::Result<T, E>;
 
 /// A problem not yet tied to a file: what a parser of one block knows. Lines count from 1 within the block.
 #[derive(Debug, Clone)]
-pub(crate) struct Fault {
-    pub(crate) place: Place,
-    pub(crate) problem: String,
-    pub(crate) text: Option<String>,
-    pub(crate) remedy: String,
-}
+pub(crate) struct Fault(Box<Malformed>);
 
 impl Fault {
     pub(crate) fn new(place: Place, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { place, problem: problem.into(), text: None, remedy: remedy.into() }
+        let (problem, remedy) = (problem.into(), remedy.into());
+        Self(Box::new(Malformed { file: String::new(), place, problem, text: None, remedy }))
     }
 
     /// The same with the offending bytes.
     pub(crate) fn found(mut self, text: &[u8]) -> Self {
-        self.text = Some(excerpt(text));
+        self.0.text = Some(excerpt(text));
         self
     }
 
     /// The same with `lines` lines before the block.
     pub(crate) fn after(mut self, lines: u64) -> Self {
-        match &mut self.place {
+        match &mut self.0.place {
             Place::Line(line) | Place::Text { line, .. } | Place::Cell { line, .. } => *line += lines,
             Place::File | Place::Entry { .. } => {}
         }
@@ -148,14 +160,9 @@ impl Fault {
 
     /// The error in `file`, with `lines` lines before the block.
     pub(crate) fn within(self, file: &str, lines: u64) -> ReadError {
-        let this = self.after(lines);
-        ReadError::Malformed {
-            file: file.to_owned(),
-            place: this.place,
-            problem: this.problem,
-            text: this.text,
-            remedy: this.remedy,
-        }
+        let mut this = self.after(lines).0;
+        this.file = file.to_owned();
+        ReadError::Malformed(this)
     }
 }
 

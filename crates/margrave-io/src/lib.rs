@@ -25,7 +25,7 @@ use std::io::Read;
 use std::path::Path;
 
 pub use atomic::write_atomic;
-pub use error::{Place, ReadError, Result};
+pub use error::{Malformed, Place, ReadError, Result};
 use margrave_core::data::{Csr, Dataset, Dense, Points};
 pub use options::{Column, Format, ReadOptions};
 pub use schema::{Encoding, ExtraColumn, FeatureColumn, Schema};
