@@ -1,0 +1,66 @@
+//! The command line as a whole.
+
+use clap::{Args, Parser, Subcommand};
+use margrave::control::Threads;
+
+use crate::commands::{check, completions, demo, losses};
+
+const ABOUT: &str = "Kernel machines for any loss, with a proof of optimality on every fit";
+
+const EXAMPLES: &str = "\
+Examples:
+  margrave demo                                     what it does, on embedded data
+  margrave check kernel heart.svm --kernel sigmoid  is this Gram matrix positive semi-definite?
+  margrave losses                                   the losses, and what each promises
+  margrave completions bash                         shell completions
+
+Exit codes: 0 done, 1 the answer is no, 2 bad usage or input, 3 out of budget, 130 interrupted.
+'margrave COMMAND --help' explains a command.";
+
+/// The program's arguments.
+#[derive(Debug, Parser)]
+#[command(name = "margrave", version, about = ABOUT, after_help = EXAMPLES, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Common options")]
+pub(crate) struct Common {
+    /// Print one JSON object on stdout, and nothing else there
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// No notes and no progress on stderr
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// Threads to use; 0: all cores. Results do not depend on it
+    #[arg(long, global = true, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    threads: u16,
+    /// Seed of everything random
+    #[arg(long, global = true, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) seed: u64,
+}
+
+impl Common {
+    pub(crate) fn threads(&self) -> Threads {
+        Threads::new(usize::from(self.threads))
+    }
+}
+
+/// The commands, one file each.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Check a property of data or kernels
+    #[command(subcommand)]
+    Check(check::Check),
+    /// The main job on embedded data, step by step
+    Demo(demo::Demo),
+    /// List the losses, and which conditions each meets
+    Losses(losses::Losses),
+    /// Print shell completions
+    Completions(completions::Completions),
+}

@@ -1,0 +1,69 @@
+//! How a command ends: exit codes and what is said on the way.
+
+use std::fmt::Display;
+
+/// The exit codes scripts rely on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done as asked.
+    Done,
+    /// The answer is no.
+    No,
+    /// Bad usage or bad input; nothing was written.
+    Bad,
+    /// Stopped by a budget; the best result so far was kept.
+    Budget,
+    /// Interrupted by Ctrl-C; the best result so far was kept.
+    Interrupted,
+}
+
+impl Exit {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::No => 1,
+            Exit::Bad => 2,
+            Exit::Budget => 3,
+            Exit::Interrupted => 130,
+        }
+    }
+}
+
+/// Why a command could not do its work.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Bad usage or bad input.
+    Bad {
+        /// What is wrong: names file, line or option.
+        message: String,
+        /// What to do about it, where the message does not say so itself.
+        hint: Option<String>,
+    },
+    /// Whoever read our output has stopped reading, as `head` does: success.
+    ClosedPipe,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Display) -> Self {
+        Failure::Bad { message: message.to_string(), hint: None }
+    }
+
+    pub(crate) fn with_hint(message: impl Display, hint: impl Display) -> Self {
+        Failure::Bad { message: message.to_string(), hint: Some(hint.to_string()) }
+    }
+}
+
+impl From<margrave::Error> for Failure {
+    fn from(error: margrave::Error) -> Self {
+        Failure::new(error)
+    }
+}
+
+impl From<margrave::io::ReadError> for Failure {
+    fn from(error: margrave::io::ReadError) -> Self {
+        Failure::new(error)
+    }
+}
+
+/// The result of a command.
+pub(crate) type Outcome = Result<Exit, Failure>;

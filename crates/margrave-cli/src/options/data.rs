@@ -1,0 +1,110 @@
+//! Which data, and how to read it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use margrave::io::{Column, Format, Loaded, ReadOptions, Schema};
+
+use crate::failure::Failure;
+
+/// A data file and how to read it.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Data")]
+pub(crate) struct DataOptions {
+    /// Data file: LIBSVM text, CSV, NPY, NPZ, Parquet or MNIST idx, each also gzipped; - is stdin
+    #[arg(value_name = "DATA", help_heading = None)]
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    reading: ReadingOptions,
+}
+
+/// How to read a data file.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Data")]
+pub(crate) struct ReadingOptions {
+    /// Format of the data, if its content and name do not tell: libsvm, csv, npy, npz, parquet, idx
+    #[arg(long, value_name = "NAME", value_parser = format)]
+    format: Option<Format>,
+    /// Target column, by name or by number from 0 (negative: from the end); the last one if not given
+    #[arg(long, value_name = "COLUMN", value_parser = column, allow_hyphen_values = true)]
+    pub(crate) target: Option<Column>,
+    /// File with the targets, where they are kept apart (NPY, idx)
+    #[arg(long, value_name = "FILE", conflicts_with = "target")]
+    target_file: Option<PathBuf>,
+    /// Every column is a feature
+    #[arg(long, conflicts_with_all = ["target", "target_file"])]
+    no_target: bool,
+    /// Column of sample weights
+    #[arg(long, value_name = "COLUMN", value_parser = column, allow_hyphen_values = true)]
+    weights: Option<Column>,
+    /// Whether the first row of a CSV file holds names, if its content does not tell
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no)]
+    header: Option<bool>,
+    /// Separator of a CSV file, if its content does not tell: one character, or tab, space
+    #[arg(long, value_name = "CHAR", value_parser = separator)]
+    separator: Option<u8>,
+}
+
+fn format(text: &str) -> Result<Format, String> {
+    text.parse().map_err(|_| format!("expected one of {}", Format::ALL.map(Format::name).join(", ")))
+}
+
+fn column(text: &str) -> Result<Column, std::convert::Infallible> {
+    text.parse()
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" | "true" => Ok(true),
+        "no" | "false" => Ok(false),
+        _ => Err("expected yes or no".to_owned()),
+    }
+}
+
+fn separator(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        b"space" => Ok(b' '),
+        b"comma" => Ok(b','),
+        b"semicolon" => Ok(b';'),
+        [byte] if byte.is_ascii() => Ok(*byte),
+        _ => Err("expected one ASCII character, or tab, space, comma, semicolon".to_owned()),
+    }
+}
+
+impl DataOptions {
+    /// The file's name for messages.
+    pub(crate) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Reads the file.
+    pub(crate) fn load(&self, threads: usize) -> Result<Loaded, Failure> {
+        self.reading.load(&self.path, None, threads)
+    }
+
+    /// Reads the file, taking all columns as features unless a target was named.
+    pub(crate) fn load_matrix(&self, threads: usize) -> Result<Loaded, Failure> {
+        let mut reading = self.reading.clone();
+        reading.no_target = reading.target.is_none() && reading.target_file.is_none();
+        reading.load(&self.path, None, threads)
+    }
+}
+
+impl ReadingOptions {
+    fn load(&self, path: &PathBuf, schema: Option<&Schema>, threads: usize) -> Result<Loaded, Failure> {
+        let options = ReadOptions {
+            format: self.format,
+            target: self.target.clone(),
+            no_target: self.no_target,
+            weights: self.weights.clone(),
+            header: self.header,
+            separator: self.separator,
+            target_file: self.target_file.clone(),
+            schema,
+            threads,
+            ..ReadOptions::default()
+        };
+        Ok(margrave::io::load(path, &options)?)
+    }
+}

@@ -1,0 +1,102 @@
+//! Which kernel.
+
+use clap::{Args, ValueEnum};
+use margrave::data::Points;
+use margrave::kernel::{Gamma, Kernel};
+
+use super::value;
+use crate::failure::Failure;
+
+/// Names of kernels on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KernelName {
+    /// x·x′
+    Linear,
+    /// (γ x·x′ + coef0)^degree
+    Poly,
+    /// exp(−γ‖x − x′‖²)
+    Rbf,
+    /// tanh(γ x·x′ + coef0); not positive semi-definite in general
+    Sigmoid,
+    /// exp(−γ‖x − x′‖₁)
+    Laplacian,
+    /// Matérn, once differentiable
+    Matern32,
+    /// Matérn, twice differentiable
+    Matern52,
+    /// exp(−γ Σ(x − x′)²/(x + x′)), features ≥ 0
+    Chi2,
+    /// The data is the Gram matrix itself
+    Precomputed,
+}
+
+/// The kernel and its parameters.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Kernel")]
+pub(crate) struct KernelOptions {
+    /// linear, poly, rbf, sigmoid, laplacian, matern32, matern52, chi2, or precomputed: the data is the Gram matrix
+    #[arg(long, short, value_enum, default_value_t = KernelName::Rbf, value_name = "NAME", hide_possible_values = true)]
+    pub(crate) kernel: KernelName,
+    /// γ: a number, or scale = 1/(d·variance of X), auto = 1/d, median = 1/median squared distance
+    #[arg(long, short, value_parser = gamma, default_value = "scale", allow_negative_numbers = true, value_name = "G")]
+    gamma: Gamma,
+    /// Degree of the polynomial
+    #[arg(long, default_value_t = 3, allow_negative_numbers = true, value_name = "N")]
+    degree: u32,
+    /// Constant of the polynomial and the sigmoid
+    #[arg(long, default_value = "0", value_parser = value::number, allow_hyphen_values = true, value_name = "X")]
+    coef0: f64,
+}
+
+fn gamma(text: &str) -> Result<Gamma, String> {
+    match text.parse() {
+        Ok(gamma) => Ok(gamma),
+        Err(error) => value::positive(text).map(Gamma::Value).map_err(|_| match error {
+            margrave::Error::Option { allowed, .. } => format!("expected {allowed}"),
+            other => other.to_string(),
+        }),
+    }
+}
+
+impl KernelOptions {
+    pub(crate) fn is_precomputed(&self) -> bool {
+        self.kernel == KernelName::Precomputed
+    }
+
+    /// The kernel for these points: γ's rule looks at them.
+    pub(crate) fn resolve(&self, points: &Points, seed: u64) -> Result<Kernel, Failure> {
+        let gamma = match self.kernel {
+            KernelName::Linear | KernelName::Precomputed => 1.0,
+            _ => self.gamma.resolve(points, seed)?,
+        };
+        let (coef0, degree) = (self.coef0, self.degree);
+        let kernel = match self.kernel {
+            KernelName::Linear => Kernel::Linear,
+            KernelName::Poly => Kernel::Poly { gamma, coef0, degree },
+            KernelName::Rbf => Kernel::Rbf { gamma },
+            KernelName::Sigmoid => Kernel::Sigmoid { gamma, coef0 },
+            KernelName::Laplacian => Kernel::Laplacian { gamma },
+            KernelName::Matern32 => Kernel::Matern32 { gamma },
+            KernelName::Matern52 => Kernel::Matern52 { gamma },
+            KernelName::Chi2 => Kernel::Chi2 { gamma },
+            KernelName::Precomputed => Kernel::Precomputed,
+        };
+        kernel.check()?;
+        Ok(kernel)
+    }
+}
+
+/// The kernel for people: parameters to four digits.
+pub(crate) fn describe(kernel: &Kernel) -> String {
+    let number = |v: f64| crate::format::number(v, 4);
+    match *kernel {
+        Kernel::Poly { gamma, coef0, degree } => {
+            format!("poly, γ = {}, coef0 = {}, degree {degree}", number(gamma), number(coef0))
+        }
+        Kernel::Sigmoid { gamma, coef0 } => format!("sigmoid, γ = {}, coef0 = {}", number(gamma), number(coef0)),
+        _ => match kernel.gamma() {
+            Some(gamma) => format!("{}, γ = {}", kernel.name(), number(gamma)),
+            None => kernel.name().to_owned(),
+        },
+    }
+}

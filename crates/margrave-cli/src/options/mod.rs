@@ -1,0 +1,5 @@
+//! Options that several commands share, and how their values are written.
+
+pub(crate) mod data;
+pub(crate) mod kernel;
+pub(crate) mod value;

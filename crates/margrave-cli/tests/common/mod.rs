@@ -1,0 +1,50 @@
+//! Runs the program and keeps what it said.
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// One finished conversation.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// Fails unless the exit code is `code`, showing everything that was said.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        self
+    }
+
+    /// The JSON object on stdout.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("stdout is not one JSON object: {e}\n{}", self.out))
+    }
+}
+
+/// The program, not yet started, without a terminal and away from the caller's environment.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_margrave"));
+    command.args(args).env_remove("RUST_BACKTRACE").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn margrave(args: &[&str]) -> Said {
+    let output = command(args).output().expect("the program starts");
+    Said {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
+        err: String::from_utf8(output.stderr).expect("stderr is UTF-8"),
+    }
+}
+
+/// The data set that ships with the program.
+pub(crate) fn heart() -> String {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/heart_scale.svm").display().to_string()
+}

@@ -1,0 +1,106 @@
+//! What holds for every command: usage errors, help, completions, closed pipes.
+
+mod common;
+
+use common::{command, heart, margrave};
+
+#[test]
+fn without_arguments_it_explains_itself_and_fails() {
+    let said = margrave(&[]).exits(2);
+    assert_eq!(said.out, "");
+    assert!(said.err.contains("Usage: margrave"), "{}", said.err);
+    assert!(said.err.contains("Examples:"), "{}", said.err);
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    for path in [&[][..], &["check", "kernel"], &["demo"], &["losses"], &["completions"]] {
+        let said = margrave(&[path, &["--help"]].concat()).exits(0);
+        assert!(said.out.contains("Examples:\n  margrave "), "{path:?}: {}", said.out);
+        for option in ["--json", "--quiet", "--threads", "--seed"] {
+            assert!(said.out.contains(option), "{path:?} lacks {option}");
+        }
+        assert_eq!(said.err, "");
+    }
+}
+
+#[test]
+fn usage_errors_name_the_option_and_exit_with_2() {
+    for (args, named) in [
+        (&["frobnicate"][..], "frobnicate"),
+        (&["check", "kernel"], "<DATA>"),
+        (&["check", "kernel", "x", "--kernel", "cubic"], "cubic"),
+        (&["check", "kernel", "x", "--gamma", "-1"], "--gamma"),
+        (&["check", "kernel", "x", "--gamma", "wide"], "scale, auto, median"),
+        (&["check", "kernel", "x", "--memory", "2 parsecs"], "parsecs"),
+        (&["check", "kernel", "x", "--max-seconds", "nan"], "--max-seconds"),
+        (&["check", "kernel", "x", "--format", "xls"], "libsvm, csv"),
+        (&["check", "kernel", "x", "--threads", "-1"], "--threads"),
+        (&["completions", "cmd.exe"], "cmd.exe"),
+        (&["losses", "hinges"], "squared-hinge"),
+        (&["losses", "huber:tau=1"], "delta"),
+    ] {
+        let said = margrave(args).exits(2);
+        assert!(said.err.contains(named), "{args:?}: {}", said.err);
+        assert_eq!(said.out, "", "{args:?}");
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let said = margrave(&["check", "kernel", "no/such/file.svm"]).exits(2);
+    assert!(said.err.starts_with("error: no/such/file.svm"), "{}", said.err);
+    assert_eq!(said.out, "");
+}
+
+#[test]
+fn output_that_is_not_a_terminal_has_no_colours() {
+    let said = margrave(&["check", "kernel", &heart(), "--kernel", "sigmoid"]).exits(1);
+    assert!(!said.out.contains('\x1b') && !said.err.contains('\x1b'));
+    assert_eq!(said.err, "");
+}
+
+#[test]
+fn completions_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let said = margrave(&["completions", shell]).exits(0);
+        assert!(said.out.contains("margrave") && said.out.contains("kernel"), "{shell}");
+        assert_eq!(said.err, "");
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_away_is_success() {
+    let mut child = command(&["completions", "bash"]).spawn().expect("the program starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn losses_are_listed_and_explained() {
+    let said = margrave(&["losses"]).exits(0);
+    for name in ["hinge", "sigmoid:eta=2", "pinball:tau=0.5", "logcosh"] {
+        assert!(said.out.contains(name), "{name} is missing:\n{}", said.out);
+    }
+    let said = margrave(&["losses", "huber:delta=0.25"]).exits(0);
+    assert!(said.out.starts_with("huber:delta=0.25\n"), "{}", said.out);
+    let list = margrave(&["losses", "--json"]).exits(0).json();
+    let hinge = list["losses"].as_array().and_then(|l| l.iter().find(|o| o["name"] == "hinge")).cloned();
+    let hinge = hinge.expect("the hinge is listed");
+    assert_eq!(
+        (&hinge["convex"], &hinge["slope_bounded"], &hinge["slope_at_zero"]),
+        (&true.into(), &true.into(), &true.into())
+    );
+}
+
+#[test]
+fn the_demo_runs_and_speaks_json() {
+    let said = margrave(&["demo"]).exits(0);
+    assert!(said.out.contains("270"), "{}", said.out);
+    assert_eq!(said.err, "");
+    let object = margrave(&["demo", "--json"]).exits(0).json();
+    assert_eq!(object["n"], 270);
+    assert_eq!(object["d"], 13);
+}
