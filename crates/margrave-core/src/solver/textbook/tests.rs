@@ -9,71 +9,18 @@ use margrave_testkit::qp::BoxQp;
 use super::smo::{self, RecordUnit, SmoOptions, SmoSolution};
 use super::svmtorch::{self, StopRule, SvmTorchOptions, SvmTorchSolution};
 use crate::backend::cpu::CpuGram;
+use crate::certificate::certify;
 use crate::control::{Budget, Control, Status, Threads};
 use crate::data::Points;
 use crate::gram::{Gram, Pick, PrecomputedGram};
 use crate::kernel::Kernel;
-use crate::loss::{DualTerm, Loss, Properties, Reweight};
+use crate::loss::{Epsilon, Hinge, Loss, Square};
 use crate::observe::{Recorder, Silent};
 use crate::problem::{Constraint, KernelProblem};
 use crate::solver::Solution;
 
-struct Hinge;
-
-impl Loss for Hinge {
-    fn name(&self) -> String {
-        "hinge".into()
-    }
-    fn value(&self, y: f64, z: f64) -> f64 {
-        (1.0 - y * z).max(0.0)
-    }
-    fn slope(&self, y: f64, z: f64) -> f64 {
-        if y * z < 1.0 { -y } else { 0.0 }
-    }
-    fn conjugate(&self, y: f64, u: f64) -> Option<f64> {
-        Some(y * u)
-    }
-    fn domain(&self, y: f64) -> (f64, f64) {
-        if y > 0.0 { (-1.0, 0.0) } else { (0.0, 1.0) }
-    }
-    fn reweight(&self, y: f64, _z: f64, cap: f64) -> Reweight {
-        Reweight { weight: cap, target: y }
-    }
-    fn dual(&self, y: f64, c: f64) -> Option<DualTerm> {
-        Some(DualTerm { p: -y, eps: 0.0, d: 0.0, lo: (y * c).min(0.0), hi: (y * c).max(0.0) })
-    }
-    fn properties(&self) -> Properties {
-        Properties { slope_bounded: true, slope_at_zero: true, convex: true, majorised: true, classification: true }
-    }
-}
-
-struct Tube(f64);
-
-impl Loss for Tube {
-    fn name(&self) -> String {
-        format!("epsilon:epsilon={}", self.0)
-    }
-    fn value(&self, y: f64, z: f64) -> f64 {
-        ((y - z).abs() - self.0).max(0.0)
-    }
-    fn slope(&self, y: f64, z: f64) -> f64 {
-        if (y - z).abs() > self.0 { (z - y).signum() } else { 0.0 }
-    }
-    fn conjugate(&self, y: f64, u: f64) -> Option<f64> {
-        Some(y * u + self.0 * u.abs())
-    }
-    fn domain(&self, _y: f64) -> (f64, f64) {
-        (-1.0, 1.0)
-    }
-    fn reweight(&self, y: f64, _z: f64, cap: f64) -> Reweight {
-        Reweight { weight: cap, target: y }
-    }
-    fn dual(&self, y: f64, c: f64) -> Option<DualTerm> {
-        Some(DualTerm { p: -y, eps: self.0, d: 0.0, lo: -c, hi: c })
-    }
-    fn properties(&self) -> Properties {
-        Properties { slope_bounded: true, slope_at_zero: true, convex: true, majorised: true, classification: false }
-    }
+fn tube(epsilon: f64) -> Epsilon {
+    Epsilon { epsilon }
 }
 
 fn control() -> Control {
@@ -122,21 +69,19 @@ fn assert_near(found: &[f64], expected: &[f64], tol: f64) {
     }
 }
 
-/// P − D of a solution, from the kernel entries and the loss alone; Σβ and the boxes are checked first.
+/// The certified P − D of a solution, after checking its scores and its feasibility.
 fn gap(gram: &dyn Gram, y: &[f64], c: f64, loss: &dyn Loss, solution: &Solution) -> f64 {
-    let (k, n) = (entries(gram), y.len());
-    assert!(solution.beta.iter().sum::<f64>().abs() <= 1e-9 * c * n as f64);
-    let mut gap = 0.0;
+    let (k, n, costs) = (entries(gram), y.len(), vec![c; y.len()]);
     for i in 0..n {
         let f: f64 = (0..n).map(|j| k[i * n + j] * solution.beta[j]).sum();
         if let Some(scores) = &solution.scores {
             assert!((scores[i] - f).abs() <= 1e-9 * (1.0 + f.abs()), "score {i}: {} and {f}", scores[i]);
         }
-        let (u, (low, high)) = (-solution.beta[i] / c, loss.domain(y[i]));
-        assert!(u >= low && u <= high, "β of {i} leaves its box");
-        gap += solution.beta[i] * f + c * (loss.value(y[i], f + solution.bias[0]) + loss.conjugate(y[i], u).unwrap());
     }
-    gap
+    let problem = KernelProblem::new(gram, y, &costs, loss, Constraint::free_bias()).unwrap();
+    let found = certify(&problem, &solution.beta, Some(&solution.bias), None, &control()).unwrap();
+    assert!(found.optimality().unwrap().feasible);
+    found.gap().unwrap()
 }
 
 #[test]
@@ -176,16 +121,16 @@ fn two_points_of_two_classes_in_closed_form() {
 fn two_points_of_a_line_in_closed_form() {
     // (0, 0) and (1, 1), ε = 0.1: the flattest line within the tube has w = 0.8 and b = 0.1.
     let gram = one_dimension(&[0.0, 1.0]);
-    let found = run_torch(&gram, &[0.0, 1.0], 10.0, &Tube(0.1), &tight_torch());
+    let found = run_torch(&gram, &[0.0, 1.0], 10.0, &tube(0.1), &tight_torch());
     assert_near(&found.solution.beta, &[-0.8, 0.8], 1e-15);
     assert_near(&found.solution.bias, &[0.1], 1e-15);
     assert_eq!(found.lambda_eq, -found.solution.bias[0]);
     // C = ½ clips both: w = ½ and b anywhere in [0.1, 0.4].
-    let found = run_torch(&gram, &[0.0, 1.0], 0.5, &Tube(0.1), &tight_torch()).solution;
+    let found = run_torch(&gram, &[0.0, 1.0], 0.5, &tube(0.1), &tight_torch()).solution;
     assert_near(&found.beta, &[-0.5, 0.5], 0.0);
     assert_near(&found.bias, &[0.25], 1e-15);
     // Targets within one tube: β = 0 is optimal and nothing moves.
-    let found = run_torch(&gram, &[0.0, 0.1], 10.0, &Tube(0.1), &tight_torch()).solution;
+    let found = run_torch(&gram, &[0.0, 0.1], 10.0, &tube(0.1), &tight_torch()).solution;
     assert_eq!((found.iterations, found.status), (0, Status::Optimal));
     assert_near(&found.bias, &[0.05], 1e-15);
 }
@@ -227,7 +172,7 @@ fn svmtorch_agrees_with_projected_gradient_on_regression() {
         lo[n..].fill(-c);
         let reference = BoxQp { q: &q, p: &p, lo: &lo, hi: &hi, z: Some(&vec![1.0; 2 * n]), sum: 0.0 };
         let best = reference.objective(&reference.solve(40_000));
-        let loss = Tube(epsilon);
+        let loss = tube(epsilon);
         for rule in [StopRule::Average, StopRule::Pair] {
             let options = SvmTorchOptions { rule, record_every: 1, ..tight_torch() };
             let found = run_torch(&gram, &sample.y, c, &loss, &options);
@@ -248,9 +193,9 @@ fn the_dual_objective_never_falls_and_never_passes_the_primal() {
     let smo = run_smo(&gram, &sample.y, 2.0, &options);
     assert_eq!(smo.records.len() as u64, smo.solution.iterations);
     let options = SvmTorchOptions { record_every: 1, ..SvmTorchOptions::default() };
-    let torch = run_torch(&gram, &sample.y, 2.0, &Tube(0.1), &options);
+    let torch = run_torch(&gram, &sample.y, 2.0, &tube(0.1), &options);
     let shrunk =
-        run_torch(&gram, &sample.y, 2.0, &Tube(0.1), &SvmTorchOptions { shrink_after: Some(10), ..options.clone() });
+        run_torch(&gram, &sample.y, 2.0, &tube(0.1), &SvmTorchOptions { shrink_after: Some(10), ..options.clone() });
     for records in [&smo.records, &torch.records, &shrunk.records] {
         assert!(records.len() > 20);
         for pair in records.windows(2) {
@@ -267,7 +212,7 @@ fn the_average_rule_stops_no_later_than_the_pair_rule() {
         let sample = friedman(60, 5, 0.5, seed);
         let gram = gram(Kernel::rbf(0.5), &sample);
         let with =
-            |rule| run_torch(&gram, &sample.y, 5.0, &Tube(0.2), &SvmTorchOptions { rule, tol: 1e-2, ..tight_torch() });
+            |rule| run_torch(&gram, &sample.y, 5.0, &tube(0.2), &SvmTorchOptions { rule, tol: 1e-2, ..tight_torch() });
         let (average, pair) = (with(StopRule::Average), with(StopRule::Pair));
         assert!(average.solution.iterations <= pair.solution.iterations, "seed {seed}");
         earlier += u32::from(average.solution.iterations < pair.solution.iterations);
@@ -284,8 +229,8 @@ fn shrinking_leaves_variables_out_and_ends_at_the_same_optimum() {
     let gram = gram(Kernel::rbf(0.5), &sample);
     let plain = SvmTorchOptions { tol: 1e-6, rule: StopRule::Pair, ..SvmTorchOptions::default() };
     let (full, shrunk) = (
-        run_torch(&gram, &sample.y, 1.0, &Tube(0.5), &plain),
-        run_torch(&gram, &sample.y, 1.0, &Tube(0.5), &SvmTorchOptions { shrink_after: Some(50), ..plain.clone() }),
+        run_torch(&gram, &sample.y, 1.0, &tube(0.5), &plain),
+        run_torch(&gram, &sample.y, 1.0, &tube(0.5), &SvmTorchOptions { shrink_after: Some(50), ..plain.clone() }),
     );
     assert!(shrunk.smallest_active < full.smallest_active, "nothing was left out");
     assert!(shrunk.rechecks > 0);
@@ -295,7 +240,7 @@ fn shrinking_leaves_variables_out_and_ends_at_the_same_optimum() {
         assert!((-1e-10..=1e-6 * 2.0 * 120.0).contains(&gap), "{gap}");
     }
     fn gap_of(gram: &CpuGram, sample: &Sample, solution: &Solution) -> f64 {
-        gap(gram, &sample.y, 1.0, &Tube(0.5), solution)
+        gap(gram, &sample.y, 1.0, &tube(0.5), solution)
     }
 }
 
@@ -343,7 +288,7 @@ fn duplicates_with_flipped_labels_and_flat_kernels_end() {
         assert!(matches!(found.status, Status::Optimal | Status::Stalled), "{found:?}");
         let found = run_torch(gram, y, 1.0, &Hinge, &SvmTorchOptions::default()).solution;
         assert_eq!(found.status, Status::Optimal);
-        let found = run_torch(gram, y, 1.0, &Tube(0.1), &SvmTorchOptions::default()).solution;
+        let found = run_torch(gram, y, 1.0, &tube(0.1), &SvmTorchOptions::default()).solution;
         assert_eq!(found.status, Status::Optimal);
     }
     // With all points equal only the bias can answer: P = D = Σα at α = C for both classes.
@@ -357,7 +302,7 @@ fn one_class_only_one_point_and_extreme_costs_end_well() {
     assert_eq!((found.status, &found.beta[..], found.bias[0]), (Status::Optimal, &[0.0, 0.0][..], 1.0));
     let found = run_smo(&one_dimension(&[1.0]), &[-1.0], 1.0, &SmoOptions::default()).solution;
     assert_eq!((found.status, found.bias[0]), (Status::Optimal, -1.0));
-    let found = run_torch(&one_dimension(&[1.0]), &[3.0], 1.0, &Tube(0.1), &SvmTorchOptions::default()).solution;
+    let found = run_torch(&one_dimension(&[1.0]), &[3.0], 1.0, &tube(0.1), &SvmTorchOptions::default()).solution;
     assert_eq!((found.status, found.bias[0]), (Status::Optimal, 3.0));
 
     let sample = two_gaussians(30, 2, 3.0, 13);
@@ -380,10 +325,11 @@ fn a_zero_cost_removes_a_sample_and_a_doubled_one_repeats_it() {
     (costs[14], costs[15], costs[0]) = (0.0, 0.0, 2.0);
     let repeated: Vec<usize> = std::iter::once(0).chain(keep.iter().copied()).collect();
     let weighted = gram(kernel, &sample);
-    let problem = KernelProblem::new(&weighted, &sample.y, &costs, &Tube(0.05), Constraint::free_bias()).unwrap();
+    let loss = tube(0.05);
+    let problem = KernelProblem::new(&weighted, &sample.y, &costs, &loss, Constraint::free_bias()).unwrap();
     let by_cost = svmtorch::solve(&problem, &tight_torch(), &control(), &mut Silent).unwrap().solution;
     let plain = sample.take(&repeated);
-    let by_rows = run_torch(&gram(kernel, &plain), &plain.y, 1.0, &Tube(0.05), &tight_torch()).solution;
+    let by_rows = run_torch(&gram(kernel, &plain), &plain.y, 1.0, &tube(0.05), &tight_torch()).solution;
     assert_eq!(by_cost.beta[14..], [0.0, 0.0]);
     assert_near(&by_cost.scores.unwrap()[1..14], &by_rows.scores.unwrap()[2..], 1e-6);
     assert_near(&by_cost.bias, &by_rows.bias, 1e-6);
@@ -431,9 +377,12 @@ fn what_the_papers_do_not_cover_is_refused_by_name() {
         let problem = KernelProblem::new(&gram, y, &costs, loss, constraint).unwrap();
         smo::solve(&problem, &SmoOptions::default(), &control(), &mut Silent).unwrap_err().to_string()
     };
-    assert!(refused(&Tube(0.1), &y, Constraint::free_bias()).contains("only the hinge"));
+    assert!(refused(&tube(0.1), &y, Constraint::free_bias()).contains("only the hinge"));
     assert!(refused(&Hinge, &[1.0, 2.0], Constraint::free_bias()).contains("target 2"));
     assert!(refused(&Hinge, &y, Constraint::None).contains("decomposition"));
+    let problem = KernelProblem::new(&gram, &y, &costs, &Square, Constraint::free_bias()).unwrap();
+    let error = svmtorch::solve(&problem, &SvmTorchOptions::default(), &control(), &mut Silent).unwrap_err();
+    assert!(error.to_string().contains("the square loss"), "{error}");
     assert!(SmoOptions { tol: f64::NAN, ..SmoOptions::default() }.check().is_err());
     assert!(SmoOptions { max_passes: 0, ..SmoOptions::default() }.check().is_err());
     assert!(SvmTorchOptions { tol: 0.0, ..SvmTorchOptions::default() }.check().is_err());
