@@ -12,7 +12,9 @@ mod product;
 mod simd;
 mod tile;
 
+pub mod eigen;
 pub mod factor;
+pub mod pages;
 pub mod sweep;
 
 use std::sync::atomic::{AtomicU64, Ordering};
