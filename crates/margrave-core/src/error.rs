@@ -1,5 +1,7 @@
 //! Bad input is an [`Error`]; an outcome of a computation is a [`Status`](crate::Status).
 
+use crate::control::Interrupt;
+
 /// What a caller did wrong, with the numbers needed to put it right.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -62,6 +64,15 @@ pub enum Error {
         /// Bytes allowed.
         budget: u64,
     },
+    /// A computation that has no partial result was stopped by its budget or by the user.
+    #[error("stopped {} before there was a result", match .0 { Interrupt::Deadline => "by the time limit", Interrupt::Cancelled => "on request" })]
+    Interrupted(Interrupt),
+}
+
+impl From<Interrupt> for Error {
+    fn from(why: Interrupt) -> Self {
+        Self::Interrupted(why)
+    }
 }
 
 impl Error {

@@ -274,7 +274,7 @@ fn kernel_product(
 ///
 /// `beta` has one entry a variable, `bias` one a group. `scores` are (K·β) of every *row* of K in double precision, without
 /// bias; they are computed if absent, and otherwise trusted. A bias that was not given, or is worse than the best
-/// one, is replaced by the best one.
+/// one by more than rounding, is replaced by the best one.
 pub fn certify(
     problem: &KernelProblem<'_>,
     beta: &[f64],
@@ -329,7 +329,8 @@ fn optimality(
     if let Some(given) = given {
         let (at_given, _) = point.primal(beta, given)?;
         bias_excess = Some((at_given - primal).max(0.0));
-        if at_given <= primal {
+        // A flat minimum has many best biases: the solver's choice among them stands.
+        if at_given <= primal + 1e-12 * primal.abs().max(1.0) {
             primal = at_given;
             best = given.to_vec();
         }

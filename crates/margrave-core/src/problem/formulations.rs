@@ -27,28 +27,78 @@ use crate::error::{Error, Result, check_len};
 use crate::gram::Gram;
 use crate::loss::{Above, Below, Loss};
 
-/// Which machine.
+/// What a machine predicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Formulation {
-    /// Two classes, any margin loss.
+#[serde(rename_all = "lowercase")]
+pub enum Task {
+    /// One of several labels.
     Classify,
-    /// Real targets, any residual loss.
+    /// A real number.
     Regress,
-    /// ν-SVC.
+    /// Whether a point is like the training data.
+    Novelty,
+}
+
+impl Task {
+    /// The name users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            Task::Classify => "classify",
+            Task::Regress => "regress",
+            Task::Novelty => "novelty",
+        }
+    }
+}
+
+impl std::fmt::Display for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How the trade-off between smoothness and loss is stated.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "kebab-case")]
+pub enum Formulation {
+    /// ½‖f‖² + C·Σ weightᵢ·ℓ, any loss.
+    Cost {
+        /// C > 0.
+        c: f64,
+    },
+    /// ν-SVC or ν-SVR, by the task.
+    Nu {
+        /// 0 < ν ≤ 1.
+        nu: f64,
+        /// C > 0, of ν-SVR.
+        c: f64,
+    },
+    /// The one-class machine.
+    OneClass {
+        /// 0 < ν ≤ 1.
+        nu: f64,
+    },
+    /// The smallest ball (support vector data description).
+    Svdd {
+        /// 0 < ν ≤ 1.
+        nu: f64,
+    },
+}
+
+/// Which of the derivations above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Classify,
+    Regress,
     NuClassify,
-    /// ν-SVR.
     NuRegress,
-    /// One-class machine with ν.
     OneClass,
-    /// Support vector data description.
     Svdd,
 }
 
 /// A problem without its Gram matrix, and the way back from its solution to a machine.
 #[derive(Clone)]
 pub struct Setup {
-    formulation: Formulation,
+    kind: Kind,
     rows: usize,
     row_of: Option<Vec<u32>>,
     targets: Vec<f64>,
@@ -102,7 +152,7 @@ fn largest_nu(positive: f64, negative: f64) -> f64 {
 
 impl Setup {
     fn plain(
-        formulation: Formulation,
+        kind: Kind,
         targets: &[f64],
         weights: Option<&[f64]>,
         c: f64,
@@ -115,7 +165,7 @@ impl Setup {
             return Err(Error::data(format!("the cost C·weight of row {row} overflows: lower C or the weights")));
         }
         Ok(Self {
-            formulation,
+            kind,
             rows: targets.len(),
             row_of: None,
             targets: targets.to_vec(),
@@ -128,12 +178,12 @@ impl Setup {
     /// Two classes, labels ±1, with any margin loss or the square.
     pub fn classify(labels: &[f64], weights: Option<&[f64]>, c: f64, loss: Arc<dyn Loss>, bias: bool) -> Result<Self> {
         check_labels(labels)?;
-        Self::plain(Formulation::Classify, labels, weights, c, loss, bias)
+        Self::plain(Kind::Classify, labels, weights, c, loss, bias)
     }
 
     /// Real targets with any residual loss.
     pub fn regress(targets: &[f64], weights: Option<&[f64]>, c: f64, loss: Arc<dyn Loss>, bias: bool) -> Result<Self> {
-        Self::plain(Formulation::Regress, targets, weights, c, loss, bias)
+        Self::plain(Kind::Regress, targets, weights, c, loss, bias)
     }
 
     /// ν-classification, labels ±1. Fails beyond the largest feasible ν, and names it.
@@ -150,7 +200,7 @@ impl Setup {
         }
         let half = (0.5 * nu * (positive + negative)).min(positive).min(negative);
         Ok(Self {
-            formulation: Formulation::NuClassify,
+            kind: Kind::NuClassify,
             rows: labels.len(),
             row_of: None,
             targets: vec![0.0; labels.len()],
@@ -167,7 +217,7 @@ impl Setup {
     pub fn nu_regress(targets: &[f64], weights: Option<&[f64]>, c: f64, nu: f64) -> Result<Self> {
         check_nu(nu)?;
         let n = targets.len();
-        let one = Self::plain(Formulation::NuRegress, targets, weights, c, Arc::new(Above), true)?;
+        let one = Self::plain(Kind::NuRegress, targets, weights, c, Arc::new(Above), true)?;
         let half = 0.5 * nu * one.costs.iter().sum::<f64>();
         Ok(Self {
             row_of: Some((0..n as u32).chain(0..n as u32).collect()),
@@ -188,7 +238,7 @@ impl Setup {
         let costs = weights_or_ones(n, weights)?;
         let sum = nu * costs.iter().sum::<f64>();
         Ok(Self {
-            formulation: Formulation::OneClass,
+            kind: Kind::OneClass,
             rows: n,
             row_of: None,
             targets: vec![0.0; n],
@@ -207,7 +257,7 @@ impl Setup {
             return Err(Error::option("C", c, format!("with this data at least {least}")));
         }
         Ok(Self {
-            formulation: Formulation::Svdd,
+            kind: Kind::Svdd,
             rows: diagonal.len(),
             row_of: None,
             targets: diagonal.iter().map(|k| 0.5 * k).collect(),
@@ -224,9 +274,36 @@ impl Setup {
         Self::svdd(diagonal, weights, 1.0 / (nu * total))
     }
 
-    /// Which machine.
-    pub fn formulation(&self) -> Formulation {
-        self.formulation
+    /// The problem of a task: `targets` are labels ±1, real numbers, or (novelty) unused; `diagonal` gives k(xᵢ, xᵢ) where it
+    /// is needed. The loss and the bias matter to [`Formulation::Cost`] alone. Fails for a task the formulation is not for.
+    pub fn new(
+        task: Task,
+        formulation: Formulation,
+        targets: &[f64],
+        weights: Option<&[f64]>,
+        loss: Arc<dyn Loss>,
+        bias: bool,
+        diagonal: impl FnOnce() -> Vec<f64>,
+    ) -> Result<Self> {
+        match (task, formulation) {
+            (Task::Classify, Formulation::Cost { c }) => Self::classify(targets, weights, c, loss, bias),
+            (Task::Regress, Formulation::Cost { c }) => Self::regress(targets, weights, c, loss, bias),
+            (Task::Classify, Formulation::Nu { nu, .. }) => Self::nu_classify(targets, weights, nu),
+            (Task::Regress, Formulation::Nu { nu, c }) => Self::nu_regress(targets, weights, c, nu),
+            (Task::Novelty, Formulation::OneClass { nu }) => Self::one_class(targets.len(), weights, nu),
+            (Task::Novelty, Formulation::Svdd { nu }) => Self::svdd_nu(&diagonal(), weights, nu),
+            (Task::Novelty, _) => Err(Error::option("task", task, "novelty is one-class or SVDD, with ν")),
+            (_, _) => Err(Error::option("task", task, "one-class and SVDD are for novelty")),
+        }
+    }
+
+    /// What it predicts.
+    pub fn task(&self) -> Task {
+        match self.kind {
+            Kind::Classify | Kind::NuClassify => Task::Classify,
+            Kind::Regress | Kind::NuRegress => Task::Regress,
+            Kind::OneClass | Kind::Svdd => Task::Novelty,
+        }
     }
 
     /// Number of rows of the data.
@@ -252,6 +329,22 @@ impl Setup {
     /// Cost of each variable.
     pub fn costs(&self) -> &[f64] {
         &self.costs
+    }
+
+    /// The row of the data that variable `i` belongs to.
+    pub fn row(&self, i: usize) -> usize {
+        self.row_of.as_ref().map_or(i, |rows| rows[i] as usize)
+    }
+
+    /// The box of variable `i`.
+    pub fn bounds(&self, i: usize) -> (f64, f64) {
+        let c = self.costs[i];
+        if c == 0.0 {
+            return (0.0, 0.0);
+        }
+        let loss = if self.losses.len() == 1 { 0 } else { self.constraint.group(i).unwrap_or(0) };
+        let (lo, hi) = self.losses[loss].domain(self.targets[i]);
+        (-c * hi, -c * lo)
     }
 
     /// The constraint.
@@ -282,10 +375,10 @@ impl Setup {
     pub fn machine(&self, beta: &[f64], bias: &[f64]) -> Machine {
         let mut machine = Machine { coefficients: vec![0.0; self.rows], bias: 0.0, rho: 1.0, tube: None };
         for (i, b) in beta.iter().enumerate() {
-            machine.coefficients[self.row_of.as_ref().map_or(i, |rows| rows[i] as usize)] += b;
+            machine.coefficients[self.row(i)] += b;
         }
-        match (self.formulation, bias) {
-            (Formulation::NuClassify, &[positive, negative]) => {
+        match (self.kind, bias) {
+            (Kind::NuClassify, &[positive, negative]) => {
                 machine.bias = 0.5 * (positive + negative);
                 let rho = 0.5 * (negative - positive);
                 // ρ = 0 only when f = 0: there is no margin to scale to 1.
@@ -295,7 +388,7 @@ impl Setup {
                     machine.coefficients.iter_mut().for_each(|v| *v /= rho);
                 }
             }
-            (Formulation::NuRegress, &[up, down]) => {
+            (Kind::NuRegress, &[up, down]) => {
                 machine.bias = 0.5 * (up + down);
                 machine.tube = Some(0.5 * (up - down));
             }
@@ -310,12 +403,12 @@ impl Setup {
     pub fn solution(&self, machine: &Machine) -> (Vec<f64>, Vec<f64>) {
         let rho = machine.rho;
         let coefficients = machine.coefficients.iter().map(|v| v * rho);
-        match self.formulation {
-            Formulation::NuClassify => {
+        match self.kind {
+            Kind::NuClassify => {
                 let b = machine.bias * rho;
                 (coefficients.collect(), vec![b - rho, b + rho])
             }
-            Formulation::NuRegress => {
+            Kind::NuRegress => {
                 let up = machine.coefficients.iter().map(|v| v.max(0.0));
                 let down = machine.coefficients.iter().map(|v| v.min(0.0));
                 let tube = machine.tube.unwrap_or(0.0);

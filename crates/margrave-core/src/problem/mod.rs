@@ -16,7 +16,7 @@
 mod formulations;
 mod weights;
 
-pub use formulations::{Formulation, Machine, Setup};
+pub use formulations::{Formulation, Machine, Setup, Task};
 pub use weights::{ClassWeight, binary_labels};
 
 use crate::error::{Error, Result, check_len};

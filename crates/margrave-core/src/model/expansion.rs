@@ -1,0 +1,220 @@
+//! f(x) + b = Σⱼ coefficientⱼ·k(xⱼ, x) + b over centres xⱼ, for k outputs that share them.
+
+use crate::backend::cpu::CpuGram;
+use crate::control::{Control, Interrupt};
+use crate::data::Points;
+use crate::error::{Error, Result, check_len};
+use crate::gram::{Gram, Pick, Precision};
+use crate::kernel::{Kernel, Statistic};
+
+/// Rows of one task of a collapsed machine.
+const CHUNK: usize = 256;
+
+/// m centres, k outputs.
+///
+/// A linear machine is collapsed to w = Σ coefficientⱼ·xⱼ; so is one with a precomputed kernel, whose points *are* rows of K.
+#[derive(Debug, Clone)]
+pub struct Expansion {
+    kernel: Kernel,
+    centres: Points,
+    rows: Vec<u32>,
+    coefficients: Vec<f64>,
+    bias: Vec<f64>,
+    width: usize,
+    /// w of each output, `width × k` row-major.
+    collapsed: Option<Vec<f64>>,
+}
+
+impl Expansion {
+    /// From its parts. `centres` are m points (without features for a precomputed kernel), `rows` their numbers in the training
+    /// data, `coefficients` m × k row-major, `bias` one an output, `width` the number of features a point must have (of
+    /// training rows, for a precomputed kernel). Fails if they do not agree or a number is not finite.
+    pub fn new(
+        kernel: Kernel,
+        centres: Points,
+        rows: Vec<u32>,
+        coefficients: Vec<f64>,
+        bias: Vec<f64>,
+        width: usize,
+    ) -> Result<Self> {
+        kernel.check()?;
+        let k = bias.len();
+        if k == 0 {
+            return Err(Error::data("the model has no output"));
+        }
+        check_len("rows of the centres", centres.len(), rows.len())?;
+        check_len("coefficients of the model", centres.len().saturating_mul(k), coefficients.len())?;
+        for (what, values) in [("the coefficients", &coefficients), ("the bias", &bias)] {
+            if let Some(at) = values.iter().position(|v| !v.is_finite()) {
+                return Err(Error::NotFinite { what, row: at / k, column: Some(at % k), value: values[at] });
+            }
+        }
+        if kernel == Kernel::Precomputed {
+            if let Some(row) = rows.iter().find(|&&row| row as usize >= width) {
+                return Err(Error::data(format!("a centre is row {row} of {width} training rows")));
+            }
+        } else {
+            check_len("features of the centres", width, centres.dims())?;
+        }
+        let mut expansion = Self { kernel, centres, rows, coefficients, bias, width, collapsed: None };
+        expansion.collapsed = expansion.collapse();
+        Ok(expansion)
+    }
+
+    /// From coefficients of every training row, n × k row-major: rows whose coefficients are all zero are left out.
+    pub fn of_training(kernel: Kernel, points: &Points, coefficients: &[f64], bias: Vec<f64>) -> Result<Self> {
+        let k = bias.len();
+        check_len("coefficients of the training rows", points.len().saturating_mul(k), coefficients.len())?;
+        let used = |row: usize| coefficients[row * k..(row + 1) * k].iter().any(|v| *v != 0.0);
+        let rows: Vec<u32> = (0..points.len()).filter(|&row| used(row)).map(|row| row as u32).collect();
+        let kept = rows.iter().flat_map(|&row| &coefficients[row as usize * k..(row as usize + 1) * k]).copied();
+        let kept = kept.collect();
+        let centres = match kernel {
+            Kernel::Precomputed => Points::dense_f64(rows.len(), 0, vec![])?,
+            _ => points.gather(&rows),
+        };
+        Self::new(kernel, centres, rows, kept, bias, points.dims())
+    }
+
+    fn collapse(&self) -> Option<Vec<f64>> {
+        let k = self.bias.len();
+        let (linear, lookup) = (self.kernel == Kernel::Linear, self.kernel == Kernel::Precomputed);
+        // Sparse data of very many features: w would be larger than the centres it replaces.
+        if !(lookup || linear && self.width <= self.centres.stored().max(1 << 20)) {
+            return None;
+        }
+        let mut w = vec![0.0; self.width * k];
+        for (j, &row) in self.rows.iter().enumerate() {
+            let own = &self.coefficients[j * k..(j + 1) * k];
+            let mut add = |column: usize, value: f64| {
+                own.iter().enumerate().for_each(|(output, c)| w[column * k + output] += c * value);
+            };
+            if lookup { add(row as usize, 1.0) } else { self.centres.visit(j, add) }
+        }
+        Some(w)
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+    /// The m centres.
+    pub fn centres(&self) -> &Points {
+        &self.centres
+    }
+    /// Their rows in the training data.
+    pub fn rows(&self) -> &[u32] {
+        &self.rows
+    }
+    /// m × k, row-major.
+    pub fn coefficients(&self) -> &[f64] {
+        &self.coefficients
+    }
+    /// One an output.
+    pub fn bias(&self) -> &[f64] {
+        &self.bias
+    }
+    /// Number of centres.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+    /// Whether there are none: the machine is constant.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+    /// Number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.bias.len()
+    }
+    /// Number of features a point must have.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+    /// w of each output, `width × k` row-major, where the machine is linear.
+    pub fn weights(&self) -> Option<&[f64]> {
+        self.collapsed.as_deref()
+    }
+
+    /// The scores of every point, n × k row-major. Sparse points may have fewer features than the centres, or more (those
+    /// count as zeros of the centres); others must agree. Kernel entries are of the given precision, sums are double.
+    pub fn scores(&self, points: &Points, precision: Precision, control: &Control) -> Result<Vec<f64>> {
+        let k = self.outputs();
+        let points = &points.clone().widen(self.width);
+        let extra = points.dims() > self.width && points.is_sparse() && self.kernel != Kernel::Precomputed;
+        if points.dims() != self.width && !extra {
+            return Err(Error::Shape { what: "number of features", expected: self.width, found: points.dims() });
+        }
+        let mut scores = vec![0.0; points.len() * k];
+        if !self.is_empty() {
+            match &self.collapsed {
+                Some(w) => self.collapsed_scores(w, points, &mut scores, control)?,
+                None => {
+                    let centres = self.centres.clone().widen(points.dims());
+                    let gram = CpuGram::new(self.kernel, points, &centres)?;
+                    gram.apply(precision, Pick::All, &self.coefficients, k, &mut scores, control)?;
+                }
+            }
+        }
+        scores.iter_mut().enumerate().for_each(|(at, z)| *z += self.bias[at % k]);
+        Ok(scores)
+    }
+
+    fn collapsed_scores(
+        &self,
+        w: &[f64],
+        points: &Points,
+        scores: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let k = self.outputs();
+        // A task that finds the time over leaves its scores at zero; the check afterwards reports it.
+        control.threads.chunks(scores, CHUNK * k, |task, part| {
+            if control.check().is_err() {
+                return;
+            }
+            for (at, out) in part.chunks_mut(k).enumerate() {
+                points.visit(task * CHUNK + at, |column, value| {
+                    if column < self.width {
+                        let own = &w[column * k..(column + 1) * k];
+                        out.iter_mut().zip(own).for_each(|(z, w)| *z += value * w);
+                    }
+                });
+            }
+        });
+        control.check()
+    }
+
+    /// k(x, x) of every point; fails for a precomputed kernel, whose rows do not hold it.
+    pub fn diagonal(&self, points: &Points) -> Result<Vec<f64>> {
+        if self.kernel.unit_diagonal() {
+            return Ok(vec![1.0; points.len()]);
+        }
+        match self.kernel.statistic() {
+            Statistic::Dot => Ok(points.squared_norms().iter().map(|s| self.kernel.of_statistic(*s)).collect()),
+            _ => Err(Error::data("with a precomputed kernel the distance from the centre of the ball is not known")),
+        }
+    }
+
+    /// ‖f‖² = Σᵢⱼ coefficientᵢ·coefficientⱼ·k(xᵢ, xⱼ) of each output.
+    pub fn squared_norms(&self, control: &Control) -> Result<Vec<f64>> {
+        let k = self.outputs();
+        let mut values = vec![0.0; self.coefficients.len()];
+        match (&self.kernel, &self.collapsed) {
+            (Kernel::Precomputed, _) => {
+                return Err(Error::data("with a precomputed kernel ‖f‖ needs the Gram matrix of the training data"));
+            }
+            (Kernel::Linear, Some(w)) => {
+                let mut norms = vec![0.0; k];
+                w.iter().enumerate().for_each(|(at, w)| norms[at % k] += w * w);
+                return Ok(norms);
+            }
+            _ => {
+                let gram = CpuGram::square(self.kernel, &self.centres)?;
+                gram.apply(Precision::Double, Pick::All, &self.coefficients, k, &mut values, control)?;
+            }
+        }
+        let mut norms = vec![0.0; k];
+        self.coefficients.iter().zip(&values).enumerate().for_each(|(at, (c, f))| norms[at % k] += c * f);
+        Ok(norms)
+    }
+}
