@@ -7,6 +7,7 @@
 //! Features are kept dense if at least a third of them are given, sparse otherwise; text columns become one feature
 //! for each text, and the [`Schema`] that says how travels with the model.
 
+mod array;
 mod atomic;
 mod blocks;
 mod csv;
@@ -15,6 +16,7 @@ mod error;
 mod libsvm;
 mod number;
 mod options;
+mod parquet;
 mod schema;
 mod source;
 mod storage;
@@ -81,10 +83,9 @@ where
     match format {
         Format::Libsvm => libsvm::load::<T>(source, options),
         Format::Csv => csv::load::<T>(source, options),
-        other => Err(ReadError::Option {
-            file: source.name().to_owned(),
-            option: "--format",
-            problem: format!("{other} cannot be read yet: convert the file to CSV"),
-        }),
+        Format::Npy => array::load_npy::<T>(source, options),
+        Format::Npz => array::load_npz::<T>(source, options),
+        Format::Idx => array::load_idx::<T>(source, options),
+        Format::Parquet => parquet::load::<T>(source, options),
     }
 }

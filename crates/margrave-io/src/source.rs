@@ -94,6 +94,29 @@ impl Source {
         Ok(if self.gzip { Box::new(MultiGzDecoder::new(BufReader::with_capacity(HEAD, raw))) } else { raw })
     }
 
+    /// The decompressed content, all of it, in memory.
+    pub(crate) fn bytes(&self) -> Result<Vec<u8>> {
+        let mut all = Vec::new();
+        self.reader()?.read_to_end(&mut all).map_err(|e| self.io(e))?;
+        Ok(all)
+    }
+
+    /// The file itself, if it is one and not compressed.
+    pub(crate) fn file(&self) -> Result<Option<File>> {
+        match &self.origin {
+            Origin::File(path) if !self.gzip => File::open(path).map(Some).map_err(|e| self.io(e)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The path, if this is a file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match &self.origin {
+            Origin::File(path) => Some(path),
+            Origin::Memory(_) => None,
+        }
+    }
+
     /// The first [`HEAD`] bytes of the decompressed content.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head

@@ -163,6 +163,11 @@ impl<'a> Plan<'a> {
         self.names.as_ref().map(|names| names[column].clone())
     }
 
+    /// Whether the table is nothing but features that are numbers, in their order.
+    pub(crate) fn only_features(&self) -> bool {
+        self.actions.iter().all(|a| *a == Action::Number)
+    }
+
     fn texts(&self) -> usize {
         self.actions.iter().filter(|a| matches!(a, Action::Text(_))).count()
     }
@@ -384,6 +389,25 @@ impl<T: Number> Rows<T> {
         Ok(())
     }
 
+    /// The number of the next column with this action.
+    pub(crate) fn push_value(&mut self, action: Action, value: f64) -> Result<(), Unfit> {
+        let stored = T::from_f64(value);
+        if !value.is_finite() || (action == Action::Number && !stored.to_f64().is_finite()) {
+            return Err(wrong(
+                format!("the value {value} is not a finite number in {} precision", T::PRECISION),
+                "remove or replace it",
+            ));
+        }
+        match action {
+            Action::Number => self.numbers.push(stored),
+            Action::TargetNumber => self.target_numbers.push(value),
+            Action::Weight if value < 0.0 => return Err(wrong("the weight is negative", "weights must be ≥ 0")),
+            Action::Weight => self.weights.push(value),
+            Action::Text(_) | Action::TargetText | Action::Skip => {}
+        }
+        Ok(())
+    }
+
     /// Puts `part`, which `before` lines precede, behind these rows.
     pub(crate) fn append(&mut self, part: Rows<T>, before: u64) {
         self.count += part.count;
@@ -423,6 +447,26 @@ fn intern(dictionary: &mut Dictionary, cell: &[u8], line: u64) -> Result<u32, Un
         return Err(wrong("the cell is empty", FILL));
     }
     dictionary.code(cell, line, 1).ok_or_else(|| wrong("the text is not UTF-8", "save the file as UTF-8"))
+}
+
+impl<T: Number> Rows<T> {
+    /// The rows of a table of nothing but features.
+    pub(crate) fn of_features(count: usize, numbers: Vec<T>, plan: &Plan) -> Self {
+        Self { count, numbers, ..Self::new(plan) }
+    }
+
+    /// The next row of a table of numbers.
+    pub(crate) fn push_row(&mut self, plan: &Plan, row: impl Iterator<Item = f64>) {
+        for (action, value) in plan.actions.iter().zip(row) {
+            match action {
+                Action::Number => self.numbers.push(T::from_f64(value)),
+                Action::TargetNumber => self.target_numbers.push(value),
+                Action::Weight => self.weights.push(value),
+                Action::Text(_) | Action::TargetText | Action::Skip => {}
+            }
+        }
+        self.count += 1;
+    }
 }
 
 /// Makes the data set of all rows of a table.

@@ -95,7 +95,7 @@ fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut Record)
             if at == text.len() && !last {
                 return Step::More;
             }
-            if !ends && !(blanks && at > close) {
+            if !(ends || blanks && at > close) {
                 let rest = &text[close..];
                 let place = Place::Cell { line: line + lines, column: record.ends.len(), name: None };
                 return Step::Bad(

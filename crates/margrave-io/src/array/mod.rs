@@ -1,0 +1,313 @@
+//! Arrays of numbers: NPY and NPZ of NumPy, the sparse NPZ of SciPy, and the idx files MNIST is published in.
+//!
+//! An array of more than two dimensions becomes one row for each place of the first, all else side by side. Integers
+//! beyond 2⁵³ are rounded. Nothing is allocated for what a header promises and the file does not hold.
+
+mod idx;
+mod npy;
+mod npz;
+mod scalar;
+
+use std::io::Read;
+use std::path::Path;
+
+use margrave_core::data::{Csr, Dataset, Dense, Points, Targets};
+
+use crate::Loaded;
+use crate::detect::detect;
+use crate::error::{ReadError, Result, malformed};
+use crate::number::Number;
+use crate::options::{Format, ReadOptions};
+use crate::schema::Schema;
+use crate::source::Source;
+use crate::table::{self, Kind, Plan, Rows};
+
+pub(crate) use npz::load as load_npz;
+use scalar::{Layout, Scalar};
+
+/// What the head of an array says.
+#[derive(Debug, Clone)]
+struct Head {
+    layout: Layout,
+    /// Column by column.
+    fortran: bool,
+    shape: Vec<usize>,
+}
+
+impl Head {
+    /// Rows, and values in each.
+    fn matrix(&self) -> Option<(usize, usize)> {
+        let (n, rest) = self.shape.split_first()?;
+        let d = rest.iter().try_fold(1usize, |product, k| product.checked_mul(*k))?;
+        n.checked_mul(d)?.checked_mul(self.layout.size())?;
+        Some((*n, d))
+    }
+}
+
+/// An open array: its head read, its values to come.
+struct Open<'a> {
+    /// File, and array in it, for messages.
+    name: String,
+    head: Head,
+    reader: Box<dyn Read + 'a>,
+    /// Bytes that follow, where that is known.
+    left: Option<u64>,
+}
+
+impl Open<'_> {
+    fn matrix(&self) -> Result<(usize, usize)> {
+        self.head.matrix().ok_or_else(|| {
+            malformed(
+                &self.name,
+                format!("an array of shape {:?} is not possible here", self.head.shape),
+                "check its header",
+            )
+        })
+    }
+
+    /// All values, row-major.
+    fn numbers<T: Number>(mut self) -> Result<Vec<T>> {
+        let (n, d) = self.matrix()?;
+        let scalar = self.scalar()?;
+        let values: Vec<T> = scalar.read(&mut self.reader, n * d, self.left).map_err(|e| self.fail(e))?;
+        if !self.head.fortran || self.head.shape.len() < 2 {
+            return Ok(values);
+        }
+        if self.head.shape.len() > 2 {
+            return Err(malformed(
+                &self.name,
+                "an array of more than two dimensions is in Fortran order",
+                "save numpy.ascontiguousarray of it",
+            ));
+        }
+        let mut rows = Vec::with_capacity(values.len());
+        (0..n).for_each(|i| rows.extend((0..d).map(|k| values[k * n + i])));
+        Ok(rows)
+    }
+
+    /// All values of an array of whole numbers ≥ 0.
+    fn integers(mut self) -> Result<Vec<u64>> {
+        let (n, d) = self.matrix()?;
+        let scalar = self.scalar()?;
+        scalar.read_integers(&mut self.reader, n * d, self.left).map_err(|e| self.fail(e))
+    }
+
+    /// The targets this array holds.
+    fn targets(mut self) -> Result<Targets> {
+        let (n, d) = self.matrix()?;
+        if d != 1 {
+            return Err(malformed(
+                &self.name,
+                format!("targets need one dimension, and the array has shape {:?}", self.head.shape),
+                "save a one-dimensional array",
+            ));
+        }
+        match self.head.layout {
+            Layout::Number(scalar) => {
+                let values: Vec<f64> = scalar.read(&mut self.reader, n, self.left).map_err(|e| self.fail(e))?;
+                if let Some(row) = values.iter().position(|v| !v.is_finite()) {
+                    return Err(malformed(
+                        &self.name,
+                        format!("the target of row {row} (counted from 0) is {}", values[row]),
+                        "remove or replace it",
+                    ));
+                }
+                Ok(Targets::Real(values))
+            }
+            Layout::Text(text) => {
+                Ok(Targets::Text(text.read(&mut self.reader, n, self.left).map_err(|e| self.fail(e))?))
+            }
+        }
+    }
+
+    fn scalar(&self) -> Result<Scalar> {
+        match self.head.layout {
+            Layout::Number(scalar) => Ok(scalar),
+            Layout::Text(_) => {
+                Err(malformed(&self.name, "the array holds texts where numbers are needed", "encode them"))
+            }
+        }
+    }
+
+    fn fail(&self, error: scalar::ReadFault) -> ReadError {
+        error.within(&self.name, &self.head.shape)
+    }
+}
+
+fn data_error(source: &Source) -> impl Fn(margrave_core::Error) -> ReadError + '_ {
+    |e| ReadError::Data { file: source.name().to_owned(), source: e }
+}
+
+/// Opens the one array of an NPY or idx file.
+fn open(source: &Source, format: Format) -> Result<Open<'_>> {
+    match format {
+        Format::Idx => idx::open(source),
+        _ => npy::open(source.name().to_owned(), source.reader()?, source.len(), |e| source.io(e)),
+    }
+}
+
+/// Reads an NPY file: a matrix with its target among the columns, or with targets in a file of their own.
+pub(crate) fn load_npy<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+where
+    Points: From<Dense<T>> + From<Csr<T>>,
+{
+    let array = open(source, Format::Npy)?;
+    if array.head.shape.len() < 2 {
+        return Err(malformed(
+            source.name(),
+            format!("a matrix is needed, and the array has shape {:?}", array.head.shape),
+            "save an array with one row for each sample",
+        ));
+    }
+    let targets = options.target_file.as_deref().map(load_targets).transpose()?;
+    table_of::<T>(source, array, targets, options, Format::Npy)
+}
+
+/// Reads an idx file of images, whose labels are in a file of their own.
+pub(crate) fn load_idx<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+where
+    Points: From<Dense<T>> + From<Csr<T>>,
+{
+    let array = open(source, Format::Idx)?;
+    if array.head.shape.len() < 2 {
+        return Err(malformed(
+            source.name(),
+            "this idx file holds one value a sample, as files of labels do",
+            "name the file of images; the labels are looked for beside it",
+        ));
+    }
+    refuse_columns(source, options)?;
+    let targets = match &options.target_file {
+        _ if options.no_target => Targets::None,
+        Some(path) => load_targets(path)?,
+        None => match source.path().and_then(idx::labels_beside) {
+            Some(path) => load_targets(&path)?,
+            None if options.schema.is_some() => Targets::None,
+            None => {
+                return Err(malformed(
+                    source.name(),
+                    "there is no file of labels beside this file of images",
+                    "name it as usual (images → labels, idx3 → idx1), or give it as the target file",
+                ));
+            }
+        },
+    };
+    table_of::<T>(source, array, Some(targets), options, Format::Idx)
+}
+
+fn refuse_columns(source: &Source, options: &ReadOptions) -> Result<()> {
+    let option = match (&options.target, &options.weights) {
+        (Some(_), _) => "--target",
+        (_, Some(_)) => "--weights",
+        _ => return Ok(()),
+    };
+    Err(ReadError::Option {
+        file: source.name().to_owned(),
+        option,
+        problem: "this format keeps targets apart from the features: leave the option out".to_owned(),
+    })
+}
+
+/// The data set of a matrix; `targets` are those kept apart, `None` if they are among its columns.
+fn table_of<T: Number>(
+    source: &Source,
+    array: Open,
+    targets: Option<Targets>,
+    options: &ReadOptions,
+    format: Format,
+) -> Result<Loaded>
+where
+    Points: From<Dense<T>> + From<Csr<T>>,
+{
+    let (n, d) = array.matrix()?;
+    let apart = targets.is_some();
+    let options = ReadOptions { no_target: options.no_target || apart, ..options.clone() };
+    if apart && n == 0 {
+        return Err(malformed(source.name(), "there are no samples", "give at least one row of data"));
+    }
+    // A plan has an entry a column: a header must not make it larger than the file.
+    let room = array.left.unwrap_or(u64::MAX) / array.head.layout.size() as u64;
+    if n == 0 || d == 0 || d as u64 > room {
+        return Err(malformed(
+            source.name(),
+            format!("an array of shape {:?} does not fit into the file", array.head.shape),
+            "the file is truncated, or its header is wrong",
+        ));
+    }
+    if array.left.is_none() && d > 1 << 24 {
+        return Err(malformed(source.name(), format!("there are {d} columns"), "use a sparse format for so many"));
+    }
+    let plan = Plan::new(source.name(), None, vec![Kind::Number; d], &options)?;
+    let rows = if plan.only_features() {
+        Rows::of_features(n, array.numbers::<T>()?, &plan)
+    } else {
+        // Targets keep their precision.
+        let values: Vec<f64> = array.numbers()?;
+        let mut rows = Rows::new(&plan);
+        values.chunks_exact(d).for_each(|row| rows.push_row(&plan, row.iter().copied()));
+        rows
+    };
+    let mut loaded = table::finish(&plan, rows, format, false)?;
+    if let Some(targets) = targets {
+        set_targets(source, &mut loaded.data, targets)?;
+    }
+    Ok(loaded)
+}
+
+fn set_targets(source: &Source, data: &mut Dataset, targets: Targets) -> Result<()> {
+    if !matches!(targets, Targets::None) && targets.len() != data.len() {
+        return Err(malformed(
+            source.name(),
+            format!("there are {} targets for {} samples", targets.len(), data.len()),
+            "give one target for each sample",
+        ));
+    }
+    data.targets = targets;
+    Ok(())
+}
+
+/// Reads targets from an NPY or idx file.
+fn load_targets(path: &Path) -> Result<Targets> {
+    let source = Source::open(path)?;
+    match detect(&source)? {
+        format @ (Format::Npy | Format::Idx) => open(&source, format)?.targets(),
+        other => Err(malformed(
+            source.name(),
+            format!("targets are read from NPY and idx files, and this is {other}"),
+            "save a one-dimensional array with numpy.save",
+        )),
+    }
+}
+
+/// The data set of sparse rows.
+fn sparse_set<T: Number>(source: &Source, points: Csr<T>, targets: Targets, options: &ReadOptions) -> Result<Loaded>
+where
+    Points: From<Dense<T>> + From<Csr<T>>,
+{
+    let found = points.dims();
+    let schema = match options.schema {
+        Some(schema) if found > schema.features => {
+            return Err(malformed(
+                source.name(),
+                format!("there are {found} features, but the model was trained on {}", schema.features),
+                "use the features of the training data",
+            ));
+        }
+        Some(schema) => schema.clone(),
+        None => Schema::plain(found, true),
+    };
+    let points: Points = if schema.sparse {
+        points.widen(schema.features).into()
+    } else {
+        let (starts, columns, values) = (points.starts(), points.columns(), points.values().to_vec());
+        crate::storage::dense_from_csr(points.len(), schema.features, starts, columns, values)
+            .map_err(data_error(source))?
+            .into()
+    };
+    let mut data = Dataset::new(points, Targets::None).map_err(data_error(source))?;
+    if !options.no_target {
+        set_targets(source, &mut data, targets)?;
+    }
+    data.names = schema.feature_names();
+    Ok(Loaded { data, format: Format::Npz, schema, serials: None })
+}
