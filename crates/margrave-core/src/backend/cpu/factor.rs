@@ -131,7 +131,7 @@ impl<T: Scalar> Cholesky<T> {
             let mut copy = MatMut::from_column_major_slice_mut(&mut block[..nb * nb], nb, nb);
             for i in 0..nb {
                 for j in 0..=i {
-                    copy[(i, j)] = self.l[(k + i) * ld + k + j].clone();
+                    copy[(i, j)] = self.l[(k + i) * ld + k + j];
                 }
             }
             let params = Spec::<LltParams, T>::default();
@@ -144,7 +144,7 @@ impl<T: Scalar> Cholesky<T> {
                 })?;
             for i in 0..nb {
                 for j in 0..=i {
-                    self.l[(k + i) * ld + k + j] = copy[(i, j)].clone();
+                    self.l[(k + i) * ld + k + j] = copy[(i, j)];
                 }
             }
             let below = n - k - nb;
@@ -289,6 +289,28 @@ impl<T: Scalar> Cholesky<T> {
         }
     }
 
+    /// (K⁻¹)ᵢᵢ = ‖L⁻¹eᵢ‖² of every variable, in n³/3 multiply–adds. Held variables are not taken into account.
+    pub fn inverse_diag(&self, control: &Control) -> Result<Vec<f64>, Interrupt> {
+        const COLUMNS: usize = 64;
+        let n = self.n;
+        let one = Threads::one();
+        let parts = control.threads.map(n.div_ceil(COLUMNS), |t| {
+            control.check()?;
+            let first = t * COLUMNS;
+            let m = COLUMNS.min(n - first);
+            let mut w = vec![T::of(0.0); m * n];
+            (0..m).for_each(|r| w[r * n + first + r] = T::of(1.0));
+            solve_rows(&self.l, self.ld, n, first, &mut w, m, &one);
+            Ok(w.chunks(n).map(|row| row[first..].iter().map(|v| v.wide() * v.wide()).sum()).collect())
+        });
+        let mut diag = Vec::with_capacity(n);
+        for part in parts {
+            let part: Vec<f64> = part?;
+            diag.extend(part);
+        }
+        Ok(diag)
+    }
+
     /// log det K = 2 Σ log Lᵢᵢ.
     pub fn log_det(&self) -> f64 {
         (0..self.n).map(|i| 2.0 * self.l[i * self.ld + i].wide().ln()).sum()
@@ -398,6 +420,20 @@ mod tests {
         let mut x = r.clone();
         factor.solve(&mut x);
         assert!(residual(&k, n, &x, &r, &[]) < 1e-10);
+    }
+
+    #[test]
+    fn the_diagonal_of_the_inverse_is_that_of_solved_unit_vectors() {
+        let n = 150;
+        let control = Control::unlimited(Threads::new(2));
+        let factor = Cholesky::new(spd(n, 4), n, n, &control).unwrap();
+        let found = factor.inverse_diag(&control).unwrap();
+        for i in 0..n {
+            let mut e = vec![0.0; n];
+            e[i] = 1.0;
+            factor.solve(&mut e);
+            assert!((found[i] - e[i]).abs() < 1e-10 * e[i].abs(), "{i}: {} and {}", found[i], e[i]);
+        }
     }
 
     #[test]
