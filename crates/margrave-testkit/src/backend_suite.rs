@@ -119,7 +119,7 @@ pub fn entries_are_accurate(make: Make<'_>) {
 
 /// Sparse points give the entries of the same points stored dense.
 pub fn sparse_points_are_accurate(make: Make<'_>) {
-    for (n, d, density) in [(50, 30, 0.3), (70, 1000, 0.02), (40, 5, 0.0), (33, 64, 1.0)] {
+    for (n, d, density) in [(50, 30, 0.3), (70, 1000, 0.02), (40, 200, 0.05), (40, 5, 0.0), (33, 64, 1.0)] {
         let left = points::sparse(n, d, density, 3);
         let right = points::sparse(n + 9, d, density, 4);
         let dense = points::densified(&right);

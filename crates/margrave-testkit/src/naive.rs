@@ -35,7 +35,7 @@ pub fn gram(kernel: &Kernel, rows: &Points, cols: &Points) -> Vec<f64> {
 
 /// `A·V`, A being row-major `rows × m` and V `m × k`.
 pub fn product(a: &[f64], m: usize, v: &[f64], k: usize) -> Vec<f64> {
-    let rows = if m == 0 { 0 } else { a.len() / m };
+    let rows = a.len().checked_div(m).unwrap_or(0);
     let mut out = vec![0.0; rows * k];
     for r in 0..rows {
         for c in 0..m {

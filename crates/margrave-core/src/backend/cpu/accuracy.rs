@@ -1,66 +1,114 @@
 //! Which arithmetic keeps entries within their promised error: 2·10⁻⁶ in single precision, 10⁻¹³ in double.
 //!
-//! Errors are absolute for kernels bounded by 1 and relative to √(K(x,x)·K(x′,x′)) for linear and polynomial ones. The estimates are
-//! first-order bounds with the typical, not the worst, growth of rounding along a chain; tests measure them.
+//! Errors are absolute for kernels bounded by 1 and relative to √(K(x,x)·K(x′,x′)) for linear and polynomial ones. The
+//! estimates are first-order bounds with the typical, not the worst, growth of rounding along a chain; tests measure them.
+//!
+//! A distance found as ‖x‖² + ‖x′‖² − 2 x·x′ has an error proportional to the norms, and K one proportional to K times that. Where it
+//! may be too large, the few entries that are large are computed again from differences; where they are not few, all are.
 
+use super::exact;
 use super::simd::Scalar;
-use super::tile::Sum;
-use crate::data::Points;
+use super::tile::{Sum, chain};
+use crate::data::{Points, Storage};
 use crate::kernel::{Kernel, Statistic};
 
-/// Rounding of a sum over features in units of the last place of the sum of absolute terms: observed growth for the chain
-/// lengths of [`super::tile::chain`], with a margin.
+/// Rounding of a sum over features in units of roundoff times the sum of absolute terms: observed growth for chains of
+/// [`chain`]'s length, with a margin.
 const GROWTH: f64 = 4.0;
-const SINGLE: f64 = 2e-6;
+/// What rounding of sums may cost; the rest of the promise is for exp and for storing the result.
+const SINGLE: f64 = 1.7e-6;
 const DOUBLE: f64 = 5e-14;
+/// Share of entries that may be computed twice. One costs as much as some ten others.
+const FEW: f64 = 0.02;
+
+/// How an entry is computed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recipe {
+    pub(crate) sum: Sum,
+    /// Entries above this are computed again from the original points.
+    pub(crate) again_above: Option<f64>,
+}
 
 /// How entries are computed.
 #[derive(Debug)]
 pub(crate) struct Arithmetic {
+    /// Whether columns are used as stored, sparse, rather than packed.
+    pub(crate) sparse: bool,
     /// Subtracted from every point: translation-invariant kernels do not see it, but norms shrink.
     pub(crate) centre: Option<Vec<f64>>,
-    /// The sum for single precision; `None`: double precision, rounded when stored.
-    pub(crate) single: Option<Sum>,
-    /// The sum for double precision.
-    pub(crate) double: Sum,
+    /// For single precision; `None`: double precision, rounded when stored.
+    pub(crate) single: Option<Recipe>,
+    /// For double precision.
+    pub(crate) double: Recipe,
 }
 
 impl Arithmetic {
     /// The cheapest arithmetic that is good enough for these points.
-    pub(crate) fn choose(kernel: &Kernel, rows: &Points, cols: &Points) -> Self {
+    pub(crate) fn choose(kernel: &Kernel, rows: &Points, cols: &Points, square: bool) -> Self {
         let statistic = kernel.statistic();
+        let sparse = better_sparse(cols);
         let invariant = matches!(statistic, Statistic::SquaredDistance | Statistic::AbsoluteDistance);
-        let centre = if invariant { centre(cols) } else { None };
-        let size = Size::of(&[rows, cols], centre.as_deref());
+        let centre = if invariant && !sparse { centre(cols) } else { None };
+        let sides: &[&Points] = if square { &[cols] } else { &[rows, cols] };
+        let size = Size::of(sides, centre.as_deref());
         let sum = match statistic {
             Statistic::Dot | Statistic::SquaredDistance | Statistic::Lookup => Sum::Product,
             Statistic::AbsoluteDistance => Sum::AbsoluteDifference,
             Statistic::ChiSquare => Sum::ChiSquare,
         };
+        // Sparse chains are not cut.
+        let longest = if sparse { size.stored } else { chain(cols.dims()) };
+        let growth = GROWTH * (longest as f64 / 160.0).sqrt().max(1.0);
         // |error of K| per unit of roundoff.
         let sensitivity = match *kernel {
-            Kernel::Linear | Kernel::Precomputed => GROWTH,
-            Kernel::Poly { degree, .. } => GROWTH * f64::from(degree),
-            Kernel::Sigmoid { gamma, coef0 } => GROWTH * (gamma * size.square + coef0.abs()),
-            Kernel::Rbf { gamma } => GROWTH * 2.0 * gamma * size.square,
-            Kernel::Matern32 { gamma } => GROWTH * 6.0 * gamma * size.square,
-            Kernel::Matern52 { gamma } => GROWTH * 10.0 / 3.0 * gamma * size.square,
-            Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } => GROWTH + 2.0 * gamma * size.absolute,
+            Kernel::Linear | Kernel::Precomputed => growth,
+            Kernel::Poly { degree, .. } => growth * f64::from(degree),
+            Kernel::Sigmoid { gamma, coef0 } => growth * (gamma * size.square + coef0.abs()),
+            Kernel::Rbf { gamma } => growth * 2.0 * gamma * size.square,
+            Kernel::Matern32 { gamma } => growth * 6.0 * gamma * size.square,
+            Kernel::Matern52 { gamma } => growth * 10.0 / 3.0 * gamma * size.square,
+            Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } if sparse => growth * 2.0 * gamma * size.absolute,
+            // Each difference is good to the rounding of its points; the sum is relative to the distance.
+            Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } => growth + 2.0 * gamma * size.absolute,
         };
         let largest = match *kernel {
             Kernel::Poly { gamma, coef0, degree } => (gamma * size.square + coef0.abs()).powi(degree as i32),
-            _ => size.square.max(size.absolute),
+            _ => size.absolute,
         };
-        let fits = |roundoff: f64, tolerance: f64, max: f64| {
-            sensitivity * roundoff <= tolerance && largest.max(size.square) < 1e-3 * max
+        let in_range = |max: f64| largest.max(size.square) < 1e-3 * max;
+        let plain = Recipe { sum, again_above: None };
+        let mostly_small = |above: f64| share_above(kernel, rows, cols, square, above) <= FEW;
+
+        let single = if !in_range(<f32 as Scalar>::MAX) {
+            None
+        } else if sensitivity * f32::ROUND <= SINGLE {
+            Some(plain)
+        } else {
+            let above = SINGLE / (sensitivity * f32::ROUND);
+            let again = kernel.unit_diagonal() && mostly_small(above);
+            again.then_some(Recipe { sum, again_above: Some(above) })
         };
-        let single = fits(f32::ROUND, SINGLE, <f32 as Scalar>::MAX).then_some(sum);
-        let double = match statistic {
-            Statistic::SquaredDistance if !fits(f64::ROUND, DOUBLE, <f64 as Scalar>::MAX) => Sum::SquaredDifference,
-            _ => sum,
+        let double = if !kernel.unit_diagonal() || (in_range(f64::MAX) && sensitivity * f64::ROUND <= DOUBLE) {
+            plain
+        } else {
+            // Zero where the sensitivity overflows: then every entry is computed again.
+            let above = DOUBLE / (sensitivity * f64::ROUND);
+            let again = Recipe { sum, again_above: Some(above) };
+            match statistic {
+                _ if sparse => again,
+                Statistic::SquaredDistance if in_range(f64::MAX) && mostly_small(above) => again,
+                Statistic::SquaredDistance => Recipe { sum: Sum::SquaredDifference, again_above: None },
+                _ => plain,
+            }
         };
-        Self { centre, single, double }
+        Self { sparse, centre, single, double }
     }
+}
+
+/// Whether the columns are so sparse that only stored values should be touched. Packed values are used eight rows at a time
+/// and take part of an instruction each, stored ones a whole one and an unpredictable end of the row.
+fn better_sparse(cols: &Points) -> bool {
+    cols.is_sparse() && cols.len() * cols.dims() > 2 * cols.stored() + 24 * cols.len()
 }
 
 /// The mean of dense points, where subtracting it at least halves the mean squared norm.
@@ -77,28 +125,68 @@ fn centre(points: &Points) -> Option<Vec<f64>> {
 }
 
 /// How far points reach.
+#[derive(Default)]
 struct Size {
     /// Largest ‖x‖².
     square: f64,
     /// Largest ‖x‖₁.
     absolute: f64,
+    /// Most values stored for one point.
+    stored: usize,
 }
 
 impl Size {
     fn of(sides: &[&Points], centre: Option<&[f64]>) -> Self {
-        let mut size = Self { square: 0.0, absolute: 0.0 };
+        fn add<T: crate::data::Real>(size: &mut Size, values: &[T], centre: Option<&[f64]>) {
+            let (mut square, mut absolute) = (0.0, 0.0);
+            let mut put = |x: f64| {
+                square += x * x;
+                absolute += x.abs();
+            };
+            match centre {
+                Some(centre) => values.iter().zip(centre).for_each(|(x, c)| put(x.to_f64() - c)),
+                None => values.iter().for_each(|x| put(x.to_f64())),
+            }
+            size.square = size.square.max(square);
+            size.absolute = size.absolute.max(absolute);
+            size.stored = size.stored.max(values.len());
+        }
+        let mut size = Self::default();
         for points in sides {
             for i in 0..points.len() {
-                let (mut square, mut absolute) = (0.0, 0.0);
-                points.visit(i, |k, x| {
-                    let x = centre.map_or(x, |c| x - c[k]);
-                    square += x * x;
-                    absolute += x.abs();
-                });
-                size.square = size.square.max(square);
-                size.absolute = size.absolute.max(absolute);
+                match points.storage() {
+                    Storage::DenseF32(m) => add(&mut size, m.row(i), centre),
+                    Storage::DenseF64(m) => add(&mut size, m.row(i), centre),
+                    // Only dense points are centred, so their mean is never needed here.
+                    Storage::SparseF32(m) => add(&mut size, m.row(i).1, None),
+                    Storage::SparseF64(m) => add(&mut size, m.row(i).1, None),
+                }
             }
         }
         size
     }
+}
+
+/// The share of entries above a limit, from a fixed sample of pairs of different points.
+fn share_above(kernel: &Kernel, rows: &Points, cols: &Points, square: bool, above: f64) -> f64 {
+    const SAMPLE: usize = 1000;
+    if rows.is_empty() || cols.is_empty() {
+        return 0.0;
+    }
+    // A sequence that visits all pairs evenly; the numbers are the golden ratio and its like in two dimensions.
+    let (mut u, mut v) = (0.5f64, 0.5f64);
+    let (mut seen, mut large) = (0usize, 0usize);
+    for _ in 0..SAMPLE {
+        u = (u + 0.754_877_666_246_692_8).fract();
+        v = (v + 0.569_840_290_998_053_3).fract();
+        let i = ((u * rows.len() as f64) as usize).min(rows.len() - 1);
+        let j = ((v * cols.len() as f64) as usize).min(cols.len() - 1);
+        if square && i == j {
+            continue;
+        }
+        let s = exact::statistic(kernel.statistic(), rows, i, cols, j);
+        seen += 1;
+        large += usize::from(kernel.of_statistic(s) > above);
+    }
+    large as f64 / seen.max(1) as f64
 }

@@ -23,6 +23,7 @@ pub(crate) trait ExpTable: super::simd::Scalar {
     const MINUS_TWO: Self;
     const THIRD: Self;
     const ZERO: Self;
+    const HALF: Self;
     const TINY: Self;
 }
 
@@ -38,6 +39,7 @@ impl ExpTable for f32 {
     const MINUS_TWO: f32 = -2.0;
     const THIRD: f32 = 1.0 / 3.0;
     const ZERO: f32 = 0.0;
+    const HALF: f32 = 0.5;
     const TINY: f32 = f32::MIN_POSITIVE;
 }
 
@@ -64,6 +66,7 @@ impl ExpTable for f64 {
     const MINUS_TWO: f64 = -2.0;
     const THIRD: f64 = 1.0 / 3.0;
     const ZERO: f64 = 0.0;
+    const HALF: f64 = 0.5;
     const TINY: f64 = f64::MIN_POSITIVE;
 }
 

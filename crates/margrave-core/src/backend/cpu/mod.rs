@@ -1,15 +1,20 @@
 //! Kernel entries on the processor.
 //!
-//! Points on the column side are packed once, in each precision on first use; rows asked for are packed on demand. See
-//! [`dense`] for how a request is cut into tasks, [`tile`] for the inner loops and [`accuracy`] for which arithmetic is used.
+//! Points on the column side are packed once, in each precision on first use, or used as stored where they are sparse enough;
+//! rows asked for are packed on demand. See
+//! [`tasks`] for how a request is cut into tasks, [`tile`] and [`sparse`] for the inner loops and [`accuracy`] for which arithmetic is used.
 
 mod accuracy;
 mod dense;
+mod exact;
+mod finish;
 mod math;
 mod pack;
 mod plan;
 mod product;
 mod simd;
+mod sparse;
+mod tasks;
 mod tile;
 
 pub mod eigen;
@@ -22,10 +27,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub use simd::Level;
 
-use self::accuracy::Arithmetic;
-use self::dense::Tiled;
+use self::accuracy::{Arithmetic, Recipe};
+use self::dense::Dense;
+use self::finish::Refine;
 use self::pack::{Panels, View};
-use self::tile::Engine;
+use self::sparse::{Sparse, SparseEngine, Values};
+use self::tasks::{Source, Tasks};
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real};
 use crate::error::{Error, Result};
@@ -58,6 +65,18 @@ impl<P> Lazy<P> {
     }
 }
 
+/// The column side made ready in one precision: packed, or sparse as stored.
+struct Ready<T> {
+    panels: Lazy<Panels<T>>,
+    values: Lazy<Values<T>>,
+}
+
+impl<T> Default for Ready<T> {
+    fn default() -> Self {
+        Self { panels: Lazy::default(), values: Lazy::default() }
+    }
+}
+
 /// The Gram of a kernel over points, rows × columns.
 pub struct CpuGram {
     kernel: Kernel,
@@ -67,8 +86,8 @@ pub struct CpuGram {
     square: bool,
     level: Level,
     arithmetic: Arithmetic,
-    single: Lazy<Panels<f32>>,
-    double: Lazy<Panels<f64>>,
+    single: Ready<f32>,
+    double: Ready<f64>,
     entries: AtomicU64,
 }
 
@@ -79,20 +98,83 @@ impl std::fmt::Debug for CpuGram {
     }
 }
 
-/// Evaluates `$body` with `$gram` the packed Gram that entries of `$precision` come from.
+/// Evaluates `$body` with `$source` where entries of `$precision` come from.
 macro_rules! in_precision {
-    ($self:ident, $precision:expr, $control:expr, $gram:ident => $body:expr) => {
+    ($self:ident, $precision:expr, $control:expr, $source:ident => $body:expr) => {
         match ($precision, $self.arithmetic.single) {
-            (Precision::Single, Some(sum)) => {
-                let $gram = $self.tiled(&$self.single, sum, $control)?;
-                $body
+            (Precision::Single, Some(recipe)) => {
+                in_precision!(@storage $self, &$self.single, recipe, $control, $source => $body)
             }
-            _ => {
-                let $gram = $self.tiled(&$self.double, $self.arithmetic.double, $control)?;
-                $body
-            }
+            _ => in_precision!(@storage $self, &$self.double, $self.arithmetic.double, $control, $source => $body),
         }
     };
+    (@storage $self:ident, $ready:expr, $recipe:expr, $control:expr, $source:ident => $body:expr) => {
+        if $self.arithmetic.sparse {
+            let $source = $self.sparse($ready, $recipe, $control)?;
+            $body
+        } else {
+            let $source = $self.dense($ready, $recipe, $control)?;
+            $body
+        }
+    };
+}
+
+/// Sources that can be cut down to some of their columns where that saves work.
+trait Restrict: Source {
+    /// `out = K[rows, columns]·V[columns]`.
+    fn multiply_some(
+        &self,
+        rows: Pick<'_>,
+        columns: &[u32],
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt>;
+}
+
+impl<T: SparseEngine> Restrict for Sparse<'_, T> {
+    fn multiply_some(
+        &self,
+        rows: Pick<'_>,
+        columns: &[u32],
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        Tasks { source: self, control }.multiply(rows, Pick::List(columns), v, k, out)
+    }
+}
+
+impl<T: SparseEngine> Restrict for Dense<'_, T> {
+    fn multiply_some(
+        &self,
+        rows: Pick<'_>,
+        columns: &[u32],
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        /// Rows from which it pays to pack the columns in use once more.
+        const MANY: usize = 64;
+        let (n, m) = self.shape();
+        if columns.len() * 4 >= 3 * m {
+            return Tasks { source: self, control }.multiply(rows, Pick::All, v, k, out);
+        }
+        if rows.len(n) <= MANY {
+            return Tasks { source: self, control }.multiply(rows, Pick::List(columns), v, k, out);
+        }
+        let chosen = self.cols.points.gather(columns);
+        let cols = View { points: &chosen, centre: self.cols.centre };
+        let panels = Panels::new(cols, self.level, control)?;
+        let refine = self.refine.map(|refine| Refine { cols: &chosen, ..refine });
+        let part = Dense { refine, cols, panels: &panels, ..*self };
+        let mut compact = Vec::with_capacity(columns.len() * k);
+        columns.iter().for_each(|&j| compact.extend_from_slice(&v[j as usize * k..(j as usize + 1) * k]));
+        Tasks { source: &part, control }.multiply(rows, Pick::All, &compact, k, out)
+    }
 }
 
 impl CpuGram {
@@ -124,9 +206,9 @@ impl CpuGram {
             cols: cols.clone(),
             square,
             level: Level::detect(),
-            arithmetic: Arithmetic::choose(&kernel, rows, cols),
-            single: Lazy::default(),
-            double: Lazy::default(),
+            arithmetic: Arithmetic::choose(&kernel, rows, cols, square),
+            single: Ready::default(),
+            double: Ready::default(),
             entries: AtomicU64::new(0),
         })
     }
@@ -134,8 +216,8 @@ impl CpuGram {
     /// The same with other instructions, at most those the processor has: for tests and comparisons.
     pub fn with_level(mut self, level: Level) -> Self {
         self.level = level.min(Level::detect());
-        self.single = Lazy::default();
-        self.double = Lazy::default();
+        self.single = Ready::default();
+        self.double = Ready::default();
         self
     }
 
@@ -143,15 +225,41 @@ impl CpuGram {
         View { points, centre: self.arithmetic.centre.as_deref() }
     }
 
-    fn tiled<'a, T: Engine>(
+    fn dense<'a, T: SparseEngine>(
         &'a self,
-        panels: &'a Lazy<Panels<T>>,
-        sum: tile::Sum,
-        control: &'a Control,
-    ) -> Result<Tiled<'a, T>, Interrupt> {
+        ready: &'a Ready<T>,
+        recipe: Recipe,
+        control: &Control,
+    ) -> Result<Dense<'a, T>, Interrupt> {
         let (rows, cols) = (self.view(&self.rows), self.view(&self.cols));
-        let panels = panels.get(|| Panels::new(cols, self.level, control))?;
-        Ok(Tiled { kernel: self.kernel, sum, level: self.level, rows, cols, panels, control })
+        let panels = ready.panels.get(|| Panels::new(cols, self.level, control))?;
+        let refine = self.refine(recipe);
+        Ok(Dense { kernel: self.kernel, sum: recipe.sum, refine, level: self.level, rows, cols, panels })
+    }
+
+    fn sparse<'a, T: SparseEngine>(
+        &'a self,
+        ready: &'a Ready<T>,
+        recipe: Recipe,
+        control: &Control,
+    ) -> Result<Sparse<'a, T>, Interrupt> {
+        let values = ready.values.get(|| {
+            control.check()?;
+            Ok(Values::new(&self.cols, recipe.sum, self.level))
+        })?;
+        Ok(Sparse {
+            kernel: self.kernel,
+            sum: recipe.sum,
+            refine: self.refine(recipe),
+            level: self.level,
+            rows: &self.rows,
+            cols: &self.cols,
+            values,
+        })
+    }
+
+    fn refine(&self, recipe: Recipe) -> Option<Refine<'_>> {
+        recipe.again_above.map(|above| Refine { above, rows: &self.rows, cols: &self.cols })
     }
 
     fn block<O: Real>(
@@ -162,7 +270,7 @@ impl CpuGram {
         out: &mut [O],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        in_precision!(self, precision, control, gram => gram.block(rows, cols, out)?);
+        in_precision!(self, precision, control, source => Tasks { source: &source, control }.block(rows, cols, out)?);
         self.count(out.len() as u64);
         Ok(())
     }
@@ -180,7 +288,9 @@ impl CpuGram {
         out: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        let entries = in_precision!(self, precision, control, gram => gram.transposed(weights, v, k, out)?);
+        let entries = in_precision!(self, precision, control, source => {
+            Tasks { source: &source, control }.transposed(weights, v, k, out)?
+        });
         self.count(entries);
         Ok(())
     }
@@ -215,8 +325,17 @@ impl Gram for CpuGram {
         out: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        let entries = in_precision!(self, precision, control, gram => gram.apply(rows, v, k, out)?);
-        self.count(entries);
+        let (n, m) = self.shape();
+        let height = rows.len(n);
+        assert_eq!((v.len(), out.len()), (m * k, height * k), "V must be m × k and the output rows × k");
+        let active: Vec<u32> =
+            (0..m as u32).filter(|&j| v[j as usize * k..(j as usize + 1) * k].iter().any(|x| *x != 0.0)).collect();
+        if active.is_empty() || height == 0 {
+            out.fill(0.0);
+            return control.check();
+        }
+        in_precision!(self, precision, control, source => source.multiply_some(rows, &active, v, k, out, control)?);
+        self.count((height * active.len()) as u64);
         Ok(())
     }
 

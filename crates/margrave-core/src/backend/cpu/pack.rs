@@ -1,5 +1,6 @@
 //! Points packed for the register tiles: columns in panels, rows in groups.
 
+use super::finish::Columns;
 use super::simd::{Level, PORTABLE_FMA, Scalar};
 use super::tile::chain;
 use crate::control::{Control, Interrupt};
@@ -171,6 +172,7 @@ fn squared_norms<T: Scalar>(level: Level, d: usize, width: usize, values: &[T], 
 pub(crate) struct Panels<T> {
     values: Aligned<T>,
     norms: Aligned<T>,
+    n: usize,
     d: usize,
 }
 
@@ -214,7 +216,7 @@ impl<T: Scalar> Panels<T> {
                 })
             })?;
         }
-        Ok(Self { values, norms, d })
+        Ok(Self { values, norms, n, d })
     }
 
     /// Packs one panel of listed points.
@@ -229,6 +231,7 @@ impl<T: Scalar> Panels<T> {
             values: &self.values[first * line..(first + count) * line],
             norms: &self.norms[first * T::NR..(first + count) * T::NR],
             count,
+            columns: Columns::From { first: first * T::NR, count: (count * T::NR).min(self.n - first * T::NR) },
         }
     }
 }
@@ -237,7 +240,7 @@ impl<T: Scalar> Panels<T> {
 pub(crate) struct PackedRows<T> {
     values: Aligned<T>,
     norms: Vec<T>,
-    rows: usize,
+    numbers: Vec<u32>,
     d: usize,
 }
 
@@ -246,13 +249,14 @@ impl<T: Scalar> PackedRows<T> {
     pub(crate) fn new(view: View<'_>, level: Level, count: usize, index: impl Fn(usize) -> usize) -> Self {
         let d = view.points.dims();
         let padded = count / GROUP * GROUP + Self::height(count % GROUP);
-        let mut packed = Self { values: Aligned::zeros(padded * d), norms: vec![T::default(); padded], rows: count, d };
+        let numbers: Vec<u32> = (0..count).map(|i| index(i) as u32).collect();
+        let mut packed = Self { values: Aligned::zeros(padded * d), norms: vec![T::default(); padded], numbers, d };
         for first in (0..count).step_by(GROUP) {
             let wanted = GROUP.min(count - first);
             let height = if wanted == GROUP { GROUP } else { Self::height(wanted) };
             let values = &mut packed.values[first * d..(first + height) * d];
             let norms = &mut packed.norms[first..first + height];
-            view.pack(level, height, wanted, |i| index(first + i), values, norms);
+            view.pack(level, height, wanted, |i| packed.numbers[first + i] as usize, values, norms);
         }
         packed
     }
@@ -264,12 +268,12 @@ impl<T: Scalar> PackedRows<T> {
 
     /// Number of rows, padding not counted.
     pub(crate) fn len(&self) -> usize {
-        self.rows
+        self.numbers.len()
     }
 
     /// Number of groups.
     pub(crate) fn groups(&self) -> usize {
-        self.rows.div_ceil(GROUP)
+        self.numbers.len().div_ceil(GROUP)
     }
 
     /// Values (`d` lines of the group's height) and height of group `g`.
@@ -277,6 +281,11 @@ impl<T: Scalar> PackedRows<T> {
         let first = g * GROUP;
         let height = GROUP.min(self.norms.len() - first);
         (&self.values[first * self.d..(first + height) * self.d], height)
+    }
+
+    /// Numbers of the points.
+    pub(crate) fn numbers(&self) -> &[u32] {
+        &self.numbers
     }
 
     /// Squared norms, padding included.

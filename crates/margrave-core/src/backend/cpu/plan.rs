@@ -34,18 +34,19 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The columns `cols` out of `m`, wanted for `rows` rows, panels being `nr` wide and runs at most `longest` panels.
-    pub(crate) fn new(cols: Pick<'_>, m: usize, rows: usize, nr: usize, longest: usize) -> Self {
+    /// The columns `cols` out of `m`, panels being `nr` wide and runs at most `longest` panels. Fewer than `few` columns of one
+    /// panel are packed together with others; `None`: nothing is packed, so that any columns make a panel.
+    pub(crate) fn new(cols: Pick<'_>, m: usize, nr: usize, longest: usize, few: Option<usize>) -> Self {
         let mut plan = Plan::default();
         match cols {
-            Pick::All => plan.range(0, m, nr, longest),
-            Pick::Range(from, to) => plan.range(from, to, nr, longest),
-            Pick::List(list) => plan.list(list, rows, nr, longest),
+            Pick::All => plan.range(0, m, nr, longest, few.is_some()),
+            Pick::Range(from, to) => plan.range(from, to, nr, longest, few.is_some()),
+            Pick::List(list) => plan.list(list, nr, longest, few.unwrap_or(usize::MAX)),
         }
         plan
     }
 
-    fn range(&mut self, from: usize, to: usize, nr: usize, longest: usize) {
+    fn range(&mut self, from: usize, to: usize, nr: usize, longest: usize, packed: bool) {
         let mut next = from;
         while next < to {
             let whole = (to - next) / nr;
@@ -58,17 +59,17 @@ impl Plan {
                 let start = self.at.len();
                 self.columns.extend((next..end).map(|c| c as u32));
                 self.at.extend((next..end).map(|c| (c - from) as u32));
-                self.items.push(Item::Part { panel: next / nr, from: start, until: self.at.len() });
+                let until = self.at.len();
+                self.items.push(match packed {
+                    true => Item::Part { panel: next / nr, from: start, until },
+                    false => Item::Gather { from: start, until },
+                });
                 next = end;
             }
         }
     }
 
-    fn list(&mut self, list: &[u32], rows: usize, nr: usize, longest: usize) {
-        // Packing a panel costs about as much as computing `PACK` rows of it; below this many columns of one panel it pays
-        // to pack them together with others.
-        const PACK: usize = 20;
-        let few = (nr * 2 * rows / (2 * PACK + 2 * rows)).max(1);
+    fn list(&mut self, list: &[u32], nr: usize, longest: usize, few: usize) {
         let mut loose: Vec<u32> = Vec::new();
         let mut from = 0;
         while from < list.len() {
@@ -85,7 +86,7 @@ impl Plan {
                     }
                     _ => self.items.push(Item::Run { first: panel, count: 1, at: from }),
                 }
-            } else if run.len() > few {
+            } else if run.len() >= few {
                 let start = self.at.len();
                 self.columns.extend_from_slice(run);
                 self.at.extend((from..until).map(|i| i as u32));
@@ -149,20 +150,20 @@ mod tests {
     #[test]
     fn every_column_is_answered_once() {
         let (m, nr) = (1000, 16);
-        for rows in [1, 8, 1000] {
+        for few in [Some(2), Some(8), Some(17), None] {
             let ascending: Vec<u32> = (0..m as u32).filter(|c| c % 7 != 3 && !(300..400).contains(c)).collect();
             let mut mixed: Vec<u32> = (0..500).map(|i| (i * i * 31 + 7) % m as u32).collect();
             mixed.extend(160..320);
             mixed.extend([5, 5, 5, 999, 0]);
             for list in [&ascending, &mixed] {
-                let plan = Plan::new(Pick::List(list), m, rows, nr, 4);
+                let plan = Plan::new(Pick::List(list), m, nr, 4, few);
                 let wanted: Vec<usize> = list.iter().map(|c| *c as usize).collect();
                 assert_eq!(answer(&plan, nr, list.len()), wanted);
                 let items: usize = plan.chunks(5).into_iter().map(|chunk| chunk.len()).sum();
                 assert_eq!(items, plan.items.len());
             }
             for (from, to) in [(0, m), (3, 999), (17, 18), (16, 48), (40, 40)] {
-                let plan = Plan::new(Pick::Range(from, to), m, rows, nr, 4);
+                let plan = Plan::new(Pick::Range(from, to), m, nr, 4, few);
                 assert_eq!(answer(&plan, nr, to - from), (from..to).collect::<Vec<_>>());
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Methods are `inline(always)` and carry no target feature of their own: they take that of the function they are inlined
 //! into. They must therefore only be reached from the entry functions in [`super::tile`] and [`super::sparse`], which enable the
-//! features of their [`Level`].
+//! features of their [`Level`], and never through a closure, which the compiler may leave a function without them.
 
 use crate::data::Real;
 
@@ -106,6 +106,9 @@ pub(crate) trait Simd: Copy {
     unsafe fn mul(self, b: Self) -> Self;
     unsafe fn div(self, b: Self) -> Self;
     unsafe fn max(self, b: Self) -> Self;
+    unsafe fn min(self, b: Self) -> Self;
+    /// Whether any scalar is greater than that of `b`.
+    unsafe fn any_above(self, b: Self) -> bool;
     /// `self·b + c`
     unsafe fn fma(self, b: Self, c: Self) -> Self;
     unsafe fn abs(self) -> Self;
@@ -125,7 +128,9 @@ mod x86 {
 
     macro_rules! simd {
         ($v:ty, $t:ty, $n:expr, $rows:expr, $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident, $div:ident,
-         $max:ident, $fma:ident, $sqrt:ident, abs: $abs:expr, round: $round:expr, scale: $scale:expr, sign: $sign:expr) => {
+         $max:ident, $min:ident, $fma:ident, $sqrt:ident,
+         above: |$above_a:ident, $above_b:ident| $above:expr, abs: |$abs_a:ident| $abs:expr, round: |$round_a:ident| $round:expr,
+         scale: |$scale_a:ident, $scale_n:ident| $scale:expr, sign: |$sign_a:ident, $sign_s:ident| $sign:expr) => {
             // SAFETY (all methods): the caller has the instructions and valid pointers, as the trait demands.
             #[allow(clippy::undocumented_unsafe_blocks)]
             impl Simd for $v {
@@ -165,6 +170,15 @@ mod x86 {
                     unsafe { $max(self, b) }
                 }
                 #[inline(always)]
+                unsafe fn min(self, b: Self) -> Self {
+                    unsafe { $min(self, b) }
+                }
+                #[inline(always)]
+                unsafe fn any_above(self, b: Self) -> bool {
+                    let ($above_a, $above_b) = (self, b);
+                    unsafe { $above }
+                }
+                #[inline(always)]
                 unsafe fn fma(self, b: Self, c: Self) -> Self {
                     unsafe { $fma(self, b, c) }
                 }
@@ -174,19 +188,23 @@ mod x86 {
                 }
                 #[inline(always)]
                 unsafe fn abs(self) -> Self {
-                    unsafe { $abs(self) }
+                    let $abs_a = self;
+                    unsafe { $abs }
                 }
                 #[inline(always)]
                 unsafe fn round(self) -> Self {
-                    unsafe { $round(self) }
+                    let $round_a = self;
+                    unsafe { $round }
                 }
                 #[inline(always)]
                 unsafe fn scale(self, n: Self) -> Self {
-                    unsafe { $scale(self, n) }
+                    let ($scale_a, $scale_n) = (self, n);
+                    unsafe { $scale }
                 }
                 #[inline(always)]
                 unsafe fn with_sign(self, sign: Self) -> Self {
-                    unsafe { $sign(self, sign) }
+                    let ($sign_a, $sign_s) = (self, sign);
+                    unsafe { $sign }
                 }
             }
         };
@@ -195,45 +213,51 @@ mod x86 {
     const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
     simd!(__m512, f32, 16, 8, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
-        _mm512_div_ps, _mm512_max_ps, _mm512_fmadd_ps, _mm512_sqrt_ps,
+        _mm512_div_ps, _mm512_max_ps, _mm512_min_ps, _mm512_fmadd_ps, _mm512_sqrt_ps,
+        above: |a, b| _mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b) != 0,
         abs: |a| _mm512_abs_ps(a),
         round: |a| _mm512_roundscale_ps::<NEAREST>(a),
         scale: |a, n| _mm512_scalef_ps(a, n),
         sign: |a, s| _mm512_or_ps(a, _mm512_and_ps(s, _mm512_set1_ps(-0.0))));
 
     simd!(__m512d, f64, 8, 8, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd,
-        _mm512_div_pd, _mm512_max_pd, _mm512_fmadd_pd, _mm512_sqrt_pd,
+        _mm512_div_pd, _mm512_max_pd, _mm512_min_pd, _mm512_fmadd_pd, _mm512_sqrt_pd,
+        above: |a, b| _mm512_cmp_pd_mask::<_CMP_GT_OQ>(a, b) != 0,
         abs: |a| _mm512_abs_pd(a),
         round: |a| _mm512_roundscale_pd::<NEAREST>(a),
         scale: |a, n| _mm512_scalef_pd(a, n),
         sign: |a, s| _mm512_or_pd(a, _mm512_and_pd(s, _mm512_set1_pd(-0.0))));
 
     simd!(__m256, f32, 8, 4, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
-        _mm256_div_ps, _mm256_max_ps, _mm256_fmadd_ps, _mm256_sqrt_ps,
+        _mm256_div_ps, _mm256_max_ps, _mm256_min_ps, _mm256_fmadd_ps, _mm256_sqrt_ps,
+        above: |a, b| _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(a, b)) != 0,
         abs: |a| _mm256_andnot_ps(_mm256_set1_ps(-0.0), a),
         round: |a| _mm256_round_ps::<NEAREST>(a),
         scale: |a, n| {
             // 2ⁿ may be below the smallest normal number: multiply by two halves, the first product being exact.
             let low = _mm256_round_ps::<NEAREST>(_mm256_mul_ps(n, _mm256_set1_ps(0.5)));
-            let power = |m| {
-                let bits = _mm256_add_epi32(_mm256_cvtps_epi32(m), _mm256_set1_epi32(127));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(bits))
-            };
-            _mm256_mul_ps(_mm256_mul_ps(a, power(low)), power(_mm256_sub_ps(n, low)))
+            let bias = _mm256_set1_epi32(127);
+            let first = _mm256_add_epi32(_mm256_cvtps_epi32(low), bias);
+            let second = _mm256_add_epi32(_mm256_cvtps_epi32(_mm256_sub_ps(n, low)), bias);
+            let first = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(first));
+            let second = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(second));
+            _mm256_mul_ps(_mm256_mul_ps(a, first), second)
         },
         sign: |a, s| _mm256_or_ps(a, _mm256_and_ps(s, _mm256_set1_ps(-0.0))));
 
     simd!(__m256d, f64, 4, 4, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd,
-        _mm256_div_pd, _mm256_max_pd, _mm256_fmadd_pd, _mm256_sqrt_pd,
+        _mm256_div_pd, _mm256_max_pd, _mm256_min_pd, _mm256_fmadd_pd, _mm256_sqrt_pd,
+        above: |a, b| _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_GT_OQ>(a, b)) != 0,
         abs: |a| _mm256_andnot_pd(_mm256_set1_pd(-0.0), a),
         round: |a| _mm256_round_pd::<NEAREST>(a),
         scale: |a, n| {
             let low = _mm256_round_pd::<NEAREST>(_mm256_mul_pd(n, _mm256_set1_pd(0.5)));
-            let power = |m| {
-                let bits = _mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_cvtpd_epi32(m)), _mm256_set1_epi64x(1023));
-                _mm256_castsi256_pd(_mm256_slli_epi64::<52>(bits))
-            };
-            _mm256_mul_pd(_mm256_mul_pd(a, power(low)), power(_mm256_sub_pd(n, low)))
+            let bias = _mm_set1_epi32(1023);
+            let first = _mm_add_epi32(_mm256_cvtpd_epi32(low), bias);
+            let second = _mm_add_epi32(_mm256_cvtpd_epi32(_mm256_sub_pd(n, low)), bias);
+            let first = _mm256_castsi256_pd(_mm256_slli_epi64::<52>(_mm256_cvtepi32_epi64(first)));
+            let second = _mm256_castsi256_pd(_mm256_slli_epi64::<52>(_mm256_cvtepi32_epi64(second)));
+            _mm256_mul_pd(_mm256_mul_pd(a, first), second)
         },
         sign: |a, s| _mm256_or_pd(a, _mm256_and_pd(s, _mm256_set1_pd(-0.0))));
 }
@@ -296,6 +320,14 @@ macro_rules! portable {
             #[inline(always)]
             unsafe fn max(self, b: Self) -> Self {
                 self.both(b, |a, b| if a > b { a } else { b })
+            }
+            #[inline(always)]
+            unsafe fn min(self, b: Self) -> Self {
+                self.both(b, |a, b| if a < b { a } else { b })
+            }
+            #[inline(always)]
+            unsafe fn any_above(self, b: Self) -> bool {
+                self.0.iter().zip(b.0).any(|(a, b)| *a > b)
             }
             #[inline(always)]
             unsafe fn fma(mut self, b: Self, c: Self) -> Self {

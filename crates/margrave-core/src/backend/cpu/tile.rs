@@ -4,9 +4,10 @@
 //! Every entry is one chain of additions over the features, cut into the same pieces whichever side a point is on, so
 //! K is symmetric to the bit and ‖x‖² computed by the same chain cancels exactly on the diagonal.
 
-use super::math::{self, ExpTable};
+use super::finish::{Columns, Refine, Tile, finish};
+use super::math::ExpTable;
 use super::pack::{GROUP, PackedRows};
-use super::simd::{Level, Simd, Wide32, Wide64};
+use super::simd::{Level, Scalar, Simd, Wide32, Wide64};
 use crate::kernel::Kernel;
 
 /// What is summed over the features.
@@ -34,6 +35,7 @@ pub(crate) fn chain(d: usize) -> usize {
 pub(crate) struct Job<'a, T> {
     pub(crate) kernel: Kernel,
     pub(crate) sum: Sum,
+    pub(crate) refine: Option<Refine<'a>>,
     pub(crate) d: usize,
     pub(crate) rows: &'a PackedRows<T>,
 }
@@ -46,10 +48,25 @@ pub(crate) struct PanelRun<'a, T> {
     /// `count · NR` squared norms.
     pub(crate) norms: &'a [T],
     pub(crate) count: usize,
+    pub(crate) columns: Columns<'a>,
+}
+
+impl<T: Scalar> PanelRun<'_, T> {
+    /// Panel `p` alone.
+    pub(crate) fn panel(&self, p: usize) -> Self {
+        let line = self.values.len() / self.count;
+        let norms = self.norms.len() / self.count;
+        Self {
+            values: &self.values[p * line..(p + 1) * line],
+            norms: &self.norms[p * norms..(p + 1) * norms],
+            count: 1,
+            columns: self.columns.part(p * T::NR, T::NR),
+        }
+    }
 }
 
 /// One step of a chain.
-trait Step {
+pub(crate) trait Step {
     /// # Safety
     /// Needs the instructions of `V`.
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V
@@ -57,7 +74,7 @@ trait Step {
         V::T: ExpTable;
 }
 
-struct Product;
+pub(crate) struct Product;
 struct SquaredDifference;
 struct AbsoluteDifference;
 struct ChiSquare;
@@ -116,7 +133,6 @@ unsafe fn micro<V: Simd, S: Step, const M: usize, const W: usize>(
 ) where
     V::T: ExpTable,
 {
-    use super::simd::Scalar;
     // SAFETY: see the contract above; all offsets stay inside the lines named there.
     unsafe {
         let mut sums = [[V::splat(V::T::ZERO); W]; M];
@@ -160,7 +176,6 @@ unsafe fn group<V: Simd, S: Step>(
 ) where
     V::T: ExpTable,
 {
-    use super::simd::Scalar;
     let vectors = V::T::NR / V::N;
     let stride = height;
     // SAFETY: the parts below are inside the group, the panel and the tile.
@@ -196,101 +211,13 @@ unsafe fn group<V: Simd, S: Step>(
     }
 }
 
-/// Applies `f(sum, row norm, column norms)` to a tile of `height` rows and writes it to `to`.
-///
-/// # Safety
-/// Needs the instructions of `V`; `tile` has `height` lines of `T::NR`, `to` lines of `stride` with room for `T::NR`.
-#[inline(always)]
-unsafe fn each<V: Simd>(
-    height: usize,
-    tile: *const V::T,
-    row_norms: *const V::T,
-    norms: *const V::T,
-    to: *mut V::T,
-    stride: usize,
-    f: impl Fn(V, V, V) -> V,
-) where
-    V::T: ExpTable,
-{
-    use super::simd::Scalar;
-    // SAFETY: see the contract above.
-    unsafe {
-        for i in 0..height {
-            let row = V::splat(*row_norms.add(i));
-            for w in 0..V::T::NR / V::N {
-                let sum = V::load(tile.add(i * V::T::NR + w * V::N));
-                f(sum, row, V::load(norms.add(w * V::N))).store(to.add(i * stride + w * V::N));
-            }
-        }
-    }
-}
-
-/// The kernel as a function of the sum over features.
-///
-/// # Safety
-/// As [`each`].
-#[inline(always)]
-unsafe fn finish<V: Simd, const FROM_PRODUCT: bool>(
-    kernel: Kernel,
-    height: usize,
-    tile: *const V::T,
-    row_norms: *const V::T,
-    norms: *const V::T,
-    to: *mut V::T,
-    stride: usize,
-) where
-    V::T: ExpTable,
-{
-    use crate::data::Real;
-    // SAFETY: as the caller's.
-    unsafe {
-        let splat = |value: f64| V::splat(V::T::from_f64(value));
-        // ‖x − x′‖² = ‖x‖² + ‖x′‖² − 2 x·x′ where the sum is a product: the sum of norms is the same in either order.
-        let distance = |s: V, row: V, column: V| {
-            if FROM_PRODUCT { s.fma(V::splat(V::T::MINUS_TWO), row.add(column)).max(V::splat(V::T::ZERO)) } else { s }
-        };
-        let one = V::splat(V::T::ONE);
-        match kernel {
-            Kernel::Linear | Kernel::Precomputed => each(height, tile, row_norms, norms, to, stride, |s: V, _, _| s),
-            Kernel::Poly { gamma, coef0, degree } => {
-                let (gamma, coef0) = (splat(gamma), splat(coef0));
-                each(height, tile, row_norms, norms, to, stride, |s: V, _, _| math::powi(s.fma(gamma, coef0), degree));
-            }
-            Kernel::Sigmoid { gamma, coef0 } => {
-                let (gamma, coef0) = (splat(gamma), splat(coef0));
-                each(height, tile, row_norms, norms, to, stride, |s: V, _, _| math::tanh(s.fma(gamma, coef0)));
-            }
-            Kernel::Rbf { gamma } | Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } => {
-                let gamma = splat(-gamma);
-                each(height, tile, row_norms, norms, to, stride, |s: V, r, c| math::exp(distance(s, r, c).mul(gamma)));
-            }
-            Kernel::Matern32 { gamma } => {
-                let scale = splat(6.0 * gamma);
-                each(height, tile, row_norms, norms, to, stride, |s: V, r, c| {
-                    let t = distance(s, r, c).mul(scale).sqrt();
-                    let e = math::exp(V::splat(V::T::ZERO).sub(t));
-                    t.fma(e, e)
-                });
-            }
-            Kernel::Matern52 { gamma } => {
-                let scale = splat(10.0 * gamma);
-                each(height, tile, row_norms, norms, to, stride, |s: V, r, c| {
-                    let t = distance(s, r, c).mul(scale).sqrt();
-                    let e = math::exp(V::splat(V::T::ZERO).sub(t));
-                    t.fma(t.mul(V::splat(V::T::THIRD)), t.add(one)).mul(e)
-                });
-            }
-        }
-    }
-}
-
 /// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride + j]`.
 ///
 /// # Safety
 /// Needs the instructions of `V`; `to` must have room for `NR·run.count` entries in each line of `stride`, for every row
 /// of the groups; `scratch` for a panel-wide tile of all the groups.
 #[inline(always)]
-unsafe fn tiles<V: Simd, S: Step, const FROM_PRODUCT: bool>(
+unsafe fn tiles<V: Simd, S: Step, const COMMON: bool>(
     job: &Job<'_, V::T>,
     groups: std::ops::Range<usize>,
     run: PanelRun<'_, V::T>,
@@ -300,7 +227,6 @@ unsafe fn tiles<V: Simd, S: Step, const FROM_PRODUCT: bool>(
 ) where
     V::T: ExpTable,
 {
-    use super::simd::Scalar;
     let nr = V::T::NR;
     let d = job.d;
     let rows = job.rows;
@@ -333,15 +259,15 @@ unsafe fn tiles<V: Simd, S: Step, const FROM_PRODUCT: bool>(
             }
             let first = groups.start * GROUP;
             let height = rows.len().min(groups.end * GROUP) - first;
-            finish::<V, FROM_PRODUCT>(
-                job.kernel,
+            let tile = Tile {
                 height,
-                scratch.as_ptr(),
-                rows.norms().as_ptr().add(first),
-                run.norms.as_ptr().add(p * nr),
-                to.add(p * nr),
-                stride,
-            );
+                sums: scratch.as_ptr(),
+                row_norms: rows.norms().as_ptr().add(first),
+                norms: run.norms.as_ptr().add(p * nr),
+                rows: &rows.numbers()[first..first + height],
+                columns: run.columns.part(p * nr, nr),
+            };
+            finish::<V, COMMON>(job.kernel, job.refine, tile, to.add(p * nr), stride);
         }
     }
 }

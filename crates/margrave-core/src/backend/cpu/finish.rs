@@ -1,0 +1,274 @@
+//! From sums over features to kernel entries, a tile at a time.
+
+use super::exact;
+use super::math::{self, ExpTable};
+use super::simd::{Scalar, Simd};
+use crate::data::{Points, Real};
+use crate::kernel::Kernel;
+
+/// Entries so large that the rounding of their sum shows are computed again from the original points.
+#[derive(Clone, Copy)]
+pub(crate) struct Refine<'a> {
+    /// Entries greater than this.
+    pub(crate) above: f64,
+    pub(crate) rows: &'a Points,
+    pub(crate) cols: &'a Points,
+}
+
+/// Which columns the lanes of a run of panels are.
+#[derive(Clone, Copy)]
+pub(crate) enum Columns<'a> {
+    /// `first`, `first + 1`, …: `count` of them.
+    From { first: usize, count: usize },
+    /// Those listed.
+    List(&'a [u32]),
+}
+
+impl Columns<'_> {
+    /// The column in `lane`, unless that is padding.
+    #[inline(always)]
+    pub(crate) fn get(&self, lane: usize) -> Option<usize> {
+        match self {
+            Columns::From { first, count } => (lane < *count).then_some(first + lane),
+            Columns::List(list) => list.get(lane).map(|c| *c as usize),
+        }
+    }
+
+    /// From `lane` on, at most `width` lanes.
+    pub(crate) fn part(&self, lane: usize, width: usize) -> Self {
+        match *self {
+            Columns::From { first, count } => {
+                Columns::From { first: first + lane, count: count.saturating_sub(lane).min(width) }
+            }
+            Columns::List(list) => Columns::List(&list[lane.min(list.len())..(lane + width).min(list.len())]),
+        }
+    }
+}
+
+/// A tile of sums: `height` lines of `NR`, with the norms of its rows and columns.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile<'a, T> {
+    pub(crate) height: usize,
+    pub(crate) sums: *const T,
+    /// ‖x‖² of each row, where the kernel needs them (‖x‖₁ where the sum is of common parts).
+    pub(crate) row_norms: *const T,
+    /// The same of each column, `NR` of them.
+    pub(crate) norms: *const T,
+    /// Numbers of the rows.
+    pub(crate) rows: &'a [u32],
+    pub(crate) columns: Columns<'a>,
+}
+
+/// A function of a sum and the norms of its row and columns. A trait rather than closures because methods can be made to
+/// inline, which is what gives them their instructions.
+trait Map<V: Simd>: Copy {
+    /// # Safety
+    /// Needs the instructions of `V`.
+    unsafe fn map(self, sum: V, row: V, column: V) -> V;
+}
+
+/// The sum itself.
+#[derive(Clone, Copy)]
+struct Plain;
+/// (γ·s + c)^degree
+#[derive(Clone, Copy)]
+struct Power<V> {
+    gamma: V,
+    coef0: V,
+    degree: u32,
+}
+/// tanh(γ·s + c)
+#[derive(Clone, Copy)]
+struct Tanh<V> {
+    gamma: V,
+    coef0: V,
+}
+/// exp(γ·distance), γ < 0
+#[derive(Clone, Copy)]
+struct Exponential<V, const COMMON: bool>(V);
+/// (1 + t)·exp(−t), t² = scale·distance
+#[derive(Clone, Copy)]
+struct Matern3<V, const COMMON: bool>(V);
+/// (1 + t + t²/3)·exp(−t), t² = scale·distance
+#[derive(Clone, Copy)]
+struct Matern5<V, const COMMON: bool>(V);
+
+/// The distance, from what two points have in common where `COMMON`. The sum of norms is the same in either order.
+///
+/// # Safety
+/// Needs the instructions of `V`.
+#[inline(always)]
+unsafe fn distance<V: Simd, const COMMON: bool>(sum: V, row: V, column: V) -> V
+where
+    V::T: ExpTable,
+{
+    // SAFETY: the caller has the instructions of V.
+    unsafe {
+        match COMMON {
+            true => sum.fma(V::splat(V::T::MINUS_TWO), row.add(column)).max(V::splat(V::T::ZERO)),
+            false => sum,
+        }
+    }
+}
+
+impl<V: Simd> Map<V> for Plain {
+    #[inline(always)]
+    unsafe fn map(self, sum: V, _row: V, _column: V) -> V {
+        sum
+    }
+}
+
+impl<V: Simd> Map<V> for Power<V> {
+    #[inline(always)]
+    unsafe fn map(self, sum: V, _row: V, _column: V) -> V {
+        // SAFETY: the caller has the instructions of V.
+        unsafe { math::powi(sum.fma(self.gamma, self.coef0), self.degree) }
+    }
+}
+
+impl<V: Simd> Map<V> for Tanh<V>
+where
+    V::T: ExpTable,
+{
+    #[inline(always)]
+    unsafe fn map(self, sum: V, _row: V, _column: V) -> V {
+        // SAFETY: the caller has the instructions of V.
+        unsafe { math::tanh(sum.fma(self.gamma, self.coef0)) }
+    }
+}
+
+impl<V: Simd, const COMMON: bool> Map<V> for Exponential<V, COMMON>
+where
+    V::T: ExpTable,
+{
+    #[inline(always)]
+    unsafe fn map(self, sum: V, row: V, column: V) -> V {
+        // SAFETY: the caller has the instructions of V.
+        unsafe { math::exp(distance::<V, COMMON>(sum, row, column).mul(self.0)) }
+    }
+}
+
+impl<V: Simd, const COMMON: bool> Map<V> for Matern3<V, COMMON>
+where
+    V::T: ExpTable,
+{
+    #[inline(always)]
+    unsafe fn map(self, sum: V, row: V, column: V) -> V {
+        // SAFETY: the caller has the instructions of V.
+        unsafe {
+            let t = distance::<V, COMMON>(sum, row, column).mul(self.0).sqrt();
+            let e = math::exp(V::splat(V::T::ZERO).sub(t));
+            t.fma(e, e)
+        }
+    }
+}
+
+impl<V: Simd, const COMMON: bool> Map<V> for Matern5<V, COMMON>
+where
+    V::T: ExpTable,
+{
+    #[inline(always)]
+    unsafe fn map(self, sum: V, row: V, column: V) -> V {
+        // SAFETY: the caller has the instructions of V.
+        unsafe {
+            let t = distance::<V, COMMON>(sum, row, column).mul(self.0).sqrt();
+            let e = math::exp(V::splat(V::T::ZERO).sub(t));
+            t.fma(t.mul(V::splat(V::T::THIRD)), t.add(V::splat(V::T::ONE))).mul(e)
+        }
+    }
+}
+
+/// Applies a function to a tile and writes it to `to`.
+///
+/// # Safety
+/// Needs the instructions of `V`; the tile's pointers must have what its fields say, `to` `height` lines of `stride` with room
+/// for `NR`.
+#[inline(always)]
+unsafe fn each<V: Simd>(tile: Tile<'_, V::T>, to: *mut V::T, stride: usize, f: impl Map<V>) {
+    // SAFETY: see the contract above.
+    unsafe {
+        for i in 0..tile.height {
+            let row = V::splat(*tile.row_norms.add(i));
+            for w in 0..V::T::NR / V::N {
+                let sum = V::load(tile.sums.add(i * V::T::NR + w * V::N));
+                f.map(sum, row, V::load(tile.norms.add(w * V::N))).store(to.add(i * stride + w * V::N));
+            }
+        }
+    }
+}
+
+/// A number in every lane.
+///
+/// # Safety
+/// Needs the instructions of `V`.
+#[inline(always)]
+unsafe fn splat<V: Simd>(value: f64) -> V {
+    // SAFETY: the caller has the instructions of V.
+    unsafe { V::splat(V::T::from_f64(value)) }
+}
+
+/// The kernel as a function of the sum over features; `COMMON` where the sum is that of what two points have in common and
+/// a distance is ‖x‖ + ‖x′‖ − 2·sum.
+///
+/// # Safety
+/// As [`each`].
+#[inline(always)]
+pub(crate) unsafe fn finish<V: Simd, const COMMON: bool>(
+    kernel: Kernel,
+    refine: Option<Refine<'_>>,
+    tile: Tile<'_, V::T>,
+    to: *mut V::T,
+    stride: usize,
+) where
+    V::T: ExpTable,
+{
+    // SAFETY: as the caller's.
+    unsafe {
+        match kernel {
+            Kernel::Linear | Kernel::Precomputed => each::<V>(tile, to, stride, Plain),
+            Kernel::Poly { gamma, coef0, degree } => {
+                each(tile, to, stride, Power::<V> { gamma: splat(gamma), coef0: splat(coef0), degree });
+            }
+            Kernel::Sigmoid { gamma, coef0 } => {
+                each(tile, to, stride, Tanh::<V> { gamma: splat(gamma), coef0: splat(coef0) });
+            }
+            Kernel::Rbf { gamma } | Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } => {
+                each(tile, to, stride, Exponential::<V, COMMON>(splat(-gamma)));
+            }
+            Kernel::Matern32 { gamma } => each(tile, to, stride, Matern3::<V, COMMON>(splat(6.0 * gamma))),
+            Kernel::Matern52 { gamma } => each(tile, to, stride, Matern5::<V, COMMON>(splat(10.0 * gamma))),
+        }
+        if let Some(refine) = refine {
+            recompute::<V>(kernel, refine, tile, to, stride);
+        }
+    }
+}
+
+/// Computes entries above the limit again.
+///
+/// # Safety
+/// As [`each`].
+#[inline(always)]
+unsafe fn recompute<V: Simd>(kernel: Kernel, refine: Refine<'_>, tile: Tile<'_, V::T>, to: *mut V::T, stride: usize) {
+    let limit = V::T::from_f64(refine.above);
+    // SAFETY: as the caller's.
+    unsafe {
+        for i in 0..tile.height {
+            for w in 0..V::T::NR / V::N {
+                let at = to.add(i * stride + w * V::N);
+                if !V::load(at).any_above(V::splat(limit)) {
+                    continue;
+                }
+                for lane in 0..V::N {
+                    if let Some(column) = tile.columns.get(w * V::N + lane)
+                        && *at.add(lane) > limit
+                    {
+                        let row = tile.rows[i] as usize;
+                        let s = exact::statistic(kernel.statistic(), refine.rows, row, refine.cols, column);
+                        *at.add(lane) = V::T::from_f64(kernel.of_statistic(s));
+                    }
+                }
+            }
+        }
+    }
+}

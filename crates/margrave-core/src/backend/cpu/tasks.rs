@@ -1,0 +1,399 @@
+//! Blocks and products: how a request becomes tasks, and tasks become calls for tiles of entries.
+
+use std::any::TypeId;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use super::plan::{Item, Plan};
+use super::product::{self, Block};
+use super::simd::{Level, Scalar};
+use super::tile::{Engine, PanelRun};
+use crate::control::{Control, Interrupt};
+use crate::data::Real;
+use crate::gram::Pick;
+
+/// Multiply-adds worth handing to another thread: some 30 µs.
+const TASK: usize = 1 << 20;
+
+/// Where entries come from: packed columns, or sparse ones.
+pub(crate) trait Source: Sync {
+    /// What entries are computed in.
+    type T: Engine;
+    /// Rows made ready.
+    type Rows: Sync;
+    /// Rows and columns.
+    fn shape(&self) -> (usize, usize);
+    /// The instructions used.
+    fn level(&self) -> Level;
+    /// Multiply-adds an entry takes, about.
+    fn work(&self) -> usize;
+    /// Panels of columns that one block of rows should be used for before the next.
+    fn panels_at_once(&self) -> usize;
+    /// Rows in a group.
+    fn group(&self) -> usize;
+    /// Groups that stay in the second-level cache together.
+    fn groups(&self) -> usize;
+    /// Rows made ready at a time for a block, a multiple of [`Source::group`].
+    fn slab(&self) -> usize;
+    /// Columns of one panel from which it pays to compute the whole panel for `rows` rows, rather than pack them with others; `None`: columns
+    /// are never packed.
+    fn few(&self, rows: usize) -> Option<usize>;
+    /// Makes the rows `index(0 .. count)` ready.
+    fn pack(&self, count: usize, index: impl Fn(usize) -> usize) -> Self::Rows;
+    /// The panels of an item; columns to be gathered may be packed into `fresh`.
+    fn run<'b>(&'b self, plan: &'b Plan, item: &Item, fresh: &'b mut Fresh<Self::T>) -> PanelRun<'b, Self::T>;
+    /// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride + j]`.
+    ///
+    /// # Safety
+    /// `to` must have room for `NR·run.count` entries in each line of `stride`, for every row of the groups.
+    unsafe fn tiles(
+        &self,
+        rows: &Self::Rows,
+        groups: Range<usize>,
+        run: PanelRun<'_, Self::T>,
+        to: *mut Self::T,
+        stride: usize,
+        scratch: &mut [Self::T],
+    );
+}
+
+/// Room for columns packed on demand.
+pub(crate) struct Fresh<T> {
+    pub(crate) values: Vec<T>,
+    pub(crate) norms: Vec<T>,
+}
+
+impl<T> Default for Fresh<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), norms: Vec::new() }
+    }
+}
+
+/// An output that tasks write disjoint parts of.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<O>(pub(crate) *mut O);
+// SAFETY: used only to write disjoint parts of a slice that the request borrows mutably.
+unsafe impl<O: Send> Sync for Shared<O> {}
+// SAFETY: as above.
+unsafe impl<O: Send> Send for Shared<O> {}
+
+impl<O> Shared<O> {
+    pub(crate) fn at(&self, offset: usize) -> *mut O {
+        self.0.wrapping_add(offset)
+    }
+}
+
+/// Calls `work` for every task until one is interrupted; on the caller's thread alone where `alone`.
+pub(crate) fn each_task(
+    control: &Control,
+    tasks: usize,
+    alone: bool,
+    work: impl Fn(usize) -> Result<(), Interrupt> + Sync,
+) -> Result<(), Interrupt> {
+    if alone {
+        return (0..tasks).try_for_each(work);
+    }
+    let stopped = OnceLock::new();
+    control.threads.each(tasks, |task| {
+        if stopped.get().is_none()
+            && let Err(why) = work(task)
+        {
+            // Another task may have been first: its reason is as good.
+            let _ = stopped.set(why);
+        }
+    });
+    stopped.into_inner().map_or(Ok(()), Err)
+}
+
+/// Lines of an output that a task fills.
+struct Lines<O> {
+    /// Row groups of the task, out of `count` rows made ready.
+    groups: Range<usize>,
+    count: usize,
+    /// The line of the first row made ready.
+    to: Shared<O>,
+    width: usize,
+}
+
+/// Requests cut into tasks.
+pub(crate) struct Tasks<'a, S> {
+    pub(crate) source: &'a S,
+    pub(crate) control: &'a Control,
+}
+
+impl<S: Source> Tasks<'_, S> {
+    const NR: usize = <S::T as Scalar>::NR;
+
+    /// `out[r·len(cols) + c] = K[rows[r], cols[c]]`, rounded to `O`.
+    pub(crate) fn block<O: Real>(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [O]) -> Result<(), Interrupt> {
+        let source = self.source;
+        let (n, m) = source.shape();
+        let (height, width) = (rows.len(n), cols.len(m));
+        assert_eq!(out.len(), height * width, "the output of a block must have one place an entry");
+        if out.is_empty() {
+            return self.control.check();
+        }
+        let (group, tall) = (source.group(), source.groups());
+        let slab = source.slab();
+        let fit = source.panels_at_once();
+        let longest = fit.max(TASK / (height.min(slab) * source.work() * Self::NR)).max(1);
+        let plan = Plan::new(cols, m, Self::NR, longest, source.few(height));
+        let chunks = plan.chunks(longest);
+        let alone = height * width * source.work() < 2 * TASK;
+        let to = Shared(out.as_mut_ptr());
+        for first in (0..height).step_by(slab) {
+            let count = slab.min(height - first);
+            let packed = source.pack(count, |i| rows.get(first + i));
+            let groups = count.div_ceil(group);
+            let blocks = groups.div_ceil(tall);
+            // Few columns: share out the rows as well.
+            let split = if chunks.len() >= 16 { 1 } else { blocks.min(16usize.div_ceil(chunks.len())) };
+            let share = blocks.div_ceil(split) * tall;
+            each_task(self.control, chunks.len() * split, alone, |task| {
+                let from = (task % split) * share;
+                let lines = Lines {
+                    groups: from.min(groups)..(from + share).min(groups),
+                    count,
+                    to: Shared(to.at(first * width)),
+                    width,
+                };
+                self.fill(&packed, lines, &plan, &plan.items[chunks[task / split].clone()])
+            })?;
+        }
+        Ok(())
+    }
+
+    /// One task of [`Tasks::block`].
+    fn fill<O: Real>(&self, packed: &S::Rows, lines: Lines<O>, plan: &Plan, items: &[Item]) -> Result<(), Interrupt> {
+        let (group, tall, nr) = (self.source.group(), self.source.groups(), Self::NR);
+        let Lines { groups, count, to, width } = lines;
+        let same = TypeId::of::<S::T>() == TypeId::of::<O>();
+        let room = tall.min(groups.len()) * group * nr;
+        let mut scratch = vec![S::T::default(); room];
+        let mut entries = Vec::new();
+        let mut fresh = Fresh::default();
+        for item in items {
+            let run = self.source.run(plan, item, &mut fresh);
+            for from in groups.clone().step_by(tall) {
+                self.control.check()?;
+                let block = from..(from + tall).min(groups.end);
+                let first = block.start * group;
+                let height = count.min(block.end * group) - first;
+                if let (Item::Run { at, .. }, true) = (item, same) {
+                    let to = to.at(first * width + at).cast::<S::T>();
+                    // SAFETY: the run's columns lie inside each output line, and these lines and columns belong to this task
+                    // alone; O is T.
+                    unsafe { self.source.tiles(packed, block, run, to, width, &mut scratch) };
+                    continue;
+                }
+                entries.resize(room, S::T::default());
+                for p in 0..run.count {
+                    let to_entries = entries.as_mut_ptr();
+                    // SAFETY: `entries` has a line of NR for every row of the block.
+                    unsafe { self.source.tiles(packed, block.clone(), run.panel(p), to_entries, nr, &mut scratch) };
+                    for r in 0..height {
+                        let line = &entries[r * nr..(r + 1) * nr];
+                        let put = |at: usize, value: S::T| {
+                            // SAFETY: `at` is a position of the request, inside the line of a row of this task.
+                            unsafe { to.at((first + r) * width + at).write(O::from_f64(value.to_f64())) };
+                        };
+                        match *item {
+                            Item::Run { at, .. } => {
+                                line.iter().enumerate().for_each(|(j, value)| put(at + p * nr + j, *value));
+                            }
+                            Item::Part { panel, from, until } => {
+                                for i in from..until {
+                                    put(plan.at[i] as usize, line[plan.columns[i] as usize - panel * nr]);
+                                }
+                            }
+                            Item::Gather { from, until } => {
+                                (from..until).zip(line).for_each(|(i, value)| put(plan.at[i] as usize, *value));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Panels whose entries for `tall` rows fill half a first-level cache or so.
+    fn strip(tall: usize) -> usize {
+        ((32 << 10) / (tall * Self::NR * size_of::<S::T>())).max(1)
+    }
+
+    /// `out = K[rows, cols]·V[cols]`, V having a line for every column of K and `out` one for each of `rows`.
+    pub(crate) fn multiply(
+        &self,
+        rows: Pick<'_>,
+        cols: Pick<'_>,
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+    ) -> Result<(), Interrupt> {
+        let source = self.source;
+        let (group, nr) = (source.group(), Self::NR);
+        let (height, m) = (out.len() / k, source.shape().1);
+        let tall = (source.groups() * group).min(height.div_ceil(group) * group);
+        let longest = Self::strip(tall);
+        let plan = Plan::new(cols, m, nr, longest, source.few(height));
+        let blocks = height.div_ceil(tall);
+        // Few rows: share out the columns as well. The parts depend on the shape alone, so sums do too.
+        let parts = if blocks >= 8 { 1 } else { plan.items.len().clamp(1, 8 / blocks) };
+        let share = plan.items.len().div_ceil(parts);
+        let alone = height * cols.len(m) * source.work() < 2 * TASK;
+        let mut sums = vec![0.0; parts * height * k];
+        let to = Shared(sums.as_mut_ptr());
+        each_task(self.control, blocks * parts, alone, |task| {
+            let (block, part) = (task / parts, task % parts);
+            let first = block * tall;
+            let count = tall.min(height - first);
+            let packed = source.pack(count, |i| rows.get(first + i));
+            let items = (part * share).min(plan.items.len())..((part + 1) * share).min(plan.items.len());
+            // SAFETY: each task has its own lines of its own part.
+            let sums = unsafe { std::slice::from_raw_parts_mut(to.at((part * height + first) * k), count * k) };
+            self.strips(&packed, count, &plan, &plan.items[items], |block, item| {
+                let lanes = lanes(&plan, item, v, k, nr);
+                product::times(source.level(), block, &lanes, k, sums);
+            })
+        })?;
+        out.fill(0.0);
+        for part in sums.chunks(height * k) {
+            out.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+        }
+        Ok(())
+    }
+
+    /// Computes the entries of all packed rows against each item in turn and hands them to `use_strip`.
+    fn strips<'p>(
+        &self,
+        packed: &S::Rows,
+        count: usize,
+        plan: &Plan,
+        items: &'p [Item],
+        mut use_strip: impl FnMut(Block<'_, S::T>, &'p Item),
+    ) -> Result<(), Interrupt> {
+        let groups = count.div_ceil(self.source.group());
+        let lines = groups * self.source.group();
+        let mut scratch = vec![S::T::default(); lines * Self::NR];
+        let mut strip = Vec::new();
+        let mut fresh = Fresh::default();
+        for item in items {
+            self.control.check()?;
+            let run = self.source.run(plan, item, &mut fresh);
+            let width = run.count * Self::NR;
+            strip.resize((lines * width).max(strip.len()), S::T::default());
+            // SAFETY: `strip` has a line of `width` for every row.
+            unsafe { self.source.tiles(packed, 0..groups, run, strip.as_mut_ptr(), width, &mut scratch) };
+            use_strip(Block { values: &strip, stride: width, rows: count, width }, item);
+        }
+        Ok(())
+    }
+
+    /// `out = Kᵀ·V`, or `Kᵀ·diag(w)·K·V` where `weights` are given; returns how many entries that took.
+    pub(crate) fn transposed(
+        &self,
+        weights: Option<&[f64]>,
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+    ) -> Result<u64, Interrupt> {
+        let source = self.source;
+        let (group, nr) = (source.group(), Self::NR);
+        let (n, m) = source.shape();
+        assert_eq!(out.len(), m * k, "the output must be m × k");
+        assert_eq!(v.len(), if weights.is_some() { m } else { n } * k, "V must have a line a row");
+        let used: Vec<u32> = (0..n as u32)
+            .filter(|&i| match weights {
+                Some(w) => w[i as usize] != 0.0,
+                None => v[i as usize * k..(i as usize + 1) * k].iter().any(|x| *x != 0.0),
+            })
+            .collect();
+        out.fill(0.0);
+        if used.is_empty() || out.is_empty() {
+            return self.control.check().map(|()| 0);
+        }
+        // Whole lines of K are kept for the second product, so their height is limited by the cache they should stay in.
+        let line = m.div_ceil(nr) * nr;
+        let fit = ((4 << 20) / (line * size_of::<S::T>())).clamp(group, 64) / group * group;
+        let tall = if weights.is_some() { fit } else { source.groups() * group };
+        let plan = Plan::new(Pick::All, m, nr, Self::strip(tall), source.few(n));
+        // The parts depend on the shape alone; their memory is at most 16 outputs.
+        let blocks = used.len().div_ceil(tall);
+        let share = blocks.div_ceil(blocks.min(16));
+        let parts = blocks.div_ceil(share);
+        let mut sums = vec![0.0; parts * line * k];
+        let to = Shared(sums.as_mut_ptr());
+        let alone = used.len() * m * source.work() < 2 * TASK;
+        each_task(self.control, parts, alone, |part| {
+            // SAFETY: each task has its own part.
+            let sums = unsafe { std::slice::from_raw_parts_mut(to.at(part * line * k), line * k) };
+            let mut kept = vec![S::T::default(); if weights.is_some() { tall * line } else { 0 }];
+            for block in part * share..((part + 1) * share).min(blocks) {
+                let first = block * tall;
+                let count = tall.min(used.len() - first);
+                let chosen = &used[first..first + count];
+                let packed = source.pack(count, |i| chosen[i] as usize);
+                let mut scores = vec![0.0; count * k];
+                let Some(w) = weights else {
+                    for (i, row) in chosen.iter().enumerate() {
+                        scores[i * k..(i + 1) * k].copy_from_slice(&v[*row as usize * k..(*row as usize + 1) * k]);
+                    }
+                    self.strips(&packed, count, &plan, &plan.items, |block, item| {
+                        let at = start(&plan, item, nr);
+                        product::times_transposed(source.level(), block, &scores, k, &mut sums[at * k..]);
+                    })?;
+                    continue;
+                };
+                self.strips(&packed, count, &plan, &plan.items, |block, item| {
+                    let lanes = lanes(&plan, item, v, k, nr);
+                    product::times(source.level(), block, &lanes, k, &mut scores);
+                    let at = start(&plan, item, nr);
+                    for r in 0..block.rows {
+                        let from = &block.values[r * block.stride..r * block.stride + block.width];
+                        kept[r * line + at..r * line + at + block.width].copy_from_slice(from);
+                    }
+                })?;
+                for (i, row) in chosen.iter().enumerate() {
+                    scores[i * k..(i + 1) * k].iter_mut().for_each(|z| *z *= w[*row as usize]);
+                }
+                for item in &plan.items {
+                    let at = start(&plan, item, nr);
+                    let width = item.panels() * nr;
+                    let block = Block { values: &kept[at..], stride: line, rows: count, width };
+                    product::times_transposed(source.level(), block, &scores, k, &mut sums[at * k..]);
+                }
+            }
+            Ok(())
+        })?;
+        for part in sums.chunks(line * k) {
+            out.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+        }
+        Ok((used.len() * m) as u64)
+    }
+}
+
+/// First column of an item of a plan over all columns.
+fn start(plan: &Plan, item: &Item, nr: usize) -> usize {
+    match *item {
+        Item::Run { first, .. } => first * nr,
+        Item::Part { panel, .. } => panel * nr,
+        Item::Gather { from, .. } => plan.columns[from] as usize,
+    }
+}
+
+/// The lines of V that belong to the lanes of an item, zero for lanes nobody asked for.
+fn lanes<'v>(plan: &Plan, item: &Item, v: &'v [f64], k: usize, nr: usize) -> std::borrow::Cow<'v, [f64]> {
+    let (first, from, until) = match *item {
+        Item::Run { first, count, .. } => return v[first * nr * k..(first + count) * nr * k].into(),
+        Item::Part { panel, from, until } => (Some(panel * nr), from, until),
+        Item::Gather { from, until } => (None, from, until),
+    };
+    let mut lines = vec![0.0; nr * k];
+    for i in from..until {
+        let column = plan.columns[i] as usize;
+        let lane = first.map_or(i - from, |first| column - first);
+        lines[lane * k..(lane + 1) * k].copy_from_slice(&v[column * k..(column + 1) * k]);
+    }
+    lines.into()
+}
