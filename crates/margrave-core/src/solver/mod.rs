@@ -4,6 +4,7 @@
 //! [`Observer`](crate::observe::Observer), and returns a [`Solution`]: the best point it reached and how it ended. Bad
 //! input is an error; running out of budget is a status.
 
+pub mod decomposition;
 pub mod ridge;
 pub mod textbook;
 

@@ -1,0 +1,333 @@
+//! Pair steps: the worst variable, its best partner, the exact step, the update; and shrinking.
+//!
+//! A step costs two passes over the active variables. Rows that are missing are fetched sixteen at a time together with
+//! those of other violators, which will most likely be wanted next.
+
+use std::ops::ControlFlow;
+
+use super::rows::{BATCH, Rows, Stored};
+use super::state::State;
+use super::step;
+use crate::backend::cpu::sweep::{self, Extremes};
+use crate::control::{Control, Interrupt, Status};
+use crate::gram::Pick;
+use crate::observe::{Observer, Step};
+use crate::problem::KernelProblem;
+
+/// Why the pair steps ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum End {
+    /// The violation of the active variables is at most what was asked.
+    Reached,
+    /// No pair moves any more although the violation is larger.
+    Stuck,
+    /// A budget ran out or somebody asked to stop.
+    Stopped(Status),
+}
+
+/// What the solver works with: the problem, rows, counters, and whom to tell.
+pub(super) struct Work<'a, 'o, T> {
+    pub(super) problem: &'a KernelProblem<'a>,
+    pub(super) control: &'a Control,
+    pub(super) observer: &'o mut dyn Observer,
+    pub(super) rows: Rows<T>,
+    /// Rows of K of the active variables, when they are not simply all rows in order.
+    pub(super) columns: Option<Vec<u32>>,
+    pub(super) iterations: u64,
+    pub(super) limit: u64,
+    pub(super) shrinking: bool,
+    pub(super) last_report: f64,
+}
+
+/// Seconds between two reports to the observer.
+const REPORT: f64 = 0.04;
+/// Curvature below which a pair counts as flat, relative to its diagonal.
+const FLAT: f64 = 1e-12;
+
+impl<T: Stored> Work<'_, '_, T> {
+    /// Sets the columns rows are computed over to the active variables.
+    pub(super) fn follow(&mut self, state: &State) {
+        let rows: Vec<u32> = state.active.iter().map(|&i| self.problem.row(i as usize) as u32).collect();
+        let plain = rows.len() == self.problem.gram.shape().0 && rows.iter().enumerate().all(|(a, &r)| a == r as usize);
+        self.columns = (!plain).then_some(rows);
+    }
+
+    /// Makes sure the rows of `variables` (at most [`BATCH`]) are here.
+    pub(super) fn fetch(&mut self, variables: &[u32]) -> Result<(), Interrupt> {
+        let cols = self.columns.as_deref().map_or(Pick::All, Pick::List);
+        let problem = self.problem;
+        self.rows.fetch(problem.gram, variables, |v| problem.row(v as usize) as u32, cols, self.control)
+    }
+
+    /// The row of the variable at position `a`, fetched with likely successors if missing.
+    fn need(&mut self, state: &State, a: usize, also: Option<usize>, extremes: &[Extremes]) -> Result<(), Interrupt> {
+        let wanted = state.active[a];
+        if self.rows.has(wanted as usize) {
+            self.rows.touch(wanted as usize);
+            return Ok(());
+        }
+        let mut batch = vec![wanted];
+        let extra = (BATCH - 1).min(self.rows.capacity() / 4);
+        if extra > 0 {
+            batch.extend(self.likely(state, extremes, extra, wanted, also.map(|b| state.active[b])));
+        }
+        self.fetch(&batch)
+    }
+
+    /// The `count` most violating variables without a row.
+    fn likely(&self, state: &State, extremes: &[Extremes], count: usize, wanted: u32, also: Option<u32>) -> Vec<u32> {
+        let mut found: Vec<(f64, u32)> = Vec::with_capacity(4 * count);
+        let (mut least, mut room) = (0.0, 2 * count);
+        for (&(from, to), e) in state.ranges.iter().zip(extremes) {
+            let (up, down) = if state.paired { (e.up, e.down) } else { (e.up.min(0.0), e.down.max(0.0)) };
+            if !(up.is_finite() && down.is_finite()) {
+                continue;
+            }
+            let middle = if state.paired { 0.5 * (up + down) } else { 0.0 };
+            for a in from..to {
+                let pull = (middle - state.g[a] - state.up[a]).max(state.g[a] + state.down[a] - middle);
+                if pull <= least {
+                    continue;
+                }
+                let i = state.active[a];
+                if i == wanted || Some(i) == also || self.rows.has(i as usize) {
+                    continue;
+                }
+                found.push((pull, i));
+                if found.len() >= room {
+                    // Keep the best `count` so far; from now on only better ones are of interest.
+                    found.select_nth_unstable_by(count - 1, |x, y| y.0.total_cmp(&x.0).then(x.1.cmp(&y.1)));
+                    found.truncate(count);
+                    least = found[count - 1].0;
+                    room = 4 * count;
+                }
+            }
+        }
+        found.sort_unstable_by(|x, y| y.0.total_cmp(&x.0).then(x.1.cmp(&y.1)));
+        let mut chosen: Vec<u32> = found.into_iter().take(count).map(|f| f.1).collect();
+        if let Some(i) = also
+            && !self.rows.has(i as usize)
+            && i != wanted
+        {
+            chosen.truncate(count - 1);
+            chosen.push(i);
+        }
+        chosen
+    }
+
+    /// Tells the observer where we are, at most every [`REPORT`] seconds; `Err` when somebody wants to stop.
+    pub(super) fn report(
+        &mut self,
+        state: &State,
+        phase: &'static str,
+        violation: f64,
+        now: bool,
+    ) -> Result<(), Status> {
+        self.control.check().map_err(Status::from)?;
+        let seconds = self.control.seconds();
+        if !now && seconds - self.last_report < REPORT {
+            return Ok(());
+        }
+        self.last_report = seconds;
+        let step = Step {
+            iteration: self.iterations,
+            seconds,
+            phase,
+            violation: Some(violation),
+            active: Some(state.active.len()),
+            kernel_entries: Some(self.problem.gram.entries()),
+            ..Step::default()
+        };
+        match self.observer.step(&step) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Status::Interrupted),
+        }
+    }
+
+    /// Pair steps until the violation of the active variables is at most `until`.
+    pub(super) fn pairs(&mut self, state: &mut State, until: f64) -> End {
+        let mut extremes = state.extremes();
+        let mut still = 0u32;
+        let mut next_shrink = self.iterations + 1000.min(state.terms.len() as u64).max(100);
+        loop {
+            let violation = state.violation(&extremes);
+            if violation <= until {
+                return End::Reached;
+            }
+            if self.iterations >= self.limit {
+                return End::Stopped(Status::IterationLimit);
+            }
+            if let Err(status) = self.report(state, "smo", violation, false) {
+                return End::Stopped(status);
+            }
+            if self.shrinking && self.iterations >= next_shrink {
+                next_shrink = self.iterations + 1000.min(state.terms.len() as u64).max(100);
+                if self.shrink(state, &extremes) {
+                    extremes = state.extremes();
+                    continue;
+                }
+            }
+            let moved = if state.paired { self.pair(state, &mut extremes) } else { self.single(state, &mut extremes) };
+            match moved {
+                Ok(true) => still = 0,
+                Ok(false) => {
+                    still += 1;
+                    if still > 3 {
+                        return End::Stuck;
+                    }
+                    extremes = state.extremes();
+                }
+                Err(why) => return End::Stopped(why.into()),
+            }
+            self.iterations += 1;
+        }
+    }
+
+    /// One step on the pair that promises most in the group with the largest violation. `false`: nothing moved.
+    fn pair(&mut self, state: &mut State, extremes: &mut [Extremes]) -> Result<bool, Interrupt> {
+        let group = (0..extremes.len())
+            .max_by(|&x, &y| extremes[x].violation().total_cmp(&extremes[y].violation()).then(y.cmp(&x)))
+            .expect("at least one group");
+        let (from, to) = state.ranges[group];
+        let (a, slope_up) = (extremes[group].up_at, extremes[group].up);
+        self.need(state, a, Some(extremes[group].down_at), extremes)?;
+        let i = state.active[a] as usize;
+        let partner = sweep::best_partner(
+            &state.g[from..to],
+            &state.down[from..to],
+            &self.rows.get(i)[from..to],
+            &state.diag[from..to],
+            state.diag[a],
+            slope_up,
+            (f64::from(state.diag[a]).abs() * 1e-6 + f64::from(f32::MIN_POSITIVE)) as f32,
+        );
+        let Some(b) = partner.map(|b| b + from) else { return Ok(false) };
+        self.need(state, b, None, extremes)?;
+        if !self.rows.has(i) {
+            // A store of two batches may have dropped the first row to make room for the second.
+            self.fetch(&[i as u32])?;
+        }
+        let j = state.active[b] as usize;
+        let (ti, tj) = (state.terms[i], state.terms[j]);
+        let cross = self.rows.get(i)[b].wide();
+        let scale = state.kernel_diag[i].abs() + state.kernel_diag[j].abs() + ti.d + tj.d;
+        let kappa = state.kernel_diag[i] + state.kernel_diag[j] - 2.0 * cross + ti.d + tj.d;
+        let slope = slope_up - (state.g[b] + state.down[b]);
+        let kappa = if kappa <= FLAT * scale { 0.0 } else { kappa };
+        let mut t = step::length(slope, kappa, (state.beta[i], &ti), Some((state.beta[j], &tj)));
+        if t == f64::INFINITY {
+            // Flat and unbounded in this precision: move as if the curvature were the smallest we can tell from zero.
+            t = -slope / (FLAT * scale).max(f64::MIN_POSITIVE);
+        }
+        if !(t > 0.0) {
+            return Ok(false);
+        }
+        let (old_i, old_j) = (state.beta[i], state.beta[j]);
+        state.beta[i] = settle(old_i + t, old_i, &ti);
+        state.beta[j] = settle(old_j - t, old_j, &tj);
+        let (di, dj) = (state.beta[i] - old_i, state.beta[j] - old_j);
+        if di == 0.0 && dj == 0.0 {
+            return Ok(false);
+        }
+        state.refresh(a);
+        state.refresh(b);
+        state.g[a] += ti.d * di;
+        state.g[b] += tj.d * dj;
+        let (row_i, row_j) = (self.rows.get(i), self.rows.get(j));
+        for (k, &(from, to)) in state.ranges.iter().enumerate() {
+            let mut e = sweep::update_pair(
+                &mut state.g[from..to],
+                &row_i[from..to],
+                di,
+                &row_j[from..to],
+                dj,
+                &state.up[from..to],
+                &state.down[from..to],
+            );
+            e.up_at += from;
+            e.down_at += from;
+            extremes[k] = e;
+        }
+        Ok(true)
+    }
+
+    /// Without a bias: one step on the steepest single variable.
+    fn single(&mut self, state: &mut State, extremes: &mut [Extremes]) -> Result<bool, Interrupt> {
+        let e = extremes[0];
+        let grow = -e.up >= e.down;
+        let a = if grow { e.up_at } else { e.down_at };
+        self.need(state, a, None, extremes)?;
+        let i = state.active[a] as usize;
+        let term = state.terms[i];
+        let kappa = state.kernel_diag[i] + term.d;
+        let kappa = if kappa <= FLAT * (state.kernel_diag[i].abs() + term.d) { 0.0 } else { kappa };
+        let old = state.beta[i];
+        let t = if grow {
+            step::length(e.up, kappa, (old, &term), None)
+        } else {
+            // Falling is growing in the mirror.
+            let mirror = crate::loss::DualTerm { lo: -term.hi, hi: -term.lo, ..term };
+            -step::length(-e.down, kappa, (-old, &mirror), None)
+        };
+        let t = if t.is_finite() { t } else { 0.0 };
+        state.beta[i] = settle(old + t, old, &term);
+        let delta = state.beta[i] - old;
+        if delta == 0.0 {
+            return Ok(false);
+        }
+        state.refresh(a);
+        state.g[a] += term.d * delta;
+        let row = self.rows.get(i);
+        let (from, to) = state.ranges[0];
+        let mut e = sweep::update_pair(
+            &mut state.g[from..to],
+            &row[from..to],
+            delta,
+            &row[from..to],
+            0.0,
+            &state.up[from..to],
+            &state.down[from..to],
+        );
+        e.up_at += from;
+        e.down_at += from;
+        extremes[0] = e;
+        Ok(true)
+    }
+
+    /// Sets variables aside that are at a bound (or at zero inside the tube) and would stay there whichever of the present
+    /// violators moved. `true` if any were. Only when a fifth or more go: compacting rows costs time.
+    fn shrink(&mut self, state: &mut State, extremes: &[Extremes]) -> bool {
+        let mut keep: Vec<u32> = Vec::with_capacity(state.active.len());
+        for (&(from, to), e) in state.ranges.iter().zip(extremes) {
+            let (least, most) = if state.paired { (e.up, e.down) } else { (0.0, 0.0) };
+            for a in from..to {
+                // Slopes on both sides point away from moving, beyond every present violator.
+                let rests = state.g[a] + state.up[a] > most && state.g[a] + state.down[a] < least;
+                if !rests || state.is_free(state.active[a] as usize) {
+                    keep.push(a as u32);
+                }
+            }
+        }
+        if keep.len() * 5 > state.active.len() * 4 {
+            return false;
+        }
+        self.rows.compact(&keep);
+        state.keep(&keep);
+        self.follow(state);
+        true
+    }
+}
+
+/// Rounding must not leave a β a hair from its bound or its kink.
+fn settle(to: f64, from: f64, term: &crate::loss::DualTerm) -> f64 {
+    let near = |x: f64| (to - x).abs() <= 4.0 * f64::EPSILON * from.abs().max(to.abs()).max(x.abs());
+    if term.hi.is_finite() && (to >= term.hi || near(term.hi)) {
+        term.hi
+    } else if term.lo.is_finite() && (to <= term.lo || near(term.lo)) {
+        term.lo
+    } else if near(0.0) {
+        0.0
+    } else {
+        to
+    }
+}

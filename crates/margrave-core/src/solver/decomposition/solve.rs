@@ -1,0 +1,306 @@
+//! The outer loop: pair steps until the sets are roughly right, the polish, and a double-precision check before stopping.
+//!
+//! Kernel entries are single precision while the solver works; its gradient is then that of a kernel a few 1e-7 away.
+//! Before it may call an answer optimal the gradient is computed anew in double precision over all variables, shrunk ones
+//! included. If the stopping rule does not hold there the solver goes on from the corrected gradient: single-precision
+//! rows are good enough for what is left, so each such turn gains several digits.
+
+use super::Options;
+use super::pairs::{End, Work};
+use super::polish::{Newton, Polished};
+use super::rows::{Rows, Stored};
+use super::state::State;
+use crate::control::{Control, Status};
+use crate::error::Result;
+use crate::gram::{Pick, Precision};
+use crate::observe::{Begin, Observer, Step};
+use crate::problem::KernelProblem;
+use crate::solver::Solution;
+
+/// Share of the memory budget for kernel rows; the rest is for the polish.
+const ROWS_SHARE: f64 = 0.6;
+/// Turns of solve–check at most.
+const TURNS: usize = 30;
+
+/// Solves the dual of `problem`.
+pub fn solve(
+    problem: &KernelProblem<'_>,
+    options: &Options,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<Solution> {
+    options.check()?;
+    problem.check()?;
+    let state = State::new(problem, options.start.as_deref())?;
+    let begin = Begin { solver: "decomposition", n: problem.len(), tol: options.stop.tol, gap: options.stop.gap };
+    let stop = observer.begin(&begin).is_break();
+    if single_precision_suffices(problem, &state) {
+        Solver::<f32>::new(problem, options, control, observer, state).run(stop)
+    } else {
+        Solver::<f64>::new(problem, options, control, observer, state).run(stop)
+    }
+}
+
+/// Whether differences of single-precision entries still tell pairs of points apart: the typical pair curvature
+/// κ = Kᵢᵢ + Kⱼⱼ − 2Kᵢⱼ is well above the rounding of its terms.
+fn single_precision_suffices(problem: &KernelProblem<'_>, state: &State) -> bool {
+    const SAMPLE: usize = 24;
+    let n = problem.len();
+    if n == 0 {
+        return true;
+    }
+    let rows: Vec<u32> = (0..SAMPLE.min(n)).map(|k| problem.row(k * n / SAMPLE.min(n)) as u32).collect();
+    let mut block = vec![0.0; rows.len() * rows.len()];
+    let control = Control::unlimited(crate::Threads::one());
+    if problem.gram.block_f64(Pick::List(&rows), Pick::List(&rows), &mut block, &control).is_err() {
+        return true;
+    }
+    let m = rows.len();
+    let mut ratios: Vec<f64> = Vec::new();
+    for a in 0..m {
+        for b in 0..a {
+            let (kaa, kbb) = (block[a * m + a], block[b * m + b]);
+            let scale = kaa.abs().max(kbb.abs());
+            let kappa = kaa + kbb - 2.0 * block[a * m + b];
+            if scale > 0.0 {
+                ratios.push(kappa / scale);
+            }
+        }
+    }
+    let largest = state.kernel_diag.iter().fold(0.0, |w: f64, v| w.max(v.abs()));
+    if ratios.is_empty() {
+        return largest <= 1e3;
+    }
+    let middle = ratios.len() / 2;
+    let typical = *ratios.select_nth_unstable_by(middle, f64::total_cmp).1;
+    typical >= 1e-3 && largest <= 1e6
+}
+
+struct Solver<'a, 'o, T> {
+    options: &'a Options,
+    work: Work<'a, 'o, T>,
+    state: State,
+}
+
+impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
+    fn new(
+        problem: &'a KernelProblem<'a>,
+        options: &'a Options,
+        control: &'a Control,
+        observer: &'o mut dyn Observer,
+        state: State,
+    ) -> Self {
+        let n = problem.len();
+        let bytes = (options.memory as f64 * if options.polish { ROWS_SHARE } else { 1.0 }) as u64;
+        let work = Work {
+            problem,
+            control,
+            observer,
+            rows: Rows::new(n, n, bytes),
+            columns: None,
+            iterations: 0,
+            limit: options.iterations.unwrap_or(u64::MAX),
+            shrinking: options.shrinking,
+            last_report: 0.0,
+        };
+        Self { options, work, state }
+    }
+
+    /// Largest number of free variables the polish may factor: block and factor must fit its share of the memory.
+    fn most_free(&self) -> usize {
+        let bytes = self.options.memory as f64 * (1.0 - ROWS_SHARE);
+        (bytes / (2.0 * size_of::<T>() as f64)).sqrt() as usize
+    }
+
+    fn run(mut self, stop: bool) -> Result<Solution> {
+        self.work.follow(&self.state);
+        let mut status = if stop { Status::Interrupted } else { Status::Optimal };
+        let mut scores: Option<Vec<f64>> = None;
+        if status == Status::Optimal
+            && self.state.beta.iter().any(|b| *b != 0.0)
+            && let Err(why) = self.regrade(Precision::Double).map(|f| scores = Some(f))
+        {
+            status = why;
+        }
+        if scores.is_none() {
+            self.set_gradient(&vec![0.0; self.work.problem.gram.shape().0]);
+            scores = self.state.beta.iter().all(|b| *b == 0.0).then(|| vec![0.0; self.work.problem.gram.shape().0]);
+        }
+        let mut newton = Newton::new(self.work.problem.len());
+        let mut goal = self.options.stop.tol.unwrap_or(1e-3);
+        let first = self.state.violation(&self.state.extremes());
+        let mut try_at = self.first_try(first);
+        let mut best = f64::INFINITY;
+        let mut poor = 0;
+        let mut violation = first;
+        for turn in 0..=TURNS {
+            if status != Status::Optimal {
+                break;
+            }
+            if turn > 0 || scores.is_none() {
+                if let Some(early) = self.approach(&mut newton, 0.5 * goal, &mut try_at) {
+                    status = early;
+                    scores = None;
+                    break;
+                }
+                match self.regrade(Precision::Double) {
+                    Ok(f) => scores = Some(f),
+                    Err(why) => {
+                        status = why;
+                        scores = None;
+                        break;
+                    }
+                }
+            }
+            violation = self.state.violation(&self.state.extremes());
+            let tol_holds = self.options.stop.tol.is_none_or(|tol| violation <= tol);
+            let mut excess = self.options.stop.tol.map_or(0.0, |tol| violation / tol);
+            let gap_holds = match (self.options.stop.gap, &scores) {
+                (Some(wanted), Some(f)) if tol_holds => {
+                    let gap = self.relative_gap(f);
+                    excess = excess.max(gap / wanted);
+                    gap <= wanted
+                }
+                (Some(_), _) => false,
+                (None, _) => true,
+            };
+            if let Err(why) = self.work.report(&self.state, "certify", violation, true) {
+                if !(tol_holds && gap_holds) {
+                    status = why;
+                }
+                break;
+            }
+            if tol_holds && gap_holds {
+                break;
+            }
+            if tol_holds {
+                goal = (0.5 * goal / excess.clamp(1.0, 1e3)).min(0.5 * violation.max(1e-300));
+            }
+            // Rounding sets a floor: three turns without progress and we are on it.
+            poor = if excess < 0.7 * best { 0 } else { poor + 1 };
+            best = best.min(excess);
+            if turn == TURNS || (turn > 0 && poor >= 3) {
+                status = Status::Stalled;
+                break;
+            }
+        }
+        newton.forget();
+        Ok(self.finish(status, scores, violation))
+    }
+
+    /// The violation at which the polish is tried first.
+    fn first_try(&self, first: f64) -> f64 {
+        if !self.options.polish {
+            return 0.0;
+        }
+        let tube = self.state.terms.iter().map(|t| t.eps).fold(0.0, f64::max);
+        if tube > 0.0 { (0.15 * first).min(tube) } else { 0.15 * first }
+    }
+
+    /// Brings the violation of all variables to `goal` in working precision; `Some`: ended early.
+    fn approach(&mut self, newton: &mut Newton<T>, goal: f64, try_at: &mut f64) -> Option<Status> {
+        let mut stuck = 0;
+        loop {
+            let polish = self.options.polish && *try_at > 0.0;
+            let until = if polish { goal.max(*try_at) } else { goal };
+            match self.work.pairs(&mut self.state, until) {
+                End::Stopped(status) => return Some(status),
+                End::Stuck => stuck += 1,
+                End::Reached => {}
+            }
+            if stuck > 0 || self.state.active.len() < self.work.problem.len() {
+                // Look at everything again before believing it.
+                if let Err(status) = self.regrade(Precision::Single) {
+                    return Some(status);
+                }
+            }
+            let violation = self.state.violation(&self.state.extremes());
+            if violation <= goal || stuck > 2 {
+                return None;
+            }
+            if violation > until {
+                continue;
+            }
+            if polish {
+                let most = self.most_free();
+                match self.work.polish(&mut self.state, newton, goal, most) {
+                    Polished::Reached => return None,
+                    Polished::Stopped(status) => return Some(status),
+                    Polished::Slow => *try_at = (0.3 * self.state.violation(&self.state.extremes())).min(0.5 * *try_at),
+                    Polished::TooLarge => *try_at *= 0.3,
+                }
+                if *try_at < 0.01 * goal {
+                    *try_at = 0.0;
+                }
+            }
+        }
+    }
+
+    /// Takes all variables into work again with a gradient computed anew; returns K·β by row.
+    fn regrade(&mut self, precision: Precision) -> std::result::Result<Vec<f64>, Status> {
+        let problem = self.work.problem;
+        let (n, m) = problem.gram.shape();
+        let mut v = vec![0.0; m];
+        for (i, b) in self.state.beta.iter().enumerate() {
+            v[problem.row(i)] += b;
+        }
+        let mut f = vec![0.0; n];
+        let precision = if size_of::<T>() == 8 { Precision::Double } else { precision };
+        problem.gram.apply(precision, Pick::All, &v, 1, &mut f, self.work.control).map_err(Status::from)?;
+        self.set_gradient(&f);
+        Ok(f)
+    }
+
+    /// g = Kβ + p + dβ for all variables, all of them active.
+    fn set_gradient(&mut self, f: &[f64]) {
+        let problem = self.work.problem;
+        let g: Vec<f64> = (0..problem.len())
+            .map(|i| f[problem.row(i)] + self.state.terms[i].p + self.state.terms[i].d * self.state.beta[i])
+            .collect();
+        let whole = self.state.active.len() == problem.len();
+        self.state.activate((0..problem.len() as u32).collect(), g);
+        if !whole {
+            self.work.rows.reset(problem.len());
+        }
+        self.work.follow(&self.state);
+    }
+
+    /// (P − D) / max(1, |P|, |D|) from the scores, with the biases the free variables give.
+    fn relative_gap(&self, f: &[f64]) -> f64 {
+        let problem = self.work.problem;
+        let bias: Vec<f64> = self.state.multipliers().iter().map(|mu| -mu).collect();
+        let (mut quad, mut loss, mut dual) = (0.0, 0.0, 0.0);
+        for i in 0..problem.len() {
+            let (b, row) = (self.state.beta[i], problem.row(i));
+            let z = f[row] + if self.state.paired { bias[self.state.group[i] as usize] } else { 0.0 };
+            quad += b * f[row];
+            if problem.costs[i] > 0.0 {
+                loss += problem.costs[i] * problem.loss(i).value(problem.targets[i], z);
+            }
+            let t = &self.state.terms[i];
+            dual -= t.p * b + t.eps * b.abs() + 0.5 * t.d * b * b;
+        }
+        let linear: f64 = (0..problem.constraint.groups()).map(|g| problem.constraint.sum(g) * bias[g]).sum();
+        let (primal, dual) = (0.5 * quad + loss + linear, dual - 0.5 * quad);
+        (primal - dual) / 1f64.max(primal.abs()).max(dual.abs())
+    }
+
+    fn finish(self, status: Status, scores: Option<Vec<f64>>, violation: f64) -> Solution {
+        let bias = if self.state.paired && self.state.active.len() == self.work.problem.len() {
+            self.state.multipliers().iter().map(|mu| -mu).collect()
+        } else {
+            let mu = self.state.multipliers();
+            (0..self.work.problem.constraint.groups()).map(|g| -mu[g]).collect()
+        };
+        let last = Step {
+            iteration: self.work.iterations,
+            seconds: self.work.control.seconds(),
+            phase: "done",
+            violation: Some(violation),
+            kernel_entries: Some(self.work.problem.gram.entries()),
+            ..Step::default()
+        };
+        self.work.observer.finish(status, &last);
+        Solution { beta: self.state.beta, bias, scores, status, iterations: self.work.iterations, violation }
+    }
+}

@@ -1,0 +1,204 @@
+//! Where the solver stands: β, the gradient, and the active variables in compact arrays.
+
+use crate::backend::cpu::sweep::{self, Extremes};
+use crate::error::{Error, Result};
+use crate::loss::DualTerm;
+use crate::problem::KernelProblem;
+
+/// β of every variable, and g, up, down, diag of the active ones.
+///
+/// For an active variable at position a, with h its dual term:
+/// - `g[a]` = (Kβ)ᵢ + pᵢ + dᵢβᵢ, the slope of the smooth part;
+/// - `g[a] + up[a]` is the slope of the objective as β grows (+∞ at the upper bound), `g[a] + down[a]` as it falls.
+pub(super) struct State {
+    pub(super) terms: Vec<DualTerm>,
+    pub(super) beta: Vec<f64>,
+    /// Variables in work, group by group, ascending in each.
+    pub(super) active: Vec<u32>,
+    /// Positions of each group in `active`; one range of all variables when there is no bias.
+    pub(super) ranges: Vec<(usize, usize)>,
+    pub(super) g: Vec<f64>,
+    pub(super) up: Vec<f64>,
+    pub(super) down: Vec<f64>,
+    /// Kᵢᵢ + dᵢ.
+    pub(super) diag: Vec<f32>,
+    /// Kᵢᵢ of every variable.
+    pub(super) kernel_diag: Vec<f64>,
+    /// Group of every variable (0 without a bias).
+    pub(super) group: Vec<u8>,
+    /// Whether sums are fixed: pairs move. Otherwise single variables do.
+    pub(super) paired: bool,
+}
+
+impl State {
+    /// The dual terms, and a feasible β: the given one repaired, or the least that meets the sums.
+    pub(super) fn new(problem: &KernelProblem<'_>, start: Option<&[f64]>) -> Result<Self> {
+        let n = problem.len();
+        let mut terms = Vec::with_capacity(n);
+        for i in 0..n {
+            let term = problem.dual_term(i).ok_or_else(|| Error::Unsupported {
+                solver: "decomposition",
+                what: format!("the loss {}", problem.loss(i).name()),
+                instead: "--solver irwls".into(),
+            })?;
+            terms.push(term);
+        }
+        let paired = problem.constraint.groups() > 0;
+        let group: Vec<u8> = (0..n).map(|i| problem.constraint.group(i).unwrap_or(0) as u8).collect();
+        let mut beta = match start {
+            Some(start) => {
+                crate::error::check_len("start values", n, start.len())?;
+                start.iter().zip(&terms).map(|(b, t)| if b.is_finite() { b.clamp(t.lo, t.hi) } else { 0.0 }).collect()
+            }
+            None => vec![0.0; n],
+        };
+        for g in 0..problem.constraint.groups() {
+            balance(&mut beta, &terms, &group, g as u8, problem.constraint.sum(g))?;
+        }
+        let by_row = problem.gram.diag();
+        let kernel_diag: Vec<f64> = (0..n).map(|i| by_row[problem.row(i)]).collect();
+        let mut state = Self {
+            terms,
+            beta,
+            active: Vec::new(),
+            ranges: Vec::new(),
+            g: Vec::new(),
+            up: Vec::new(),
+            down: Vec::new(),
+            diag: Vec::new(),
+            kernel_diag,
+            group,
+            paired,
+        };
+        state.activate((0..n as u32).collect(), vec![0.0; n]);
+        Ok(state)
+    }
+
+    /// Takes the given variables into work, with their gradients; anything not listed rests. Sorted by group first.
+    pub(super) fn activate(&mut self, mut active: Vec<u32>, by_variable: Vec<f64>) {
+        active.sort_by_key(|&i| (self.group[i as usize], i));
+        self.g = active.iter().map(|&i| by_variable[i as usize]).collect();
+        self.up = vec![0.0; active.len()];
+        self.down = vec![0.0; active.len()];
+        self.diag = active.iter().map(|&i| (self.kernel_diag[i as usize] + self.terms[i as usize].d) as f32).collect();
+        let groups = self.group.iter().copied().max().unwrap_or(0) as usize + 1;
+        self.ranges = (0..groups)
+            .map(|g| {
+                let from = active.partition_point(|&i| (self.group[i as usize] as usize) < g);
+                let to = active.partition_point(|&i| (self.group[i as usize] as usize) <= g);
+                (from, to)
+            })
+            .collect();
+        self.active = active;
+        (0..self.active.len()).for_each(|a| self.refresh(a));
+    }
+
+    /// Keeps only the given positions (ascending).
+    pub(super) fn keep(&mut self, positions: &[u32]) {
+        let mut by_variable = vec![0.0; self.terms.len()];
+        let active: Vec<u32> = positions.iter().map(|&a| self.active[a as usize]).collect();
+        for &a in positions {
+            by_variable[self.active[a as usize] as usize] = self.g[a as usize];
+        }
+        self.activate(active, by_variable);
+    }
+
+    /// Recomputes `up` and `down` of a position after its β has changed.
+    pub(super) fn refresh(&mut self, a: usize) {
+        let i = self.active[a] as usize;
+        let (t, b) = (&self.terms[i], self.beta[i]);
+        self.up[a] = if b >= t.hi {
+            f64::INFINITY
+        } else if b >= 0.0 {
+            t.eps
+        } else {
+            -t.eps
+        };
+        self.down[a] = if b <= t.lo {
+            f64::NEG_INFINITY
+        } else if b > 0.0 {
+            t.eps
+        } else {
+            -t.eps
+        };
+    }
+
+    /// Extremes of every group's range, positions counted in the whole array.
+    pub(super) fn extremes(&self) -> Vec<Extremes> {
+        self.ranges
+            .iter()
+            .map(|&(from, to)| {
+                let mut e = sweep::extremes(&self.g[from..to], &self.up[from..to], &self.down[from..to]);
+                e.up_at += from;
+                e.down_at += from;
+                e
+            })
+            .collect()
+    }
+
+    /// The KKT violation these extremes mean: the largest over the groups; without a bias the steepest single slope.
+    pub(super) fn violation(&self, extremes: &[Extremes]) -> f64 {
+        let each = extremes.iter().map(|e| if self.paired { e.violation() } else { e.down.max(-e.up) });
+        each.fold(0.0, f64::max)
+    }
+
+    /// Whether β stands strictly inside a piece on which the objective is quadratic.
+    pub(super) fn is_free(&self, i: usize) -> bool {
+        let (t, b) = (&self.terms[i], self.beta[i]);
+        b > t.lo && b < t.hi && (b != 0.0 || t.eps == 0.0)
+    }
+
+    /// The common slope of the free variables of each group, μ = −b; where none is free, the middle of what is allowed.
+    pub(super) fn multipliers(&self) -> Vec<f64> {
+        if !self.paired {
+            return vec![0.0];
+        }
+        let extremes = self.extremes();
+        self.ranges
+            .iter()
+            .zip(&extremes)
+            .map(|(&(from, to), e)| {
+                let (mut sum, mut count) = (0.0, 0u64);
+                for a in from..to {
+                    if self.is_free(self.active[a] as usize) {
+                        sum += self.g[a] + self.up[a];
+                        count += 1;
+                    }
+                }
+                match (count, e.up.is_finite(), e.down.is_finite()) {
+                    (0, true, true) => 0.5 * (e.up + e.down),
+                    (0, true, false) => e.up,
+                    (0, false, true) => e.down,
+                    (0, false, false) => 0.0,
+                    _ => sum / count as f64,
+                }
+            })
+            .collect()
+    }
+}
+
+/// Moves β of one group within its box until it sums to `sum`: in order, as far as needed.
+fn balance(beta: &mut [f64], terms: &[DualTerm], group: &[u8], g: u8, sum: f64) -> Result<()> {
+    let members: Vec<usize> = (0..beta.len()).filter(|&i| group[i] == g).collect();
+    let total: f64 = members.iter().map(|&i| beta[i]).sum();
+    let mut rest = sum - total;
+    let scale = members.iter().map(|&i| beta[i].abs()).fold(sum.abs(), f64::max);
+    // Variables already away from zero first: a warm start keeps its zeros.
+    for pass in 0..2 {
+        for &i in &members {
+            if rest == 0.0 || (pass == 0) != (beta[i] != 0.0) {
+                continue;
+            }
+            let to = (beta[i] + rest).clamp(terms[i].lo, terms[i].hi);
+            rest -= to - beta[i];
+            beta[i] = to;
+        }
+    }
+    if rest.abs() > 1e-9 * scale.max(f64::MIN_POSITIVE) {
+        return Err(Error::data(format!(
+            "no feasible point: the dual variables of group {g} must sum to {sum} but their bounds allow {} at most",
+            sum - rest
+        )));
+    }
+    Ok(())
+}
