@@ -13,12 +13,14 @@
 //! | `solve.rs` | the outer loop: pairs, polish, the double-precision check before stopping |
 //! | `pairs.rs` | selection, two-variable steps, shrinking |
 //! | `step.rs` | the exact minimum along a pair |
-//! | `polish.rs` | the active-set Newton method |
+//! | `polish.rs` | the active-set Newton method, all violators at once |
+//! | `pivot.rs` | the same one bound at a time, for singular and badly scaled K |
 //! | `state.rs` | β, gradient, active variables |
 //! | `rows.rs` | kernel rows within the memory budget |
 
 mod options;
 mod pairs;
+mod pivot;
 mod polish;
 mod rows;
 mod solve;

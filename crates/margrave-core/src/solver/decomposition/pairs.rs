@@ -21,6 +21,8 @@ pub(super) enum End {
     Reached,
     /// No pair moves any more although the violation is larger.
     Stuck,
+    /// Many steps brought the violation down by little.
+    Crawling,
     /// A budget ran out or somebody asked to stop.
     Stopped(Status),
 }
@@ -148,11 +150,18 @@ impl<T: Stored> Work<'_, '_, T> {
     pub(super) fn pairs(&mut self, state: &mut State, until: f64) -> End {
         let mut extremes = state.extremes();
         let mut still = 0u32;
+        let patience = 4 * state.terms.len() as u64 + 2000;
+        let (mut milestone, mut milestone_at) = (f64::INFINITY, self.iterations);
         let mut next_shrink = self.iterations + 1000.min(state.terms.len() as u64).max(100);
         loop {
             let violation = state.violation(&extremes);
             if violation <= until {
                 return End::Reached;
+            }
+            if violation < 0.5 * milestone {
+                (milestone, milestone_at) = (violation, self.iterations);
+            } else if self.iterations - milestone_at > patience {
+                return End::Crawling;
             }
             if self.iterations >= self.limit {
                 return End::Stopped(Status::IterationLimit);

@@ -200,13 +200,16 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
     /// Brings the violation of all variables to `goal` in working precision; `Some`: ended early.
     fn approach(&mut self, newton: &mut Newton<T>, goal: f64, try_at: &mut f64) -> Option<Status> {
         let mut stuck = 0;
+        let mut crawling = 0;
+        let (mut least, mut fruitless) = (f64::INFINITY, 0);
         loop {
             let polish = self.options.polish && *try_at > 0.0;
             let until = if polish { goal.max(*try_at) } else { goal };
             match self.work.pairs(&mut self.state, until) {
                 End::Stopped(status) => return Some(status),
                 End::Stuck => stuck += 1,
-                End::Reached => {}
+                End::Crawling if self.options.polish => crawling += 1,
+                End::Crawling | End::Reached => {}
             }
             if stuck > 0 || self.state.active.len() < self.work.problem.len() {
                 // Look at everything again before believing it.
@@ -217,6 +220,27 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             let violation = self.state.violation(&self.state.extremes());
             if violation <= goal || stuck > 2 {
                 return None;
+            }
+            if crawling > 0 {
+                crawling = 0;
+                fruitless = if violation < 0.9 * least { 0 } else { fruitless + 1 };
+                least = least.min(violation);
+                if fruitless > 8 {
+                    return None;
+                }
+                if let Err(status) = self.regrade(Precision::Double) {
+                    return Some(status);
+                }
+                let most = self.most_free();
+                let mut ended = self.work.pivot(&mut self.state, goal);
+                if ended == Polished::TooLarge {
+                    ended = self.work.polish(&mut self.state, newton, goal, most);
+                }
+                match ended {
+                    Polished::Reached => return None,
+                    Polished::Stopped(status) => return Some(status),
+                    Polished::Slow | Polished::TooLarge => continue,
+                }
             }
             if violation > until {
                 continue;

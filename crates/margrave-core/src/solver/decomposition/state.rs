@@ -182,7 +182,11 @@ fn balance(beta: &mut [f64], terms: &[DualTerm], group: &[u8], g: u8, sum: f64) 
     let members: Vec<usize> = (0..beta.len()).filter(|&i| group[i] == g).collect();
     let total: f64 = members.iter().map(|&i| beta[i]).sum();
     let mut rest = sum - total;
-    let scale = members.iter().map(|&i| beta[i].abs()).fold(sum.abs(), f64::max);
+    let scale = members.iter().map(|&i| beta[i].abs()).sum::<f64>() + sum.abs();
+    // A sum that is right up to rounding is left alone, so that a solution restarts as itself.
+    if rest.abs() <= 1e-13 * scale {
+        return Ok(());
+    }
     // Variables already away from zero first: a warm start keeps its zeros.
     for pass in 0..2 {
         for &i in &members {
