@@ -213,41 +213,41 @@ impl<T: Scalar> Cholesky<T> {
         Ok(())
     }
 
-    /// From now on solves with the listed variables held at zero (none: an empty list). Positions ascend.
-    pub fn hold(&mut self, which: &[u32], control: &Control) -> Result<(), FactorError> {
-        self.held = None;
+    /// From now on solves with the listed variables held at zero, in addition to those held already.
+    ///
+    /// On failure nothing is held any more.
+    pub fn hold_also(&mut self, which: &[u32], control: &Control) -> Result<(), FactorError> {
         if which.is_empty() {
             return Ok(());
         }
+        let held = self.held.take();
         let (n, m) = (self.n, which.len());
-        let mut w = vec![T::of(0.0); m * n];
+        let first = which.iter().copied().min().unwrap_or(0) as usize;
+        let mut fresh = vec![T::of(0.0); m * n];
         for (r, &i) in which.iter().enumerate() {
-            w[r * n + i as usize] = T::of(1.0);
+            fresh[r * n + i as usize] = T::of(1.0);
         }
-        solve_rows(&self.l, self.ld, n, which[0] as usize, &mut w, m, &control.threads);
+        solve_rows(&self.l, self.ld, n, first, &mut fresh, m, &control.threads);
         control.check()?;
-        let first = which[0] as usize;
-        let mut inner = vec![T::of(0.0); m * m];
-        let a = Shared(inner.as_mut_ptr());
-        let source = Shared(w.as_mut_ptr());
-        let side = m.div_ceil(TILE);
-        let tiles: Vec<(usize, usize)> = (0..side).flat_map(|i| (0..=i).map(move |j| (i, j))).collect();
-        control.threads.each(tiles.len(), |t| {
-            let (r, c) = (tiles[t].0 * TILE, tiles[t].1 * TILE);
-            let (rows, cols) = (TILE.min(m - r), TILE.min(m - c));
-            // SAFETY: W is only read; each task writes its own tile.
-            let (dst, lhs, rhs) = unsafe {
-                (
-                    a.tile(m, r, c, rows, cols),
-                    source.view(n, r, first, rows, n - first),
-                    source.view(n, c, first, cols, n - first),
-                )
-            };
-            matmul(dst, Accum::Replace, lhs, rhs.transpose(), T::of(1.0), Par::Seq);
-        });
-        let inner = Box::new(Cholesky::new(inner, m, m, control)?);
-        self.held = Some(Held { which: which.to_vec(), w, inner });
+        let own = products(&fresh, m, &fresh, m, n, first, control);
+        let next = match held {
+            None => Held { which: which.to_vec(), w: fresh, inner: Box::new(Cholesky::new(own, m, m, control)?) },
+            Some(Held { which: mut all, mut w, mut inner }) => {
+                let cross = products(&fresh, m, &w, all.len(), n, first, control);
+                inner.append(cross, &own, m, control)?;
+                all.extend_from_slice(which);
+                w.append(&mut fresh);
+                Held { which: all, w, inner }
+            }
+        };
+        self.held = Some(next);
         Ok(())
+    }
+
+    /// From now on solves with exactly the listed variables held at zero (none: an empty list).
+    pub fn hold(&mut self, which: &[u32], control: &Control) -> Result<(), FactorError> {
+        self.held = None;
+        self.hold_also(which, control)
     }
 
     /// Solves K·x = r in place, in the factor's precision; held variables of `r` are ignored and come back as 0.
@@ -315,6 +315,31 @@ impl<T: Scalar> Cholesky<T> {
     pub fn log_det(&self) -> f64 {
         (0..self.n).map(|i| 2.0 * self.l[i * self.ld + i].wide().ln()).sum()
     }
+}
+
+/// A·Bᵀ over columns `first..n`, a × b row-major, by tiles.
+fn products<T: Scalar>(
+    a: &[T],
+    rows: usize,
+    b: &[T],
+    cols: usize,
+    n: usize,
+    first: usize,
+    control: &Control,
+) -> Vec<T> {
+    let mut out = vec![T::of(0.0); rows * cols];
+    let (across, down) = (cols.div_ceil(TILE), rows.div_ceil(TILE));
+    let dst = Shared(out.as_mut_ptr());
+    control.threads.each(across * down, |t| {
+        let (r, c) = (t / across * TILE, t % across * TILE);
+        let (height, width) = (TILE.min(rows - r), TILE.min(cols - c));
+        let lhs = MatRef::from_row_major_slice(&a[r * n..(r + height) * n], height, n).get(.., first..);
+        let rhs = MatRef::from_row_major_slice(&b[c * n..(c + width) * n], width, n).get(.., first..);
+        // SAFETY: each task writes its own tile of the output.
+        let tile = unsafe { dst.tile(cols, r, c, height, width) };
+        matmul(tile, Accum::Replace, lhs, rhs.transpose(), T::of(1.0), Par::Seq);
+    });
+    out
 }
 
 /// L·Xᵀ = Bᵀ for the `m` rows of `b`, columns before `first` being zero and staying so.
@@ -410,7 +435,8 @@ mod tests {
         let control = Control::unlimited(Threads::new(2));
         let mut factor = Cholesky::new(k.clone(), n, n, &control).unwrap();
         let which: Vec<u32> = (0..n as u32).filter(|i| i % 7 == 3).collect();
-        factor.hold(&which, &control).unwrap();
+        factor.hold(&which[..20], &control).unwrap();
+        factor.hold_also(&which[20..], &control).unwrap();
         let r: Vec<f64> = (0..n).map(|i| (i as f64).sin()).collect();
         let mut x = r.clone();
         factor.solve(&mut x);

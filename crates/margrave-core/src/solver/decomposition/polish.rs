@@ -40,6 +40,8 @@ pub(super) enum Polished {
 const ROUNDS: usize = 40;
 /// Times a round pins variables and solves again.
 const PINS: usize = 12;
+/// A round that would pin more than one in so many free variables has the wrong sets: the pair steps do better.
+const TOO_MANY: usize = 4;
 /// Conjugate-gradient steps at most for one solve.
 const REFINE: usize = 30;
 
@@ -98,6 +100,13 @@ impl<T: Stored> Newton<T> {
             Err(FactorError::NotPositive(_)) => self.refactor(free, state, work),
             other => other,
         }
+    }
+
+    /// Holds these members of S too.
+    fn hold_also(&mut self, variables: &[u32], control: &Control) -> Result<(), FactorError> {
+        let mut places: Vec<u32> = variables.iter().map(|&i| self.place[i as usize]).collect();
+        places.sort_unstable();
+        self.factor.as_mut().expect("prepared").hold_also(&places, control)
     }
 
     fn rows_of(set: &[u32], work: &Work<'_, '_, T>) -> Vec<u32> {
@@ -376,15 +385,17 @@ impl<T: Stored> Work<'_, '_, T> {
             if leaving.is_empty() || attempt >= PINS {
                 break;
             }
+            if leaving.len() + pinned.len() > free.len() / TOO_MANY {
+                return Ok(Some(Round { length: 0.0, gain: 0.0 }));
+            }
             leaving.iter().for_each(|&i| in_free[i as usize] = false);
             pinned.extend_from_slice(&leaving);
             free.retain(|&i| in_free[i as usize]);
             if free.is_empty() {
                 break;
             }
-            // A factor that no longer covers the pinned ones would lose their effect: keep S until the round ends
-            // unless most of it is held.
-            newton.hold_only(&free, self.control)?;
+            // S stays as it is until the round ends, so that the pinned ones' effect on the rest is at hand.
+            newton.hold_also(&leaving, self.control)?;
         }
         self.advance(state, &position, &side, &move_by)
     }
@@ -530,40 +541,5 @@ impl<T: Stored> Work<'_, '_, T> {
         let precision = if size_of::<T>() == 4 { Precision::Single } else { Precision::Double };
         self.problem.gram.apply(precision, rows, &v, 1, &mut out, self.control)?;
         Ok(out)
-    }
-}
-
-impl<T: Stored> Newton<T> {
-    /// Holds every member of S that is not free, whatever that costs.
-    fn hold_only(&mut self, free: &[u32], control: &Control) -> Result<(), FactorError> {
-        let mut is_free = vec![false; self.set.len()];
-        free.iter().for_each(|&i| is_free[self.place[i as usize] as usize] = true);
-        let held: Vec<u32> = (0..self.set.len() as u32).filter(|&k| !is_free[k as usize]).collect();
-        if held.len() * 2 > self.set.len() {
-            // Cheaper to factor the rest anew, in place of the old factor; the block keeps all of S.
-            return self.refactor_within(&is_free, control);
-        }
-        self.factor.as_mut().expect("prepared").hold(&held, control)
-    }
-
-    /// A factor of the free members only, padded with the identity for the others, which a solve then leaves at zero.
-    fn refactor_within(&mut self, is_free: &[bool], control: &Control) -> Result<(), FactorError> {
-        let m = self.set.len();
-        let mut l = vec![T::of(0.0); m * m];
-        for r in 0..m {
-            if is_free[r] {
-                for c in 0..r {
-                    if is_free[c] {
-                        l[r * m + c] = self.block[r * m + c];
-                    }
-                }
-                l[r * m + r] = T::of(self.block[r * m + r].wide() + self.jitter);
-            } else {
-                l[r * m + r] = T::of(1.0);
-            }
-        }
-        self.factorisations += 1;
-        self.factor = Some(Cholesky::new(l, m, m, control)?);
-        Ok(())
     }
 }
