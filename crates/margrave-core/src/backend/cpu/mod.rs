@@ -23,7 +23,7 @@ pub mod pages;
 pub mod sweep;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub use simd::Level;
 
@@ -86,9 +86,9 @@ pub struct CpuGram {
     square: bool,
     level: Level,
     arithmetic: Arithmetic,
-    single: Ready<f32>,
-    double: Ready<f64>,
-    entries: AtomicU64,
+    single: Lazy<Panels<f32>>,
+    double: Lazy<Panels<f64>>,
+    entries: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for CpuGram {
@@ -206,10 +206,10 @@ impl CpuGram {
             cols: cols.clone(),
             square,
             level: Level::detect(),
-            arithmetic: Arithmetic::choose(&kernel, rows, cols, square),
-            single: Ready::default(),
-            double: Ready::default(),
-            entries: AtomicU64::new(0),
+            arithmetic: Arithmetic::choose(&kernel, rows, cols),
+            single: Lazy::default(),
+            double: Lazy::default(),
+            entries: Arc::new(AtomicU64::new(0)),
         })
     }
 
@@ -364,6 +364,14 @@ impl Gram for CpuGram {
         control: &Control,
     ) -> Result<(), Interrupt> {
         self.transposed(precision, Some(w), v, k, out, control)
+    }
+
+    fn select(&self, rows: &[u32]) -> Option<Box<dyn Gram + '_>> {
+        if !self.square {
+            return None;
+        }
+        let part = Self::square(self.kernel, &self.rows.gather(rows)).ok()?;
+        Some(Box::new(Self { level: self.level, entries: self.entries.clone(), ..part }))
     }
 
     fn entries(&self) -> u64 {

@@ -5,12 +5,12 @@
 
 use std::ops::ControlFlow;
 
-use super::rows::{BATCH, Rows, Stored};
+use super::rows::{Rows, Stored};
 use super::state::State;
 use super::step;
 use crate::backend::cpu::sweep::{self, Extremes};
 use crate::control::{Control, Interrupt, Status};
-use crate::gram::Pick;
+use crate::gram::{Gram, Pick};
 use crate::observe::{Observer, Step};
 use crate::problem::KernelProblem;
 
@@ -32,48 +32,95 @@ pub(super) struct Work<'a, 'o, T> {
     pub(super) problem: &'a KernelProblem<'a>,
     pub(super) control: &'a Control,
     pub(super) observer: &'o mut dyn Observer,
-    pub(super) rows: Rows<T>,
-    /// Rows of K of the active variables, when they are not simply all rows in order.
+    /// Rows over all variables.
+    pub(super) full: Rows<T>,
+    /// Rows of K of all variables, when they are not simply all rows in order.
     pub(super) columns: Option<Vec<u32>>,
+    /// While variables are set aside: rows over the active ones.
+    pub(super) shrunk: Option<Shrunk<'a, T>>,
+    pub(super) bytes: u64,
     pub(super) iterations: u64,
     pub(super) limit: u64,
     pub(super) shrinking: bool,
     pub(super) last_report: f64,
 }
 
+/// Rows over the active variables only, and what is needed to come back from there.
+pub(super) struct Shrunk<'a, T> {
+    rows: Rows<T>,
+    /// Positions of the active variables among all.
+    positions: Vec<u32>,
+    /// Rows of K of the active variables.
+    numbers: Vec<u32>,
+    /// K over the active variables, where the Gram offers it.
+    part: Option<Box<dyn Gram + 'a>>,
+    /// β and gradient of all variables when the first were set aside, by variable.
+    beta: Vec<f64>,
+    gradient: Vec<f64>,
+    /// Position of each variable among the active ones, or NONE.
+    place: Vec<u32>,
+}
+
 /// Seconds between two reports to the observer.
 const REPORT: f64 = 0.04;
+const NONE: u32 = u32::MAX;
 /// Curvature below which a pair counts as flat, relative to its diagonal.
 const FLAT: f64 = 1e-12;
 
 impl<T: Stored> Work<'_, '_, T> {
-    /// Sets the columns rows are computed over to the active variables.
-    pub(super) fn follow(&mut self, state: &State) {
-        let rows: Vec<u32> = state.active.iter().map(|&i| self.problem.row(i as usize) as u32).collect();
-        let plain = rows.len() == self.problem.gram.shape().0 && rows.iter().enumerate().all(|(a, &r)| a == r as usize);
-        self.columns = (!plain).then_some(rows);
+    /// The row of a variable over the active ones; it must be here.
+    fn row(&self, i: usize) -> &[T] {
+        self.store().get(i)
     }
 
-    /// Makes sure the rows of `variables` (at most [`BATCH`]) are here.
+    fn store(&self) -> &Rows<T> {
+        self.shrunk.as_ref().map_or(&self.full, |s| &s.rows)
+    }
+
+    fn has(&self, i: usize) -> bool {
+        self.store().has(i)
+    }
+
+    /// Makes sure the rows of `variables`, which are not here, are.
     pub(super) fn fetch(&mut self, variables: &[u32]) -> Result<(), Interrupt> {
-        let cols = self.columns.as_deref().map_or(Pick::All, Pick::List);
         let problem = self.problem;
-        self.rows.fetch(problem.gram, variables, |v| problem.row(v as usize) as u32, cols, self.control)
+        let row_of = |v: u32| problem.row(v as usize) as u32;
+        match &mut self.shrunk {
+            None => {
+                let cols = self.columns.as_deref().map_or(Pick::All, Pick::List);
+                self.full.fetch(problem.gram, variables, row_of, cols, self.control)
+            }
+            Some(Shrunk { rows, part: Some(part), place, .. }) => {
+                rows.fetch(&**part, variables, |v| place[v as usize], Pick::All, self.control)
+            }
+            Some(Shrunk { rows, numbers, .. }) => {
+                rows.fetch(problem.gram, variables, row_of, Pick::List(numbers), self.control)
+            }
+        }
     }
 
     /// The row of the variable at position `a`, fetched with likely successors if missing.
     fn need(&mut self, state: &State, a: usize, also: Option<usize>, extremes: &[Extremes]) -> Result<(), Interrupt> {
         let wanted = state.active[a];
-        if self.rows.has(wanted as usize) {
-            self.rows.touch(wanted as usize);
-            return Ok(());
+        if !self.has(wanted as usize) {
+            if let Some(s) = &mut self.shrunk
+                && self.full.has(wanted as usize)
+            {
+                s.rows.gather(wanted, self.full.get(wanted as usize), &s.positions);
+            } else {
+                let mut batch = vec![wanted];
+                let extra = self.store().ahead().min(self.store().capacity() / 4);
+                if extra > 0 {
+                    batch.extend(self.likely(state, extremes, extra, wanted, also.map(|b| state.active[b])));
+                }
+                self.fetch(&batch)?;
+            }
         }
-        let mut batch = vec![wanted];
-        let extra = (BATCH - 1).min(self.rows.capacity() / 4);
-        if extra > 0 {
-            batch.extend(self.likely(state, extremes, extra, wanted, also.map(|b| state.active[b])));
+        match &mut self.shrunk {
+            Some(s) => s.rows.touch(wanted as usize),
+            None => self.full.touch(wanted as usize),
         }
-        self.fetch(&batch)
+        Ok(())
     }
 
     /// The `count` most violating variables without a row.
@@ -92,7 +139,7 @@ impl<T: Stored> Work<'_, '_, T> {
                     continue;
                 }
                 let i = state.active[a];
-                if i == wanted || Some(i) == also || self.rows.has(i as usize) {
+                if i == wanted || Some(i) == also || self.has(i as usize) {
                     continue;
                 }
                 found.push((pull, i));
@@ -108,7 +155,7 @@ impl<T: Stored> Work<'_, '_, T> {
         found.sort_unstable_by(|x, y| y.0.total_cmp(&x.0).then(x.1.cmp(&y.1)));
         let mut chosen: Vec<u32> = found.into_iter().take(count).map(|f| f.1).collect();
         if let Some(i) = also
-            && !self.rows.has(i as usize)
+            && !self.has(i as usize)
             && i != wanted
         {
             chosen.truncate(count - 1);
@@ -204,7 +251,7 @@ impl<T: Stored> Work<'_, '_, T> {
         let partner = sweep::best_partner(
             &state.g[from..to],
             &state.down[from..to],
-            &self.rows.get(i)[from..to],
+            &self.row(i)[from..to],
             &state.diag[from..to],
             state.diag[a],
             slope_up,
@@ -212,13 +259,13 @@ impl<T: Stored> Work<'_, '_, T> {
         );
         let Some(b) = partner.map(|b| b + from) else { return Ok(false) };
         self.need(state, b, None, extremes)?;
-        if !self.rows.has(i) {
-            // A store of two batches may have dropped the first row to make room for the second.
+        if !self.has(i) {
+            // A small store may have dropped the first row to make room for the second.
             self.fetch(&[i as u32])?;
         }
         let j = state.active[b] as usize;
         let (ti, tj) = (state.terms[i], state.terms[j]);
-        let cross = self.rows.get(i)[b].wide();
+        let cross = self.row(i)[b].wide();
         let scale = state.kernel_diag[i].abs() + state.kernel_diag[j].abs() + ti.d + tj.d;
         let kappa = state.kernel_diag[i] + state.kernel_diag[j] - 2.0 * cross + ti.d + tj.d;
         let slope = slope_up - (state.g[b] + state.down[b]);
@@ -242,7 +289,7 @@ impl<T: Stored> Work<'_, '_, T> {
         state.refresh(b);
         state.g[a] += ti.d * di;
         state.g[b] += tj.d * dj;
-        let (row_i, row_j) = (self.rows.get(i), self.rows.get(j));
+        let (row_i, row_j) = (self.row(i), self.row(j));
         for (k, &(from, to)) in state.ranges.iter().enumerate() {
             let mut e = sweep::update_pair(
                 &mut state.g[from..to],
@@ -286,7 +333,7 @@ impl<T: Stored> Work<'_, '_, T> {
         }
         state.refresh(a);
         state.g[a] += term.d * delta;
-        let row = self.rows.get(i);
+        let row = self.row(i);
         let (from, to) = state.ranges[0];
         let mut e = sweep::update_pair(
             &mut state.g[from..to],
@@ -320,10 +367,74 @@ impl<T: Stored> Work<'_, '_, T> {
         if keep.len() * 5 > state.active.len() * 4 {
             return false;
         }
-        self.rows.compact(&keep);
-        state.keep(&keep);
-        self.follow(state);
+        self.set_aside(state, &keep);
         true
+    }
+
+    /// Leaves only the given positions active.
+    fn set_aside(&mut self, state: &mut State, keep: &[u32]) {
+        let n = state.terms.len();
+        let active: Vec<u32> = keep.iter().map(|&a| state.active[a as usize]).collect();
+        let before = self.shrunk.take();
+        let (beta, gradient, all) = match before {
+            // The first shrinking remembers where everything stood.
+            None => {
+                let mut gradient = vec![0.0; n];
+                let mut all = vec![NONE; n];
+                for (a, &i) in state.active.iter().enumerate() {
+                    gradient[i as usize] = state.g[a];
+                    all[i as usize] = a as u32;
+                }
+                (state.beta.clone(), gradient, all)
+            }
+            Some(Shrunk { beta, gradient, positions, place, .. }) => {
+                let all = place.iter().map(|&p| if p == NONE { NONE } else { positions[p as usize] }).collect();
+                (beta, gradient, all)
+            }
+        };
+        state.keep(keep);
+        let positions: Vec<u32> = state.active.iter().map(|&i| all[i as usize]).collect();
+        let numbers: Vec<u32> = state.active.iter().map(|&i| self.problem.row(i as usize) as u32).collect();
+        let mut place = vec![NONE; n];
+        state.active.iter().enumerate().for_each(|(a, &i)| place[i as usize] = a as u32);
+        let distinct = self.problem.row_of.is_none();
+        let part = if distinct { self.problem.gram.select(&numbers) } else { None };
+        // A full store that had to drop rows is of little use: the shorter rows get its memory, after what it can give.
+        let keep_full = self.full.has_room();
+        let room =
+            if keep_full { self.bytes.saturating_sub(self.full.bytes()).max(self.bytes / 4) } else { self.bytes };
+        let mut rows = Rows::new(n, active.len(), room);
+        if !keep_full {
+            for &i in &state.active {
+                if self.full.has(i as usize) && rows.has_room() {
+                    rows.gather(i, self.full.get(i as usize), &positions);
+                }
+            }
+            self.full = Rows::new(n, n, self.bytes);
+        }
+        self.shrunk = Some(Shrunk { rows, positions, numbers, part, beta, gradient, place });
+    }
+
+    /// Takes all variables into work again: those set aside get the gradient they had, plus what moved since.
+    pub(super) fn take_back(&mut self, state: &mut State) -> Result<(), Interrupt> {
+        let Some(shrunk) = self.shrunk.take() else { return Ok(()) };
+        let n = state.terms.len();
+        let mut changed: Vec<u32> = Vec::new();
+        let mut delta: Vec<f64> = Vec::new();
+        for i in 0..n {
+            if state.beta[i] != shrunk.beta[i] {
+                changed.push(i as u32);
+                delta.push(state.beta[i] - shrunk.beta[i]);
+            }
+        }
+        let mut gradient = shrunk.gradient;
+        for (&i, &d) in changed.iter().zip(&delta) {
+            gradient[i as usize] += state.terms[i as usize].d * d;
+        }
+        state.activate((0..n as u32).collect(), gradient);
+        let moved = self.product(state, &changed, &delta)?;
+        sweep::add_row(&mut state.g, &moved, 1.0);
+        Ok(())
     }
 }
 

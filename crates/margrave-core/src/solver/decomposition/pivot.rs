@@ -35,6 +35,7 @@ impl<T: Stored> Work<'_, '_, T> {
         let mut side = vec![0i8; state.terms.len()];
         let mut release = 8;
         let mut idle = 0;
+        let mut again = 0;
         let most = 20 * state.active.len() + 1000;
         for _ in 0..most {
             let violation = state.violation(&state.extremes());
@@ -45,7 +46,7 @@ impl<T: Stored> Work<'_, '_, T> {
                 return Polished::Reached;
             }
             self.iterations += 1;
-            let step = match self.towards_minimum(state, &free, &side, &position, goal) {
+            let step = match self.towards_minimum(state, &free, &side, &position) {
                 Ok(step) => step,
                 Err(FactorError::Interrupted(why)) => return Polished::Stopped(why.into()),
                 Err(FactorError::NotPositive(_)) => return Polished::Slow,
@@ -62,6 +63,12 @@ impl<T: Stored> Work<'_, '_, T> {
                 }
                 continue;
             }
+            // A ridge makes the step to the minimum fall short of it: go on while the slopes still even out.
+            if step.gain > 0.0 && step.uneven > 0.1 * goal && again < 4 {
+                again += 1;
+                continue;
+            }
+            again = 0;
             // The minimum over the free set: release the worst.
             if !self.release(state, &mut free, &mut side, release) {
                 return if state.violation(&state.extremes()) <= goal { Polished::Reached } else { Polished::Slow };
@@ -120,10 +127,9 @@ impl<T: Stored> Work<'_, '_, T> {
         free: &[u32],
         side: &[i8],
         position: &[u32],
-        goal: f64,
     ) -> Result<Move, FactorError> {
         if free.is_empty() {
-            return Ok(Move { gain: 0.0, blocked: Vec::new() });
+            return Ok(Move { gain: 0.0, uneven: 0.0, blocked: Vec::new() });
         }
         let m = free.len();
         let sign = |v: usize| {
@@ -168,7 +174,7 @@ impl<T: Stored> Work<'_, '_, T> {
             }
         }
         // The largest step inside the pieces, and who ends it.
-        let mut most = 1.0;
+        let mut most = f64::INFINITY;
         let end = |k: usize| {
             let v = free[k] as usize;
             let t = &state.terms[v];
@@ -195,12 +201,14 @@ impl<T: Stored> Work<'_, '_, T> {
             .zip(&slope)
             .map(|(&i, s)| (s - multipliers[state.group[i as usize] as usize]).abs())
             .fold(0.0, f64::max);
-        let _ = goal;
         if !(slope_along < 0.0) || uneven == 0.0 {
-            return Ok(Move { gain: 0.0, blocked: Vec::new() });
+            return Ok(Move { gain: 0.0, uneven: 0.0, blocked: Vec::new() });
         }
         let best = if curve > 0.0 { -slope_along / curve } else { f64::INFINITY };
-        let length = most.min(if best.is_finite() { best.max(0.0) } else { 1.0 });
+        let length = most.min(best);
+        if !length.is_finite() {
+            return Ok(Move { gain: 0.0, uneven: 0.0, blocked: Vec::new() });
+        }
         let blocked: Vec<u32> = (0..m).filter(|&k| ratio(k) <= length * (1.0 + 1e-12)).map(|k| free[k]).collect();
         let mut delta = Vec::with_capacity(m);
         for k in 0..m {
@@ -226,7 +234,7 @@ impl<T: Stored> Work<'_, '_, T> {
         }
         state.g.iter_mut().zip(&product).for_each(|(g, p)| *g += p);
         free.iter().for_each(|&i| state.refresh(position[i as usize] as usize));
-        Ok(Move { gain: -(slope_along * length + 0.5 * curve * length * length), blocked })
+        Ok(Move { gain: -(slope_along * length + 0.5 * curve * length * length), uneven, blocked })
     }
 
     /// K[active, free]·delta in double precision.
@@ -245,6 +253,8 @@ impl<T: Stored> Work<'_, '_, T> {
 /// What one pivot did.
 struct Move {
     gain: f64,
+    /// How far the slopes of the free variables were from equal beforehand.
+    uneven: f64,
     /// Variables that met a bound and are fixed there.
     blocked: Vec<u32>,
 }

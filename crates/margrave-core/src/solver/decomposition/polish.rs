@@ -20,7 +20,7 @@ use super::rows::{BATCH, Stored};
 use super::state::State;
 use crate::backend::cpu::factor::{Cholesky, FactorError};
 use crate::backend::cpu::sweep;
-use crate::control::{Control, Status};
+use crate::control::{Control, Interrupt, Status};
 use crate::gram::{Pick, Precision};
 
 /// How a polish ended.
@@ -236,6 +236,8 @@ struct Round {
     length: f64,
     /// Rise of the dual objective.
     gain: f64,
+    /// Many variables left their pieces at once.
+    wrong_sets: bool,
 }
 
 impl<T: Stored> Work<'_, '_, T> {
@@ -260,7 +262,7 @@ impl<T: Stored> Work<'_, '_, T> {
             match self.round(state, newton, goal, most) {
                 Ok(Some(round)) => {
                     self.iterations += 1;
-                    if !(round.gain > 0.0) || round.length < 1e-3 {
+                    if round.wrong_sets || !(round.gain > 0.0) || round.length < 1e-3 {
                         return Polished::Slow;
                     }
                 }
@@ -304,7 +306,7 @@ impl<T: Stored> Work<'_, '_, T> {
             }
         }
         if free.is_empty() {
-            return Ok(Some(Round { length: 0.0, gain: 0.0 }));
+            return Ok(Some(Round { length: 0.0, gain: 0.0, wrong_sets: false }));
         }
         if free.len() > most {
             return Ok(None);
@@ -386,7 +388,9 @@ impl<T: Stored> Work<'_, '_, T> {
                 break;
             }
             if leaving.len() + pinned.len() > free.len() / TOO_MANY {
-                return Ok(Some(Round { length: 0.0, gain: 0.0 }));
+                // Take what this direction gives, cut at the ends of the pieces, and leave it at that.
+                let round = self.advance(state, &position, &side, &move_by)?;
+                return Ok(round.map(|r| Round { wrong_sets: true, ..r }));
             }
             leaving.iter().for_each(|&i| in_free[i as usize] = false);
             pinned.extend_from_slice(&leaving);
@@ -425,7 +429,7 @@ impl<T: Stored> Work<'_, '_, T> {
             curve += d * (product[a] + state.terms[v].d * d);
         }
         if !(slope < 0.0) {
-            return Ok(Some(Round { length: 0.0, gain: 0.0 }));
+            return Ok(Some(Round { length: 0.0, gain: 0.0, wrong_sets: false }));
         }
         let length = if curve > 0.0 { (-slope / curve).min(1.0) } else { 1.0 };
         for (&i, &d) in changed.iter().zip(&delta) {
@@ -447,7 +451,7 @@ impl<T: Stored> Work<'_, '_, T> {
         }
         sweep::add_row(&mut state.g, &product, length);
         (0..state.active.len()).for_each(|a| state.refresh(a));
-        Ok(Some(Round { length, gain: -(slope * length + 0.5 * curve * length * length) }))
+        Ok(Some(Round { wrong_sets: false, length, gain: -(slope * length + 0.5 * curve * length * length) }))
     }
 
     /// Makes the moves of one group sum to zero, within the pieces.
@@ -511,18 +515,23 @@ impl<T: Stored> Work<'_, '_, T> {
         }
     }
 
-    /// K[active, changed]·delta: from rows at hand if all are there or fit, else by a product that stores nothing.
-    fn product(&mut self, state: &State, changed: &[u32], delta: &[f64]) -> Result<Vec<f64>, FactorError> {
-        let missing: Vec<u32> = changed.iter().copied().filter(|&i| !self.rows.has(i as usize)).collect();
-        let count = state.active.len();
-        let mut out = vec![0.0; count];
-        if changed.len() + BATCH * 2 <= self.rows.capacity() / 2 && missing.len() * 4 <= changed.len().max(64) {
+    /// K[all, changed]·delta, nothing being set aside: from rows at hand if most are there and the rest fit, else by a
+    /// product that stores nothing.
+    pub(super) fn product(&mut self, state: &State, changed: &[u32], delta: &[f64]) -> Result<Vec<f64>, Interrupt> {
+        let missing: Vec<u32> = changed.iter().copied().filter(|&i| !self.full.has(i as usize)).collect();
+        let mut out = vec![0.0; state.active.len()];
+        if changed.len() + 2 * BATCH <= self.full.capacity() && missing.len() * 4 <= changed.len().max(64) {
+            for &i in changed {
+                if self.full.has(i as usize) {
+                    self.full.touch(i as usize);
+                }
+            }
             for batch in missing.chunks(BATCH) {
                 self.fetch(batch)?;
             }
             // A later batch may have displaced an earlier one.
-            if changed.iter().all(|&i| self.rows.has(i as usize)) {
-                let rows = &self.rows;
+            if changed.iter().all(|&i| self.full.has(i as usize)) {
+                let rows = &self.full;
                 const WIDTH: usize = 2048;
                 self.control.threads.chunks(&mut out, WIDTH, |k, part| {
                     let from = k * WIDTH;

@@ -1,9 +1,11 @@
-//! Rows of K over the active variables, kept within a byte budget.
+//! Rows of K within a byte budget.
 //!
-//! Rows come and go in batches: a Gram computes sixteen rows in little more time than one, and a batch is one allocation
-//! that the Gram writes into directly. The least recently used batch goes first.
+//! Missing rows are computed several at a time, straight into their slots: a Gram computes sixteen rows in little more
+//! time than one. The least recently used rows go first. How many rows are fetched ahead follows from how many of those
+//! fetched ahead before were used.
 
 use crate::backend::cpu::factor::Scalar;
+use crate::backend::cpu::pages;
 use crate::control::{Control, Interrupt};
 use crate::gram::{Gram, Pick};
 
@@ -43,38 +45,70 @@ impl Stored for f64 {
     }
 }
 
-/// Rows fetched together.
+/// Rows fetched together at most.
 pub(super) const BATCH: usize = 16;
 const NONE: u32 = u32::MAX;
-
-struct Batch<T> {
-    data: Vec<T>,
-    /// The variables whose rows stand here, in order.
-    variables: Vec<u32>,
-    used: u64,
-}
+/// Bytes of one allocation, large enough for huge pages.
+const SLAB: usize = 32 << 20;
 
 /// Rows of K, each over the same columns.
 pub(super) struct Rows<T> {
     width: usize,
+    /// Rows of one slab.
+    per_slab: usize,
     capacity: usize,
-    batches: Vec<Batch<T>>,
-    /// Where the row of a variable stands: batch · BATCH + place.
+    slabs: Vec<Vec<T>>,
+    /// The variable in each slot used so far, or NONE.
+    owner: Vec<u32>,
+    used: Vec<u64>,
+    /// Whether the row in a slot was asked for, not only fetched ahead.
+    hot: Vec<bool>,
+    /// Slots given back, to be taken from the end.
+    free: Vec<u32>,
+    /// Slot of each variable, or NONE.
     place: Vec<u32>,
     clock: u64,
+    ahead: usize,
 }
 
 impl<T: Stored> Rows<T> {
     /// Room for rows of `width` entries of any of `n` variables within `bytes`, at least two batches.
     pub(super) fn new(n: usize, width: usize, bytes: u64) -> Self {
-        let batch = (width.max(1) * BATCH * size_of::<T>()) as u64;
-        let capacity = (bytes / batch).clamp(2, (n.div_ceil(BATCH) + 2) as u64) as usize;
-        Self { width, capacity, batches: Vec::new(), place: vec![NONE; n], clock: 0 }
+        let row = width.max(1) * size_of::<T>();
+        let capacity = (bytes / row as u64).clamp(2 * BATCH as u64, n.max(2 * BATCH) as u64) as usize;
+        Self {
+            width,
+            per_slab: (SLAB / row).clamp(1, capacity),
+            capacity,
+            slabs: Vec::new(),
+            owner: Vec::new(),
+            used: Vec::new(),
+            hot: Vec::new(),
+            free: Vec::new(),
+            place: vec![NONE; n],
+            clock: 0,
+            ahead: BATCH - 1,
+        }
     }
 
     /// Rows that fit.
     pub(super) fn capacity(&self) -> usize {
-        self.capacity * BATCH
+        self.capacity
+    }
+
+    /// Whether more rows fit without dropping any.
+    pub(super) fn has_room(&self) -> bool {
+        self.owner.len() < self.capacity
+    }
+
+    /// How many rows it has paid to fetch ahead of need.
+    pub(super) fn ahead(&self) -> usize {
+        self.ahead
+    }
+
+    /// Bytes in use.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.slabs.len() * self.per_slab * self.width * size_of::<T>()) as u64
     }
 
     pub(super) fn has(&self, variable: usize) -> bool {
@@ -83,18 +117,76 @@ impl<T: Stored> Rows<T> {
 
     /// The row of a variable that is here.
     pub(super) fn get(&self, variable: usize) -> &[T] {
-        let at = self.place[variable] as usize;
-        let (batch, place) = (&self.batches[at / BATCH], at % BATCH);
-        &batch.data[place * self.width..(place + 1) * self.width]
+        let slot = self.place[variable] as usize;
+        let at = slot % self.per_slab * self.width;
+        &self.slabs[slot / self.per_slab][at..at + self.width]
     }
 
     /// Marks a row as used now.
     pub(super) fn touch(&mut self, variable: usize) {
         self.clock += 1;
-        self.batches[self.place[variable] as usize / BATCH].used = self.clock;
+        let slot = self.place[variable] as usize;
+        self.used[slot] = self.clock;
+        self.hot[slot] = true;
     }
 
-    /// Computes the rows of up to [`BATCH`] variables that are not here.
+    /// A slot for a row, dropping old rows if need be; marked as used now, so that no later call takes it away again.
+    fn slot(&mut self) -> usize {
+        let slot = self.find_slot();
+        self.used[slot] = self.clock;
+        slot
+    }
+
+    fn find_slot(&mut self) -> usize {
+        if let Some(slot) = self.free.pop() {
+            return slot as usize;
+        }
+        let slot = self.owner.len();
+        if slot < self.capacity {
+            if slot / self.per_slab >= self.slabs.len() {
+                let rows = self.per_slab.min(self.capacity - slot);
+                self.slabs.push(pages::zeros(rows * self.width));
+            }
+            self.owner.push(NONE);
+            self.used.push(0);
+            self.hot.push(false);
+            return slot;
+        }
+        self.evict();
+        self.free.pop().expect("slots were given back") as usize
+    }
+
+    /// Gives back the least recently used slots, an eighth of all.
+    fn evict(&mut self) {
+        let mut order: Vec<u32> = (0..self.owner.len() as u32).collect();
+        let count = (self.owner.len() / 8).max(BATCH).min(order.len());
+        order.select_nth_unstable_by_key(count - 1, |&s| (self.used[s as usize], s));
+        order.truncate(count);
+        // Taken from the end: neighbours in memory come out next to each other.
+        order.sort_unstable_by(|a, b| b.cmp(a));
+        let hot = order.iter().filter(|&&s| self.hot[s as usize]).count();
+        if hot * 2 < count {
+            self.ahead /= 2;
+        } else if hot * 5 > count * 4 {
+            self.ahead = (2 * self.ahead + 1).min(BATCH - 1);
+        }
+        for &s in &order {
+            let owner = std::mem::replace(&mut self.owner[s as usize], NONE);
+            if owner != NONE {
+                self.place[owner as usize] = NONE;
+            }
+        }
+        self.free = order;
+    }
+
+    fn settle(&mut self, slot: usize, variable: u32) {
+        self.owner[slot] = variable;
+        self.used[slot] = self.clock;
+        self.hot[slot] = false;
+        self.place[variable as usize] = slot as u32;
+    }
+
+    /// Computes the rows of variables that are not here: row `row_of(v)` of `gram` over `cols`.
     pub(super) fn fetch(
         &mut self,
         gram: &dyn Gram,
@@ -103,51 +195,37 @@ impl<T: Stored> Rows<T> {
         cols: Pick<'_>,
         control: &Control,
     ) -> Result<(), Interrupt> {
-        debug_assert!(variables.len() <= BATCH && variables.iter().all(|&v| !self.has(v as usize)));
+        debug_assert!(variables.len() <= 2 * BATCH && variables.iter().all(|&v| !self.has(v as usize)));
         self.clock += 1;
-        let at = if self.batches.len() < self.capacity {
-            self.batches.push(Batch { data: Vec::new(), variables: Vec::new(), used: 0 });
-            self.batches.len() - 1
-        } else {
-            let oldest = (0..self.batches.len()).min_by_key(|&b| self.batches[b].used).expect("at least two batches");
-            for v in std::mem::take(&mut self.batches[oldest].variables) {
-                self.place[v as usize] = NONE;
+        let slots: Vec<usize> = variables.iter().map(|_| self.slot()).collect();
+        let mut from = 0;
+        while from < slots.len() {
+            let mut to = from + 1;
+            while to < slots.len() && slots[to] == slots[to - 1] + 1 && slots[to] % self.per_slab != 0 {
+                to += 1;
             }
-            oldest
-        };
-        let batch = &mut self.batches[at];
-        batch.used = self.clock;
-        let size = variables.len() * self.width;
-        if batch.data.len() < size {
-            // Fresh zeroed memory costs nothing until it is written.
-            batch.data = vec![T::of(0.0); size.max(if at > 0 { BATCH * self.width } else { size })];
-        }
-        let numbers: Vec<u32> = variables.iter().map(|&v| row_of(v)).collect();
-        T::block(gram, &numbers, cols, &mut batch.data[..size], control)?;
-        batch.variables = variables.to_vec();
-        for (k, &v) in variables.iter().enumerate() {
-            self.place[v as usize] = (at * BATCH + k) as u32;
+            let numbers: Vec<u32> = variables[from..to].iter().map(|&v| row_of(v)).collect();
+            let at = slots[from] % self.per_slab * self.width;
+            let out = &mut self.slabs[slots[from] / self.per_slab][at..at + (to - from) * self.width];
+            if let Err(why) = T::block(gram, &numbers, cols, out, control) {
+                self.free.extend(slots[from..].iter().map(|&s| s as u32));
+                return Err(why);
+            }
+            (from..to).for_each(|k| self.settle(slots[k], variables[k]));
+            from = to;
         }
         Ok(())
     }
 
-    /// Keeps only the given columns (positions in the present rows, ascending).
-    pub(super) fn compact(&mut self, keep: &[u32]) {
-        let (old, new) = (self.width, keep.len());
-        for batch in &mut self.batches {
-            for r in 0..batch.variables.len() {
-                for (c, &k) in keep.iter().enumerate() {
-                    batch.data[r * new + c] = batch.data[r * old + k as usize];
-                }
-            }
+    /// Takes in a row that is the given positions of another.
+    pub(super) fn gather(&mut self, variable: u32, source: &[T], positions: &[u32]) {
+        self.clock += 1;
+        let slot = self.slot();
+        let at = slot % self.per_slab * self.width;
+        let out = &mut self.slabs[slot / self.per_slab][at..at + self.width];
+        for (out, &p) in out.iter_mut().zip(positions) {
+            *out = source[p as usize];
         }
-        self.width = new;
-    }
-
-    /// Forgets everything; rows are `width` long from now on.
-    pub(super) fn reset(&mut self, width: usize) {
-        self.width = width;
-        self.batches.clear();
-        self.place.fill(NONE);
+        self.settle(slot, variable);
     }
 }

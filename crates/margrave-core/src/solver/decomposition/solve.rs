@@ -31,9 +31,9 @@ pub fn solve(
 ) -> Result<Solution> {
     options.check()?;
     problem.check()?;
-    let state = State::new(problem, options.start.as_deref())?;
     let begin = Begin { solver: "decomposition", n: problem.len(), tol: options.stop.tol, gap: options.stop.gap };
     let stop = observer.begin(&begin).is_break();
+    let state = State::new(problem, options.start.as_deref())?;
     if single_precision_suffices(problem, &state) {
         Solver::<f32>::new(problem, options, control, observer, state).run(stop)
     } else {
@@ -96,8 +96,10 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             problem,
             control,
             observer,
-            rows: Rows::new(n, n, bytes),
+            full: Rows::new(n, n, bytes),
             columns: None,
+            shrunk: None,
+            bytes,
             iterations: 0,
             limit: options.iterations.unwrap_or(u64::MAX),
             shrinking: options.shrinking,
@@ -113,7 +115,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
     }
 
     fn run(mut self, stop: bool) -> Result<Solution> {
-        self.work.follow(&self.state);
+        self.lay_out_columns();
         let mut status = if stop { Status::Interrupted } else { Status::Optimal };
         let mut scores: Option<Vec<f64>> = None;
         if status == Status::Optimal
@@ -122,9 +124,10 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         {
             status = why;
         }
-        if scores.is_none() {
-            self.set_gradient(&vec![0.0; self.work.problem.gram.shape().0]);
-            scores = self.state.beta.iter().all(|b| *b == 0.0).then(|| vec![0.0; self.work.problem.gram.shape().0]);
+        if self.state.beta.iter().all(|b| *b == 0.0) {
+            let zero = vec![0.0; self.work.problem.gram.shape().0];
+            self.set_gradient(&zero);
+            scores = Some(zero);
         }
         let mut newton = Newton::new(self.work.problem.len());
         let mut goal = self.options.stop.tol.unwrap_or(1e-3);
@@ -211,11 +214,14 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
                 End::Crawling if self.options.polish => crawling += 1,
                 End::Crawling | End::Reached => {}
             }
-            if stuck > 0 || self.state.active.len() < self.work.problem.len() {
-                // Look at everything again before believing it.
-                if let Err(status) = self.regrade(Precision::Single) {
-                    return Some(status);
-                }
+            // Look at everything again before believing it.
+            if let Err(why) = self.work.take_back(&mut self.state) {
+                return Some(why.into());
+            }
+            if stuck > 0
+                && let Err(status) = self.regrade(Precision::Single)
+            {
+                return Some(status);
             }
             let violation = self.state.violation(&self.state.extremes());
             if violation <= goal || stuck > 2 {
@@ -281,12 +287,16 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         let g: Vec<f64> = (0..problem.len())
             .map(|i| f[problem.row(i)] + self.state.terms[i].p + self.state.terms[i].d * self.state.beta[i])
             .collect();
-        let whole = self.state.active.len() == problem.len();
+        self.work.shrunk = None;
         self.state.activate((0..problem.len() as u32).collect(), g);
-        if !whole {
-            self.work.rows.reset(problem.len());
-        }
-        self.work.follow(&self.state);
+    }
+
+    /// Notes which columns of K the variables are, where they are not simply all in order.
+    fn lay_out_columns(&mut self) {
+        let problem = self.work.problem;
+        let rows: Vec<u32> = self.state.active.iter().map(|&i| problem.row(i as usize) as u32).collect();
+        let plain = rows.len() == problem.gram.shape().0 && rows.iter().enumerate().all(|(a, &r)| a == r as usize);
+        self.work.columns = (!plain).then_some(rows);
     }
 
     /// (P − D) / max(1, |P|, |D|) from the scores, with the biases the free variables give.
@@ -310,12 +320,8 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
     }
 
     fn finish(self, status: Status, scores: Option<Vec<f64>>, violation: f64) -> Solution {
-        let bias = if self.state.paired && self.state.active.len() == self.work.problem.len() {
-            self.state.multipliers().iter().map(|mu| -mu).collect()
-        } else {
-            let mu = self.state.multipliers();
-            (0..self.work.problem.constraint.groups()).map(|g| -mu[g]).collect()
-        };
+        let mu = self.state.multipliers();
+        let bias = (0..self.work.problem.constraint.groups()).map(|g| -mu[g]).collect();
         let last = Step {
             iteration: self.work.iterations,
             seconds: self.work.control.seconds(),
