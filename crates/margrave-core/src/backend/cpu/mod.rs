@@ -86,8 +86,8 @@ pub struct CpuGram {
     square: bool,
     level: Level,
     arithmetic: Arithmetic,
-    single: Lazy<Panels<f32>>,
-    double: Lazy<Panels<f64>>,
+    single: Ready<f32>,
+    double: Ready<f64>,
     entries: Arc<AtomicU64>,
 }
 
@@ -206,9 +206,9 @@ impl CpuGram {
             cols: cols.clone(),
             square,
             level: Level::detect(),
-            arithmetic: Arithmetic::choose(&kernel, rows, cols),
-            single: Lazy::default(),
-            double: Lazy::default(),
+            arithmetic: Arithmetic::choose(&kernel, rows, cols, square),
+            single: Ready::default(),
+            double: Ready::default(),
             entries: Arc::new(AtomicU64::new(0)),
         })
     }

@@ -201,7 +201,7 @@ impl<T: Stored> Rows<T> {
         let mut from = 0;
         while from < slots.len() {
             let mut to = from + 1;
-            while to < slots.len() && slots[to] == slots[to - 1] + 1 && slots[to] % self.per_slab != 0 {
+            while to < slots.len() && slots[to] == slots[to - 1] + 1 && !slots[to].is_multiple_of(self.per_slab) {
                 to += 1;
             }
             let numbers: Vec<u32> = variables[from..to].iter().map(|&v| row_of(v)).collect();
