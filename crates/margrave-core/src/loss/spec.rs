@@ -279,6 +279,37 @@ impl LossSpec {
     }
 }
 
+macro_rules! named {
+    ($($loss:ident $({ $($field:ident),* })? => $variant:ident),* $(,)?) => { $(
+        impl From<$loss> for LossSpec {
+            fn from(loss: $loss) -> Self {
+                let _ = &loss;
+                LossSpec::$variant $({ $($field: loss.$field),* })?
+            }
+        }
+    )* };
+}
+
+named! {
+    Hinge => Hinge,
+    SmoothHinge { k } => SmoothHinge,
+    SquaredHinge => SquaredHinge,
+    Power { s } => Power,
+    Square => Square,
+    Logistic => Logistic,
+    HuberHinge { delta } => HuberHinge,
+    Ramp { limit } => Ramp,
+    Sigmoid { eta } => Sigmoid,
+    Polynomial { s, kappa } => Polynomial,
+    Epsilon { epsilon } => Epsilon,
+    SquaredEpsilon { epsilon } => SquaredEpsilon,
+    Huber { delta } => Huber,
+    Absolute => Absolute,
+    Pinball { tau } => Pinball,
+    Expectile { tau } => Expectile,
+    LogCosh => Logcosh,
+}
+
 impl fmt::Display for LossSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
@@ -336,6 +367,7 @@ mod tests {
         }
         let spec: LossSpec = "polynomial:kappa=0.5, s=3".parse().unwrap();
         assert_eq!(spec, LossSpec::Polynomial { s: 3.0, kappa: 0.5 });
+        assert_eq!(LossSpec::from(Huber { delta: 2.0 }), LossSpec::Huber { delta: 2.0 });
         assert_eq!("epsilon".parse::<LossSpec>().unwrap().with_epsilon(0.3), LossSpec::Epsilon { epsilon: 0.3 });
     }
 
