@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use ::parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use ::parquet::file::metadata::ParquetMetaData;
 use ::parquet::file::reader::ChunkReader;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
@@ -49,7 +50,9 @@ fn read<T: Number, R: ChunkReader + 'static>(source: &Source, input: R, options:
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
+    let length = input.len();
     let builder = ParquetRecordBatchReaderBuilder::try_new(input).map_err(|e| damaged(source, &e))?;
+    check_ranges(source, builder.metadata(), length)?;
     let fields = builder.schema().fields().clone();
     let names = fields.iter().map(|f| f.name().clone()).collect::<Vec<_>>();
     let kinds = fields.iter().enumerate().map(|(at, f)| kind(source, at, f)).collect::<Result<Vec<_>>>()?;
@@ -57,6 +60,21 @@ where
     let reader = builder.with_batch_size(BATCH).build().map_err(|e| damaged(source, &e))?;
     let rows = read_rows::<T>(source, reader, &plan)?;
     table::finish(&plan, rows, Format::Parquet, false)
+}
+
+/// Every column chunk must lie within the file: the decoder makes room for a chunk before it reads it.
+fn check_ranges(source: &Source, metadata: &ParquetMetaData, length: u64) -> Result<()> {
+    for chunk in metadata.row_groups().iter().flat_map(|group| group.columns()) {
+        let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
+        let within = match (u64::try_from(start), u64::try_from(chunk.compressed_size())) {
+            (Ok(start), Ok(size)) => start.checked_add(size).is_some_and(|end| end <= length),
+            _ => false,
+        };
+        if !within || chunk.num_values() < 0 {
+            return Err(damaged(source, &"a column lies outside of the file"));
+        }
+    }
+    Ok(())
 }
 
 /// What a column holds; refuses what cannot be a feature.

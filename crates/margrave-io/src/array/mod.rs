@@ -222,30 +222,29 @@ where
     let (n, d) = array.matrix()?;
     let apart = targets.is_some();
     let options = ReadOptions { no_target: options.no_target || apart, ..options.clone() };
-    if apart && n == 0 {
-        return Err(malformed(source.name(), "there are no samples", "give at least one row of data"));
-    }
-    // A plan has an entry a column: a header must not make it larger than the file.
-    let room = array.left.unwrap_or(u64::MAX) / array.head.layout.size() as u64;
-    if n == 0 || d == 0 || d as u64 > room {
+    if n == 0 || d == 0 {
         return Err(malformed(
             source.name(),
-            format!("an array of shape {:?} does not fit into the file", array.head.shape),
-            "the file is truncated, or its header is wrong",
+            format!("there are no values in an array of shape {:?}", array.head.shape),
+            "give at least one row and one column",
         ));
     }
-    if array.left.is_none() && d > 1 << 24 {
-        return Err(malformed(source.name(), format!("there are {d} columns"), "use a sparse format for so many"));
-    }
-    let plan = Plan::new(source.name(), None, vec![Kind::Number; d], &options)?;
-    let rows = if plan.only_features() {
-        Rows::of_features(n, array.numbers::<T>()?, &plan)
+    let plan = || Plan::new(source.name(), None, vec![Kind::Number; d], &options);
+    let all_features =
+        options.no_target && options.weights.is_none() && options.schema.is_none_or(|s| s.weights.is_none());
+    // A plan has an entry a column, so the values come first: a header may promise any number of columns.
+    let (plan, rows) = if all_features {
+        let values: Vec<T> = array.numbers()?;
+        let plan = plan()?;
+        let rows = Rows::of_features(n, values, &plan);
+        (plan, rows)
     } else {
-        // Targets keep their precision.
+        // Targets and weights keep double precision.
         let values: Vec<f64> = array.numbers()?;
+        let plan = plan()?;
         let mut rows = Rows::new(&plan);
         values.chunks_exact(d).for_each(|row| rows.push_row(&plan, row.iter().copied()));
-        rows
+        (plan, rows)
     };
     let mut loaded = table::finish(&plan, rows, format, false)?;
     if let Some(targets) = targets {

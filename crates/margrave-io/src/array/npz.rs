@@ -118,8 +118,9 @@ fn damaged(source: &Source, error: &zip::result::ZipError) -> ReadError {
 
 fn open<'a>(source: &Source, archive: &'a mut Archive, at: usize, name: &str) -> Result<Open<'a>> {
     let file = archive.by_index(at).map_err(|e| damaged(source, &e))?;
-    // Stored entries cannot promise more than they hold; packed ones are read as they come.
-    let len = (file.compression() == zip::CompressionMethod::Stored).then(|| file.compressed_size());
+    // The size of an entry that is not packed is known, if the archive can hold so much.
+    let stored = file.compression() == zip::CompressionMethod::Stored;
+    let len = Some(file.compressed_size()).filter(|size| stored && source.len().is_some_and(|all| *size <= all));
     let io = |e| ReadError::Io { file: source.name().to_owned(), doing: "unpack it", source: e };
     npy::open(format!("{}, array {name}", source.name()), Box::new(file), len, io)
 }

@@ -38,8 +38,10 @@ pub(crate) fn has_header(sample: &[Record], options: &ReadOptions) -> bool {
     let is_text = |cell: &[u8]| !cell.is_empty() && !is_number(cell) && !is_missing(cell);
     // Names may be whole numbers such as years, but not fractions.
     let name_like = |cell: &[u8]| !is_number(cell) || cell.iter().all(u8::is_ascii_digit);
-    if let Some(columns) = options.schema.and_then(|s| s.columns.as_ref())
-        && columns.iter().all(|c| c.name.as_ref().is_some_and(|n| first.cells().any(|cell| cell == n.as_bytes())))
+    let known = options.schema.and_then(|s| s.columns.as_ref());
+    let known = known.and_then(|c| c.iter().map(|c| c.name.as_deref()).collect::<Option<Vec<_>>>());
+    if let Some(names) = &known
+        && names.iter().any(|name| first.cells().any(|cell| cell == name.as_bytes()))
     {
         return true;
     }
@@ -53,6 +55,10 @@ pub(crate) fn has_header(sample: &[Record], options: &ReadOptions) -> bool {
     };
     if (0..first.len()).any(|k| is_text(first.cell(k)) && numeric(k)) {
         return true;
+    }
+    // A header all of whose names are strange to the model is rather a row of texts.
+    if known.is_some() {
+        return false;
     }
     let mut names: Vec<&[u8]> = first.cells().collect();
     names.sort_unstable();

@@ -1,0 +1,265 @@
+//! Which column of a table is what.
+
+use std::collections::HashMap;
+
+use crate::error::{ReadError, Result, malformed};
+use crate::options::{Column, ReadOptions};
+use crate::schema::{Encoding, ExtraColumn, Schema};
+
+/// What a column is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Feature,
+    Target,
+    Weight,
+    Ignored,
+}
+
+/// What the cells of a column hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Number,
+    Text,
+}
+
+/// Where the cells of a column go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// The next feature number of the row.
+    Number,
+    /// Text feature, with its place among those.
+    Text(usize),
+    TargetNumber,
+    TargetText,
+    Weight,
+    Skip,
+}
+
+/// What is to be done with every column of a table.
+pub(crate) struct Plan<'a> {
+    pub(crate) names: Option<Vec<String>>,
+    pub(crate) actions: Vec<Action>,
+    pub(super) roles: Vec<Role>,
+    /// Columns of the table that hold the features, in the order of the features.
+    pub(super) order: Vec<usize>,
+    pub(super) schema: Option<&'a Schema>,
+    pub(super) file: &'a str,
+}
+
+/// The plain sense of `NA`, `?` and the like in a column of numbers.
+pub(crate) fn is_missing(cell: &[u8]) -> bool {
+    const MARKS: [&str; 8] = ["?", "na", "n/a", "nan", "null", "none", "-", "."];
+    MARKS.iter().any(|m| m.as_bytes().eq_ignore_ascii_case(cell))
+}
+
+impl<'a> Plan<'a> {
+    /// Gives every one of `kinds.len()` columns its role. With a schema, the kinds of its columns are the schema's.
+    pub(crate) fn new(
+        file: &'a str,
+        names: Option<Vec<String>>,
+        mut kinds: Vec<Kind>,
+        options: &ReadOptions<'a>,
+    ) -> Result<Self> {
+        let count = kinds.len();
+        let mut roles = vec![Role::Ignored; count];
+        let resolver = Resolver { file, names: names.as_deref(), count };
+        let (target, weights, order) = match options.schema {
+            Some(schema) => resolver.by_schema(schema, options)?,
+            None => {
+                let weights = options.weights.as_ref().map(|c| resolver.find("--weights", c)).transpose()?;
+                let target = match &options.target {
+                    _ if options.no_target => None,
+                    Some(column) => Some(resolver.find("--target", column)?),
+                    // The last column that is not the weights.
+                    None => (0..count).rev().find(|k| Some(*k) != weights),
+                };
+                let order = (0..count).filter(|k| Some(*k) != target && Some(*k) != weights).collect();
+                (target, weights, order)
+            }
+        };
+        if target.is_some() && target == weights {
+            return Err(ReadError::Option {
+                file: file.to_owned(),
+                option: "--weights",
+                problem: format!("column {} is the target too: choose another", target.unwrap_or_default()),
+            });
+        }
+        if order.is_empty() {
+            return Err(malformed(
+                file,
+                format!("there are {count} columns, and none is left for features"),
+                "check the separator and the target column",
+            ));
+        }
+        order.iter().for_each(|k| roles[*k] = Role::Feature);
+        target.into_iter().for_each(|k| roles[k] = Role::Target);
+        weights.into_iter().for_each(|k| roles[k] = Role::Weight);
+        if let Some(schema) = options.schema {
+            for (at, &column) in order.iter().enumerate() {
+                kinds[column] = match schema.columns.as_ref().map(|c| &c[at].encoding) {
+                    Some(Encoding::OneHot(_)) => Kind::Text,
+                    _ => Kind::Number,
+                };
+            }
+            if let (Some(column), Some(known)) = (target, &schema.target)
+                && known.text
+            {
+                kinds[column] = Kind::Text;
+            }
+        }
+        let mut plan = Self { names, actions: Vec::new(), roles, order, schema: options.schema, file };
+        plan.set_kinds(&kinds);
+        Ok(plan)
+    }
+
+    /// Sets what the cells hold.
+    pub(crate) fn set_kinds(&mut self, kinds: &[Kind]) {
+        let mut texts = 0;
+        let action = |(role, kind): (&Role, &Kind)| match (role, kind) {
+            (Role::Feature, Kind::Number) => Action::Number,
+            (Role::Feature, Kind::Text) => {
+                texts += 1;
+                Action::Text(texts - 1)
+            }
+            (Role::Target, Kind::Number) => Action::TargetNumber,
+            (Role::Target, Kind::Text) => Action::TargetText,
+            (Role::Weight, _) => Action::Weight,
+            (Role::Ignored, _) => Action::Skip,
+        };
+        self.actions = self.roles.iter().zip(kinds).map(action).collect();
+    }
+
+    /// What the cells hold.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let kind = |action: &Action| match action {
+            Action::Text(_) | Action::TargetText => Kind::Text,
+            _ => Kind::Number,
+        };
+        self.actions.iter().map(kind).collect()
+    }
+
+    /// Whether a column of numbers may turn out to hold text.
+    pub(crate) fn may_be_text(&self, column: usize) -> bool {
+        match self.roles[column] {
+            Role::Feature => self.schema.is_none(),
+            Role::Target => self.schema.is_none_or(|s| s.target.as_ref().is_none_or(|t| t.text)),
+            Role::Weight | Role::Ignored => false,
+        }
+    }
+
+    /// Name of a column, where there are names.
+    pub(crate) fn name(&self, column: usize) -> Option<String> {
+        self.names.as_ref().map(|names| names[column].clone())
+    }
+
+    pub(super) fn texts(&self) -> usize {
+        self.actions.iter().filter(|a| matches!(a, Action::Text(_))).count()
+    }
+}
+
+struct Resolver<'a> {
+    file: &'a str,
+    names: Option<&'a [String]>,
+    count: usize,
+}
+
+impl Resolver<'_> {
+    fn find(&self, option: &'static str, column: &Column) -> Result<usize> {
+        // A name that looks like a number is still a name.
+        let text = column.to_string();
+        if let Some(at) = self.names.and_then(|names| names.iter().position(|n| *n == text)) {
+            return Ok(at);
+        }
+        let count = self.count as i64;
+        match column {
+            Column::Number(number) if (-count..count).contains(number) => Ok(number.rem_euclid(count) as usize),
+            Column::Number(number) => Err(ReadError::Option {
+                file: self.file.to_owned(),
+                option,
+                problem: format!("there is no column {number}: columns are 0 to {}, or −1 for the last", count - 1),
+            }),
+            Column::Name(name) => Err(ReadError::Option {
+                file: self.file.to_owned(),
+                option,
+                problem: match self.names {
+                    Some(names) => format!("there is no column {name:?}: the columns are {}", list(names)),
+                    None => format!("there is no column {name:?}, as the file has no header: give its number from 0"),
+                },
+            }),
+        }
+    }
+
+    /// Target, weights and features as in the data the schema was made from, the first two of which may be missing.
+    fn by_schema(&self, schema: &Schema, options: &ReadOptions) -> Result<(Option<usize>, Option<usize>, Vec<usize>)> {
+        let known = schema.columns.as_deref();
+        let wanted: Option<Vec<&str>> = known.and_then(|c| c.iter().map(|c| c.name.as_deref()).collect());
+        let mut weights = options.weights.as_ref().map(|c| self.find("--weights", c)).transpose()?;
+        let mut target = match &options.target {
+            Some(column) if !options.no_target => Some(self.find("--target", column)?),
+            _ => None,
+        };
+        if let (Some(names), Some(wanted)) = (self.names, wanted) {
+            let places: HashMap<&str, usize> = names.iter().enumerate().map(|(k, n)| (n.as_str(), k)).collect();
+            let missing: Vec<String> =
+                wanted.iter().filter(|n| !places.contains_key(*n)).map(|n| (*n).to_owned()).collect();
+            if missing.is_empty() {
+                let at = |column: &Option<ExtraColumn>| {
+                    column.as_ref().and_then(|c| places.get(c.name.as_deref()?).copied())
+                };
+                if target.is_none() && !options.no_target {
+                    target = at(&schema.target);
+                }
+                weights = weights.or_else(|| at(&schema.weights));
+                return Ok((target, weights, wanted.iter().map(|n| places[n]).collect()));
+            }
+            return Err(malformed(
+                self.file,
+                format!("columns the model was trained on are missing: {}", list(&missing)),
+                "give the columns their names in the training data",
+            ));
+        }
+        let features = known.map_or(schema.features, <[_]>::len);
+        let given = usize::from(target.is_some()) + usize::from(weights.is_some());
+        let spare = self.count.checked_sub(features + given).ok_or_else(|| self.wrong_count(features))?;
+        let place = |column: &Option<ExtraColumn>| column.as_ref().map(|c| c.position);
+        match spare {
+            0 => {}
+            1 if target.is_none() && !options.no_target => {
+                // Without its weights, a target behind them moves up by one.
+                let shift = match (place(&schema.target), place(&schema.weights), weights) {
+                    (Some(t), Some(w), None) => usize::from(w < t),
+                    _ => 0,
+                };
+                target = Some(place(&schema.target).map_or(self.count - 1, |t| (t - shift).min(self.count - 1)));
+            }
+            1 if weights.is_none() && schema.weights.is_some() => weights = place(&schema.weights),
+            2 if given == 0 && schema.weights.is_some() && !options.no_target => {
+                (target, weights) = (place(&schema.target).or(Some(self.count - 1)), place(&schema.weights));
+            }
+            _ => return Err(self.wrong_count(features)),
+        }
+        let order: Vec<usize> = (0..self.count).filter(|k| Some(*k) != target && Some(*k) != weights).collect();
+        if order.len() != features {
+            return Err(self.wrong_count(features));
+        }
+        Ok((target, weights, order))
+    }
+
+    fn wrong_count(&self, features: usize) -> ReadError {
+        malformed(
+            self.file,
+            format!("there are {} columns, but the model was trained on {features} (and a target)", self.count),
+            "give the columns of the training data, in their order",
+        )
+    }
+}
+
+/// The first few of `names`.
+pub(super) fn list(names: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let mut text = names.iter().take(SHOWN).map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN {
+        text += &format!(" and {} more", names.len() - SHOWN);
+    }
+    text
+}
