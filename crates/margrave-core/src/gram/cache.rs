@@ -79,10 +79,7 @@ impl<'a> RowCache<'a> {
             slots.misses += missing.len() as u64;
         }
         if !missing.is_empty() {
-            let width = self.gram.shape().1;
-            let mut block = vec![0f32; missing.len() * width];
-            self.gram.block_f32(Pick::List(&missing), Pick::All, &mut block, control)?;
-            let fresh: Vec<Row> = block.chunks(width.max(1)).map(Row::from).collect();
+            let fresh = self.compute(&missing, control)?;
             for (slot, i) in found.iter_mut().zip(wanted) {
                 if slot.is_none() {
                     let at = missing.iter().position(|m| m == i).expect("a row not found is missing");
@@ -92,6 +89,19 @@ impl<'a> RowCache<'a> {
             self.insert(&missing, &fresh);
         }
         Ok(found.into_iter().map(|row| row.expect("found or computed")).collect())
+    }
+
+    fn compute(&self, missing: &[u32], control: &Control) -> Result<Vec<Row>, Interrupt> {
+        let width = self.gram.shape().1;
+        // One row, the usual request of a pairwise solver, is computed where it will stay.
+        let mut single: Row = std::iter::repeat_n(0.0, if missing.len() == 1 { width } else { 0 }).collect();
+        if let (1, Some(row)) = (missing.len(), Arc::get_mut(&mut single)) {
+            self.gram.block_f32(Pick::List(missing), Pick::All, row, control)?;
+            return Ok(vec![single]);
+        }
+        let mut block = vec![0f32; missing.len() * width];
+        self.gram.block_f32(Pick::List(missing), Pick::All, &mut block, control)?;
+        Ok((0..missing.len()).map(|i| Row::from(&block[i * width..(i + 1) * width])).collect())
     }
 
     fn insert(&self, numbers: &[u32], rows: &[Row]) {
@@ -110,5 +120,104 @@ impl<'a> RowCache<'a> {
                 slots.rows.remove(i);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Budget, Threads};
+    use crate::data::Points;
+    use crate::gram::PrecomputedGram;
+
+    const N: usize = 40;
+
+    /// K[i][j] = 100 i + j.
+    fn gram() -> PrecomputedGram {
+        let values: Vec<f64> = (0..N * N).map(|at| (100 * (at / N) + at % N) as f64).collect();
+        PrecomputedGram::new(Points::dense_f64(N, N, values).unwrap())
+    }
+
+    fn bytes(rows: usize) -> u64 {
+        (rows * N * size_of::<f32>()) as u64
+    }
+
+    fn control() -> Control {
+        Control::unlimited(Threads::one())
+    }
+
+    #[test]
+    fn the_byte_budget_is_kept() {
+        let gram = gram();
+        for (budget, capacity) in [(0, 2), (bytes(5) - 1, 4), (bytes(5), 5), (u64::MAX, N)] {
+            let cache = RowCache::new(&gram, budget);
+            assert_eq!(cache.capacity(), capacity);
+            for i in 0..3 * N as u32 {
+                let wanted: Vec<u32> = (0..1 + i % 7).map(|r| (i * 11 + r * 5) % N as u32).collect();
+                let rows = cache.rows(&wanted, &control()).unwrap();
+                for (row, i) in rows.iter().zip(&wanted) {
+                    assert_eq!(row.len(), N);
+                    assert_eq!((row[0], row[N - 1]), ((100 * i) as f32, (100 * i + N as u32 - 1) as f32));
+                }
+                assert!(cache.lock().rows.len() <= capacity);
+            }
+        }
+    }
+
+    #[test]
+    fn the_least_recently_used_row_goes_first() {
+        let gram = gram();
+        let cache = RowCache::new(&gram, bytes(4));
+        for i in [0, 1, 2, 3, 0] {
+            cache.rows(&[i], &control()).unwrap();
+        }
+        assert_eq!(cache.counts(), (1, 4));
+        // One too many: rows 1 and 2 are the oldest, and a quarter of the capacity goes beyond the excess.
+        cache.rows(&[4], &control()).unwrap();
+        cache.rows(&[0, 3, 4], &control()).unwrap();
+        assert_eq!(cache.counts(), (4, 5));
+        cache.rows(&[1], &control()).unwrap();
+        assert_eq!(cache.counts(), (4, 6));
+        assert_eq!(gram.entries(), 6 * N as u64);
+    }
+
+    #[test]
+    fn repeated_rows_are_computed_once() {
+        let gram = gram();
+        let cache = RowCache::new(&gram, bytes(8));
+        let rows = cache.rows(&[7, 7, 3, 7], &control()).unwrap();
+        assert_eq!(gram.entries(), 2 * N as u64);
+        assert!(Arc::ptr_eq(&rows[0], &rows[3]));
+        assert_eq!(rows[2][1], 301.0);
+    }
+
+    #[test]
+    fn threads_share_rows() {
+        let gram = gram();
+        let cache = RowCache::new(&gram, bytes(6));
+        std::thread::scope(|scope| {
+            for t in 0..4u32 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    for i in 0..200 {
+                        let wanted = [(i * 7 + t) % N as u32, (i * 3) % N as u32];
+                        let rows = cache.rows(&wanted, &control()).unwrap();
+                        for (row, i) in rows.iter().zip(wanted) {
+                            assert_eq!(row[5], (100 * i + 5) as f32);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(cache.lock().rows.len() <= 6);
+    }
+
+    #[test]
+    fn an_interrupt_leaves_the_cache_usable() {
+        let gram = gram();
+        let cache = RowCache::new(&gram, bytes(6));
+        let late = Control::start(&Budget { seconds: Some(0.0), ..Budget::default() }, Threads::one());
+        assert_eq!(cache.rows(&[1, 2], &late).unwrap_err(), Interrupt::Deadline);
+        assert_eq!(cache.rows(&[2], &control()).unwrap()[0][0], 200.0);
     }
 }

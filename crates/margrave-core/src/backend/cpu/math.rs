@@ -154,3 +154,160 @@ pub(crate) unsafe fn powi<V: Simd>(x: V, degree: u32) -> V {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::simd::{Level, Scalar, Wide32, Wide64};
+    use super::*;
+
+    #[derive(Clone, Copy)]
+    enum Function {
+        Exp,
+        Tanh,
+        Power(u32),
+    }
+
+    #[inline(always)]
+    unsafe fn map<V: Simd>(function: Function, values: &mut [V::T])
+    where
+        V::T: ExpTable,
+    {
+        for part in values.chunks_exact_mut(V::N) {
+            // SAFETY: the part is one vector long; the caller has the instructions.
+            unsafe {
+                let x = V::load(part.as_ptr());
+                let y = match function {
+                    Function::Exp => exp(x),
+                    Function::Tanh => tanh(x),
+                    Function::Power(degree) => powi(x, degree),
+                };
+                y.store(part.as_mut_ptr());
+            }
+        }
+    }
+
+    /// `function` of every value at every level of this machine.
+    macro_rules! at_every_level {
+        ($name:ident, $t:ty, $portable:ty, $avx2:ident, $avx512:ident) => {
+            fn $name(function: Function, values: &[$t]) -> Vec<(Level, Vec<$t>)> {
+                #[cfg(target_arch = "x86_64")]
+                #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
+                unsafe fn avx512(function: Function, values: &mut [$t]) {
+                    // SAFETY: the features are enabled here.
+                    unsafe { map::<std::arch::x86_64::$avx512>(function, values) }
+                }
+                #[cfg(target_arch = "x86_64")]
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2(function: Function, values: &mut [$t]) {
+                    // SAFETY: the features are enabled here.
+                    unsafe { map::<std::arch::x86_64::$avx2>(function, values) }
+                }
+                assert_eq!(values.len() % 16, 0);
+                Level::available()
+                    .into_iter()
+                    .map(|level| {
+                        let mut values = values.to_vec();
+                        // SAFETY: only levels of this machine are listed.
+                        unsafe {
+                            match level {
+                                #[cfg(target_arch = "x86_64")]
+                                Level::Avx512 => avx512(function, &mut values),
+                                #[cfg(target_arch = "x86_64")]
+                                Level::Avx2 => avx2(function, &mut values),
+                                _ => map::<$portable>(function, &mut values),
+                            }
+                        }
+                        (level, values)
+                    })
+                    .collect()
+            }
+        };
+    }
+
+    at_every_level!(single, f32, Wide32, __m256, __m512);
+    at_every_level!(double, f64, Wide64, __m256d, __m512d);
+
+    /// |got − want| in units of the last place of `want` at the precision of `T`, subnormals having that of the smallest
+    /// normal number.
+    fn ulps<T: Scalar + ExpTable>(got: T, want: f64) -> f64 {
+        let size = want.abs().max(T::TINY.to_f64());
+        let unit = 2.0 * T::ROUND * 2f64.powi(size.log2().floor() as i32);
+        (got.to_f64() - want).abs() / unit
+    }
+
+    fn grid(from: f64, to: f64, n: usize) -> Vec<f64> {
+        (0..n).map(|i| from + (to - from) * i as f64 / (n - 1) as f64).collect()
+    }
+
+    #[test]
+    fn exp_is_within_two_ulp() {
+        let mut inputs = grid(-110.0, 0.0, 1 << 16);
+        inputs.extend(grid(-1.0, 0.0, 1 << 16));
+        let x32: Vec<f32> = inputs.iter().map(|x| *x as f32).collect();
+        for (level, y) in single(Function::Exp, &x32) {
+            for (x, y) in x32.iter().zip(y) {
+                assert!(ulps(y, f64::from(*x).exp()) <= 2.0, "{level:?} {x} {y}");
+            }
+        }
+        inputs.extend(grid(-760.0, 0.0, 1 << 16));
+        for (level, y) in double(Function::Exp, &inputs) {
+            for (x, y) in inputs.iter().zip(y) {
+                assert!(ulps(y, x.exp()) <= 2.0, "{level:?} {x} {y}");
+            }
+        }
+    }
+
+    #[test]
+    fn exp_at_its_ends() {
+        let mut x = [0.0f64; 16];
+        x[1] = -745.0;
+        x[2] = -746.0;
+        x[3] = -1e300;
+        x[4] = f64::NEG_INFINITY;
+        for (level, y) in double(Function::Exp, &x) {
+            assert_eq!(y[0], 1.0, "{level:?}");
+            assert_eq!(y[1], 5e-324, "{level:?}");
+            assert_eq!(&y[2..5], &[0.0; 3], "{level:?}");
+        }
+        let x = x.map(|x| (x / 7.2) as f32);
+        for (level, y) in single(Function::Exp, &x) {
+            assert_eq!(y[0], 1.0, "{level:?}");
+            assert!(y[1] > 0.0 && y[1] < f32::MIN_POSITIVE, "{level:?} {}", y[1]);
+            assert_eq!(&y[3..5], &[0.0; 2], "{level:?}");
+        }
+    }
+
+    #[test]
+    fn tanh_is_within_six_ulp_and_odd() {
+        let mut inputs = grid(-30.0, 30.0, 1 << 16);
+        inputs.extend(grid(-0.6, 0.6, 1 << 16));
+        inputs.extend(grid(-1e-6, 1e-6, 1 << 12));
+        let x32: Vec<f32> = inputs.iter().map(|x| *x as f32).collect();
+        for (level, y) in single(Function::Tanh, &x32) {
+            for (x, y) in x32.iter().zip(y) {
+                assert!(ulps(y, f64::from(*x).tanh()) <= 6.0, "{level:?} {x} {y}");
+            }
+        }
+        let minus: Vec<f64> = inputs.iter().map(|x| -x).collect();
+        for ((level, y), (_, z)) in double(Function::Tanh, &inputs).into_iter().zip(double(Function::Tanh, &minus)) {
+            for ((x, y), z) in inputs.iter().zip(y).zip(z) {
+                assert!(ulps(y, x.tanh()) <= 6.0, "{level:?} {x} {y}");
+                assert_eq!(y, -z);
+            }
+        }
+    }
+
+    #[test]
+    fn powers_round_once_a_multiplication() {
+        let inputs = grid(-2.0, 2.0, 1 << 10);
+        let x32: Vec<f32> = inputs.iter().map(|x| *x as f32).collect();
+        for degree in [1u32, 2, 3, 7, 10, 64] {
+            for (level, y) in single(Function::Power(degree), &x32) {
+                for (x, y) in x32.iter().zip(y) {
+                    let want = f64::from(*x).powi(degree as i32);
+                    assert!(ulps(y, want) <= 2.0 * f64::from(degree), "{level:?} {x}^{degree} {y}");
+                }
+            }
+        }
+    }
+}
