@@ -5,6 +5,7 @@ Usage: compare.py THREADS REPEATS, from the root of the repository, with target/
 
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -94,39 +95,44 @@ def peer(path):
 
 
 def ours(path, threads):
-    """One read by ours, in a process of its own."""
+    """One read by ours, in a process of its own, whose start counts as CPU time but not as wall time."""
     command = ["target/release/examples/read_time", str(threads), "1", path]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     words = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    return float(words[0]), float(words[1]), int(words[2])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return float(words[0]), cpu, int(words[-3])
 
 
 def main():
     threads, repeats = int(sys.argv[1]), int(sys.argv[2])
     versions = f"scikit-learn {sklearn.__version__}, pandas {pd.__version__}, numpy {np.__version__}, scipy {scipy.__version__}"
-    print(f"{cpu_name()}, {os.cpu_count()} cores, {threads} threads, best of {repeats}, turn by turn; {versions}; Python {platform.python_version()}\n")
-    print("| file | content | MB | peer | peer rows/s | ours rows/s | ratio | ours, 1 thread | ratio |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(f"{cpu_name()}, {os.cpu_count()} cores, {threads} threads, best of {repeats}, turn by turn; {versions}; Python {platform.python_version()}")
+    print(f"Load before: {os.getloadavg()[0]:.1f}\n")
+    print("| file | content | MB | peer | peer rows/s | ours rows/s | ratio | ours, 1 thread | ratio | rows per CPU second, ratio |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, content, write in FILES:
             path = os.path.join(folder, name)
             write(path, np.random.default_rng(SEED))
             size = os.path.getsize(path) / 1e6
-            best = {"peer": np.inf, "many": np.inf, "one": np.inf}
+            best = {}
             for _ in range(repeats):
-                wall, _, rows = peer(path)
-                many, _, count = ours(path, threads)
-                one, _, _ = ours(path, 1)
-                assert rows == count, (name, rows, count)
-                for key, value in (("peer", wall), ("many", many), ("one", one)):
-                    best[key] = min(best[key], value)
-            rate = {key: rows / value for key, value in best.items()}
+                turn = {"peer": peer(path), "many": ours(path, threads), "one": ours(path, 1)}
+                rows = turn["peer"][2]
+                assert all(rows == count for _, _, count in turn.values()), (name, turn)
+                for key, (wall, cpu, _) in turn.items():
+                    old = best.get(key, (np.inf, np.inf))
+                    best[key] = (min(old[0], wall), min(old[1], cpu))
+            wall = {key: rows / value[0] for key, value in best.items()}
             who = "scikit-learn" if name.endswith(".svm") else "pandas"
             print(
-                f"| {name} | {content} | {size:.1f} | {who} | {rate['peer']:.3g} | {rate['many']:.3g} | {rate['many'] / rate['peer']:.1f} "
-                f"| {rate['one']:.3g} | {rate['one'] / rate['peer']:.1f} |",
+                f"| {name} | {content} | {size:.1f} | {who} | {wall['peer']:.3g} | {wall['many']:.3g} | **{wall['many'] / wall['peer']:.1f}** "
+                f"| {wall['one']:.3g} | {wall['one'] / wall['peer']:.1f} | {best['peer'][1] / best['one'][1]:.1f} |",
                 flush=True,
             )
             os.remove(path)
+    print(f"\nLoad after: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

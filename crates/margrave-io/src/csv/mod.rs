@@ -14,7 +14,7 @@ use margrave_core::data::{Csr, Dense, Points};
 use crate::Loaded;
 use crate::blocks::{Part, parse_blocks};
 use crate::detect::looks_binary;
-use crate::error::{Fault, Place, Result, malformed};
+use crate::error::{Fault, Place, ReadError, Result, malformed};
 use crate::number::{self, Number};
 use crate::options::{Format, ReadOptions};
 use crate::source::Source;
@@ -51,6 +51,7 @@ where
     let kinds = guess_kinds(first.len(), &sample[usize::from(header)..]);
     let mut plan = Plan::new(source.name(), names, kinds, options)?;
     let mut quoted = memchr::memchr(b'"', &head).is_some();
+    let mut counted = false;
     loop {
         let mut trouble = None;
         let outcome = if quoted {
@@ -60,7 +61,11 @@ where
         };
         match (trouble, outcome) {
             (Some(Trouble::Quote), _) => quoted = true,
-            (Some(Trouble::Text), _) => plan.set_kinds(&census(source, separator, header, &plan)?),
+            (Some(Trouble::Text(_)), Err(error)) if counted => return Err(error),
+            (Some(Trouble::Text(_)), _) => {
+                plan.set_kinds(&census(source, separator, header, &plan)?);
+                counted = true;
+            }
             (None, rows) => return table::finish(&plan, rows?, Format::Csv, true),
         }
     }
@@ -71,7 +76,17 @@ enum Trouble {
     /// There are quotes after all.
     Quote,
     /// There is text in a column of numbers.
-    Text,
+    Text(Fault),
+}
+
+impl Trouble {
+    /// The error this is if it cannot be mended, with `lines` lines before.
+    fn error(&self, source: &Source, lines: u64) -> ReadError {
+        match self {
+            Trouble::Quote => malformed(source.name(), "there are quotes", "remove them"),
+            Trouble::Text(fault) => fault.clone().within(source.name(), lines),
+        }
+    }
 }
 
 /// A column holds text if one of its cells is neither a number nor missing.
@@ -132,9 +147,10 @@ fn read_blocks<T: Number>(
         source,
         |block, first| parse_block::<T>(block, separator, header && first, plan),
         |part, before| {
-            if part.trouble.is_some() {
-                *trouble = part.trouble;
-                return Err(malformed(source.name(), "the table must be read again", "try again"));
+            if let Some(found) = part.trouble {
+                let error = found.error(source, before);
+                *trouble = Some(found);
+                return Err(error);
             }
             all.append(part.rows, before);
             Ok(())
@@ -154,18 +170,14 @@ fn parse_block<T: Number>(block: &[u8], separator: u8, header: bool, plan: &Plan
     let mut at = 0;
     while at < block.len() {
         let end = memchr::memchr(b'\n', &block[at..]).map_or(block.len(), |k| at + k);
-        let line = block[at..end].trim_ascii_end();
+        let line = records::trim_end(&block[at..end], separator);
         part.lines += 1;
-        // A line of tabs is a record of empty cells where tabs separate.
-        let blank = line.trim_ascii().is_empty() && (separator != b'\t' || !block[at..end].contains(&b'\t'));
-        let line =
-            if separator == b'\t' { block[at..end].strip_suffix(b"\r").unwrap_or(&block[at..end]) } else { line };
-        if !blank && !std::mem::take(&mut header) {
+        if !line.is_empty() && !std::mem::take(&mut header) {
             match parse_line(line, separator, plan, part.lines, &mut part.rows) {
                 Ok(()) => part.rows.count += 1,
                 Err(Stop::Fault(fault)) => return Err(fault),
-                Err(Stop::Text) => {
-                    part.trouble = Some(Trouble::Text);
+                Err(Stop::Text(fault)) => {
+                    part.trouble = Some(Trouble::Text(fault));
                     return Ok(part);
                 }
             }
@@ -178,13 +190,13 @@ fn parse_block<T: Number>(block: &[u8], separator: u8, header: bool, plan: &Plan
 /// Why a line was not taken: for good, or until its columns of numbers with text are known.
 enum Stop {
     Fault(Fault),
-    Text,
+    Text(Fault),
 }
 
 /// Takes a line without quotes apart.
 fn parse_line<T: Number>(line: &[u8], separator: u8, plan: &Plan, number: u64, rows: &mut Rows<T>) -> Result<(), Stop> {
     let blanks = separator == b' ';
-    let pad = |at: usize| line.get(at).is_some_and(|b| *b == b' ' || (*b == b'\t' && separator != b'\t'));
+    let pad = |at: usize| line.get(at).is_some_and(|b| records::is_pad(*b, separator));
     let skip = |mut at: usize| {
         while pad(at) {
             at += 1;
@@ -212,10 +224,13 @@ fn parse_line<T: Number>(line: &[u8], separator: u8, plan: &Plan, number: u64, r
             }
         }
         let rest = &line[at..];
-        let end =
-            if blanks { rest.iter().position(|b| matches!(b, b' ' | b'\t')) } else { memchr::memchr(separator, rest) };
+        let end = if blanks {
+            rest.iter().position(|b| records::is_pad(*b, separator))
+        } else {
+            memchr::memchr(separator, rest)
+        };
         let end = at + end.unwrap_or(rest.len());
-        let cell = line[at..end].trim_ascii_end();
+        let cell = records::trim_end(&line[at..end], separator);
         rows.push(*action, cell, number).map_err(|unfit| cell_stop(unfit, plan, number, column, cell))?;
         at = skip(end);
     }
@@ -228,9 +243,10 @@ fn parse_line<T: Number>(line: &[u8], separator: u8, plan: &Plan, number: u64, r
 #[cold]
 fn cell_stop(unfit: Unfit, plan: &Plan, line: u64, column: usize, cell: &[u8]) -> Stop {
     let place = Place::Cell { line, column, name: plan.name(column) };
+    let not_a_number = |place| Fault::new(place, "this is not a number", "correct the cell").found(cell);
     match unfit {
-        Unfit::Text if plan.may_be_text(column) => Stop::Text,
-        Unfit::Text => Stop::Fault(Fault::new(place, "this is not a number", "correct the cell").found(cell)),
+        Unfit::Text if plan.may_be_text(column) => Stop::Text(not_a_number(place)),
+        Unfit::Text => Stop::Fault(not_a_number(place)),
         Unfit::Wrong { problem, remedy } => Stop::Fault(Fault::new(place, problem, remedy).found(cell)),
     }
 }
@@ -271,9 +287,11 @@ fn read_records<T: Number>(
             if let Err(unfit) = rows.push(*action, cell, record.line) {
                 return Err(match cell_stop(unfit, plan, record.line, column, cell) {
                     Stop::Fault(fault) => fault.within(source.name(), 0),
-                    Stop::Text => {
-                        *trouble = Some(Trouble::Text);
-                        malformed(source.name(), "the table must be read again", "try again")
+                    Stop::Text(fault) => {
+                        let found = Trouble::Text(fault);
+                        let error = found.error(source, 0);
+                        *trouble = Some(found);
+                        error
                     }
                 });
             }
@@ -382,6 +400,14 @@ mod tests {
         let text: String = (0..500).map(|i| format!("name{i},{i}\n")).collect();
         let l = parse(&text, &ReadOptions::default()).unwrap();
         assert!(matches!(l.data.points.storage(), Storage::SparseF64(m) if m.stored() == 500 && m.dims() == 500));
+    }
+
+    #[test]
+    fn carriage_returns_are_blanks_either_way() {
+        for text in ["1,\r2\n3,4\n", "1,\"\r2\"\n3,4\n", "\r1 \r 2\n3 4\r\r\n"] {
+            let l = parse(text, &ReadOptions { header: Some(false), ..ReadOptions::default() });
+            assert!(l.is_ok_and(|l| l.data.len() == 2), "{text:?}");
+        }
     }
 
     #[test]

@@ -34,6 +34,22 @@ impl Record {
     }
 }
 
+/// Whether `byte` is nothing around a cell.
+#[inline(always)]
+pub(crate) fn is_pad(byte: u8, separator: u8) -> bool {
+    byte == b' ' || byte == b'\r' || (byte == b'\t' && separator != b'\t')
+}
+
+/// `text` without what is nothing at its end.
+pub(crate) fn trim_end(mut text: &[u8], separator: u8) -> &[u8] {
+    while let [head @ .., tail] = text
+        && is_pad(*tail, separator)
+    {
+        text = head;
+    }
+    text
+}
+
 /// What one attempt at a record came to.
 enum Step {
     /// A record (or a blank line, without cells) of this many bytes and lines.
@@ -52,7 +68,7 @@ fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut Record)
     record.ends.clear();
     record.line = line;
     let blanks = separator == b' ';
-    let pad = |b: u8| b == b' ' || b == b'\r' || (b == b'\t' && separator != b'\t');
+    let pad = |b: u8| is_pad(b, separator);
     let (mut at, mut lines) = (0, 0);
     loop {
         while at < text.len() && pad(text[at]) {
@@ -111,14 +127,8 @@ fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut Record)
                 memchr::memchr2(separator, b'\n', rest)
             };
             let Some(end) = end.or(last.then_some(rest.len())) else { return Step::More };
-            let mut cell = &rest[..end];
+            record.bytes.extend_from_slice(trim_end(&rest[..end], separator));
             at += end;
-            while let [head @ .., tail] = cell
-                && pad(*tail)
-            {
-                cell = head;
-            }
-            record.bytes.extend_from_slice(cell);
             if blanks {
                 while at < text.len() && pad(text[at]) {
                     at += 1;
