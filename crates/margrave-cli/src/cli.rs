@@ -3,13 +3,16 @@
 use clap::{Args, Parser, Subcommand};
 use margrave::control::Threads;
 
-use crate::commands::{check, completions, demo, losses};
+use crate::commands::{check, completions, demo, inspect, losses, predict, scale, train, verify};
 
 const ABOUT: &str = "Kernel machines for any loss, with a proof of optimality on every fit";
 
 const EXAMPLES: &str = "\
 Examples:
   margrave demo                                     what it does, on embedded data
+  margrave train heart.svm -o heart.model           train, certify, write the model
+  margrave predict heart.model new.svm -o out.csv   predict
+  margrave verify heart.model heart.svm             prove it again, from nothing
   margrave check kernel heart.svm --kernel sigmoid  is this Gram matrix positive semi-definite?
   margrave losses                                   the losses, and what each promises
   margrave completions bash                         shell completions
@@ -54,6 +57,16 @@ impl Common {
 /// The commands, one file each.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Train a machine, certify it and write the model
+    Train(Box<train::Train>),
+    /// Predict with a model
+    Predict(predict::Predict),
+    /// Prove how far a model is from optimal, believing nothing it says
+    Verify(verify::Verify),
+    /// Show what a model file holds
+    Inspect(inspect::Inspect),
+    /// Scale the features of a data file
+    Scale(scale::Scale),
     /// Check a property of data or kernels
     #[command(subcommand)]
     Check(check::Check),

@@ -39,6 +39,13 @@ pub(crate) enum Failure {
         /// What to do about it, where the message does not say so itself.
         hint: Option<String>,
     },
+    /// Stopped before there was anything to keep.
+    Stopped {
+        /// By whom.
+        why: margrave::Interrupt,
+        /// What was stopped.
+        message: String,
+    },
     /// Whoever read our output has stopped reading, as `head` does: success.
     ClosedPipe,
 }
@@ -55,7 +62,10 @@ impl Failure {
 
 impl From<margrave::Error> for Failure {
     fn from(error: margrave::Error) -> Self {
-        Failure::new(error)
+        match error {
+            margrave::Error::Interrupted(why) => Failure::Stopped { why, message: error.to_string() },
+            other => Failure::new(other),
+        }
     }
 }
 

@@ -5,10 +5,12 @@ mod cli;
 mod commands;
 mod failure;
 mod format;
+mod memory;
 mod options;
 mod progress;
 mod signal;
 mod terminal;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -38,6 +40,13 @@ fn run() -> Exit {
     match commands::run(cli, &terminal) {
         Ok(exit) => exit,
         Err(Failure::ClosedPipe) => Exit::Done,
+        Err(Failure::Stopped { why, message }) => {
+            terminal.error(&message, None);
+            match why {
+                margrave::Interrupt::Cancelled => Exit::Interrupted,
+                margrave::Interrupt::Deadline => Exit::Budget,
+            }
+        }
         Err(Failure::Bad { message, hint }) => {
             terminal.error(&message, hint.as_deref());
             Exit::Bad

@@ -72,6 +72,14 @@ impl Terminal {
         written(write!(out, "{text}{end}").and_then(|()| out.flush()))
     }
 
+    /// Something worth knowing that is not the result; on stderr, silent with `--quiet`.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            let label = paint(self.colour_err, Style::Warn, "note:");
+            let _ = writeln!(std::io::stderr(), "{label} {text}");
+        }
+    }
+
     /// What went wrong; on stderr, always.
     pub(crate) fn error(&self, message: &str, hint: Option<&str>) {
         let mut err = std::io::stderr().lock();

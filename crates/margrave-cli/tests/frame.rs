@@ -14,8 +14,9 @@ fn without_arguments_it_explains_itself_and_fails() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for path in [&[][..], &["check", "kernel"], &["demo"], &["losses"], &["completions"]] {
-        let said = margrave(&[path, &["--help"]].concat()).exits(0);
+    let commands = ["train", "predict", "verify", "inspect", "scale", "demo", "losses", "completions"];
+    for path in commands.map(|name| vec![name]).into_iter().chain([vec![], vec!["check", "kernel"]]) {
+        let said = margrave(&[path.as_slice(), &["--help"]].concat()).exits(0);
         assert!(said.out.contains("Examples:\n  margrave "), "{path:?}: {}", said.out);
         for option in ["--json", "--quiet", "--threads", "--seed"] {
             assert!(said.out.contains(option), "{path:?} lacks {option}");
@@ -38,6 +39,23 @@ fn usage_errors_name_the_option_and_exit_with_2() {
         (&["check", "kernel", "x", "--threads", "-1"], "--threads"),
         (&["completions", "cmd.exe"], "cmd.exe"),
         (&["losses", "hinges"], "squared-hinge"),
+        (&["train"], "<DATA>"),
+        (&["train", "x", "-C", "-1"], "--cost"),
+        (&["train", "x", "-C", "1", "--lambda", "1"], "--lambda"),
+        (&["train", "x", "--loss", "power:s=0.5"], "unbounded"),
+        (&["train", "x", "--solver", "irwls"], "not built yet"),
+        (&["train", "x", "--solver", "magic"], "decomposition"),
+        (&["train", "x", "--device", "cuda"], "not built yet"),
+        (&["train", "x", "--task", "guess"], "novelty"),
+        (&["train", "x", "--class-weight", "1"], "balanced"),
+        (&["train", "x", "--probability"], "not built yet"),
+        (&["train", "x", "--multiclass", "ovo"], "not built yet"),
+        (&["train", "x", "--svdd"], "--task novelty"),
+        (&["train", "x", "--report", "r.html"], "not built yet"),
+        (&["train", "x", "--resume", "no.model"], "no.model"),
+        (&["train", "-"], "-o MODEL"),
+        (&["predict", "no.model", "x"], "no.model"),
+        (&["scale", "x", "--json"], "-o FILE"),
         (&["losses", "huber:tau=1"], "delta"),
     ] {
         let said = margrave(args).exits(2);
@@ -100,7 +118,13 @@ fn the_demo_runs_and_speaks_json() {
     let said = margrave(&["demo"]).exits(0);
     assert!(said.out.contains("270"), "{}", said.out);
     assert_eq!(said.err, "");
-    let object = margrave(&["demo", "--json"]).exits(0).json();
-    assert_eq!(object["n"], 270);
-    assert_eq!(object["d"], 13);
+    assert!(said.out.starts_with("Heart disease") && said.out.contains("proven"), "{}", said.out);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let heart = folder.path().join("heart");
+    let object = margrave(&["demo", "--json", "-o", &heart.display().to_string()]).exits(0).json();
+    assert_eq!((&object["n"], &object["d"]), (&270.into(), &13.into()));
+    assert!(object["verified_gap"].as_f64().is_some_and(|gap| gap <= 1e-6), "{object}");
+    assert_eq!(object["losses"].as_array().map(Vec::len), Some(4));
+    let (model, data) = (heart.join("heart.model"), heart.join("heart_scale.svm"));
+    margrave(&["verify", &model.display().to_string(), &data.display().to_string(), "--gap", "1e-6"]).exits(0);
 }

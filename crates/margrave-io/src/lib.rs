@@ -14,6 +14,7 @@ mod csv;
 mod detect;
 mod error;
 mod libsvm;
+pub mod model;
 mod number;
 mod options;
 mod parquet;

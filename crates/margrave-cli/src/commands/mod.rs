@@ -3,7 +3,12 @@
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod inspect;
 pub(crate) mod losses;
+pub(crate) mod predict;
+pub(crate) mod scale;
+pub(crate) mod train;
+pub(crate) mod verify;
 
 use crate::cli::{Cli, Command};
 use crate::failure::Outcome;
@@ -12,6 +17,11 @@ use crate::terminal::Terminal;
 /// Runs the command asked for.
 pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Outcome {
     match cli.command {
+        Command::Train(train) => train.run(&cli.common, terminal),
+        Command::Predict(predict) => predict.run(&cli.common, terminal),
+        Command::Verify(verify) => verify.run(&cli.common, terminal),
+        Command::Inspect(inspect) => inspect.run(terminal),
+        Command::Scale(scale) => scale.run(&cli.common, terminal),
         Command::Check(check) => check.run(&cli.common, terminal),
         Command::Demo(demo) => demo.run(&cli.common, terminal),
         Command::Losses(losses) => losses.run(terminal),

@@ -83,6 +83,11 @@ impl DataOptions {
         self.reading.load(&self.path, None, threads)
     }
 
+    /// Reads the file as an earlier one was read; its target may be missing.
+    pub(crate) fn load_like(&self, schema: Option<&Schema>, threads: usize) -> Result<Loaded, Failure> {
+        self.reading.load(&self.path, schema, threads)
+    }
+
     /// Reads the file, taking all columns as features unless a target was named.
     pub(crate) fn load_matrix(&self, threads: usize) -> Result<Loaded, Failure> {
         let mut reading = self.reading.clone();

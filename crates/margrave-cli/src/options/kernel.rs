@@ -1,6 +1,7 @@
 //! Which kernel.
 
 use clap::{Args, ValueEnum};
+use margrave::Svm;
 use margrave::data::Points;
 use margrave::kernel::{Gamma, Kernel};
 
@@ -63,14 +64,10 @@ impl KernelOptions {
         self.kernel == KernelName::Precomputed
     }
 
-    /// The kernel for these points: γ's rule looks at them.
-    pub(crate) fn resolve(&self, points: &Points, seed: u64) -> Result<Kernel, Failure> {
-        let gamma = match self.kernel {
-            KernelName::Linear | KernelName::Precomputed => 1.0,
-            _ => self.gamma.resolve(points, seed)?,
-        };
-        let (coef0, degree) = (self.coef0, self.degree);
-        let kernel = match self.kernel {
+    /// The kernel with γ = 1, to be replaced.
+    fn plain(&self) -> Kernel {
+        let (gamma, coef0, degree) = (1.0, self.coef0, self.degree);
+        match self.kernel {
             KernelName::Linear => Kernel::Linear,
             KernelName::Poly => Kernel::Poly { gamma, coef0, degree },
             KernelName::Rbf => Kernel::Rbf { gamma },
@@ -80,9 +77,22 @@ impl KernelOptions {
             KernelName::Matern52 => Kernel::Matern52 { gamma },
             KernelName::Chi2 => Kernel::Chi2 { gamma },
             KernelName::Precomputed => Kernel::Precomputed,
-        };
+        }
+    }
+
+    /// The kernel for these points: γ's rule looks at them.
+    pub(crate) fn resolve(&self, points: &Points, seed: u64) -> Result<Kernel, Failure> {
+        let mut kernel = self.plain();
+        if kernel.gamma().is_some() {
+            kernel = kernel.with_gamma(self.gamma.resolve(points, seed)?);
+        }
         kernel.check()?;
         Ok(kernel)
+    }
+
+    /// The machine with this kernel, γ to be found when the data is there.
+    pub(crate) fn choose(&self, svm: Svm) -> Svm {
+        svm.kernel(self.plain()).gamma(self.gamma)
     }
 }
 

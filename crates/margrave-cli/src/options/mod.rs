@@ -2,4 +2,5 @@
 
 pub(crate) mod data;
 pub(crate) mod kernel;
+pub(crate) mod train;
 pub(crate) mod value;

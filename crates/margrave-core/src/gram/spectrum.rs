@@ -336,6 +336,16 @@ fn lanczos(
         krylov.beside.push(beta);
         krylov.basis.push(w.iter().map(|v| v / beta).collect());
     };
+    if status == Status::TimeLimit || status == Status::Interrupted {
+        // Every step completed counts, not only those at which T was looked at.
+        let m = krylov.diagonal.len();
+        if m > 0
+            && let Some((low, high, s)) = krylov.ritz()
+        {
+            let residual = krylov.beside.get(m - 1).map_or(f64::INFINITY, |beta| beta * s[m - 1].abs());
+            best = Some((low, low.abs().max(high.abs()), s, residual));
+        }
+    }
     // T of the last look may be smaller than the basis; s says how many vectors belong to it.
     let (mut smallest, largest, s, mut residual) = best.ok_or(status)?;
     let witness = krylov.vector(&s);

@@ -111,6 +111,21 @@ impl Kernel {
         }
     }
 
+    /// The same kernel with another γ; unchanged where it has none.
+    pub fn with_gamma(mut self, value: f64) -> Self {
+        match &mut self {
+            Kernel::Poly { gamma, .. }
+            | Kernel::Rbf { gamma }
+            | Kernel::Sigmoid { gamma, .. }
+            | Kernel::Laplacian { gamma }
+            | Kernel::Matern32 { gamma }
+            | Kernel::Matern52 { gamma }
+            | Kernel::Chi2 { gamma } => *gamma = value,
+            Kernel::Linear | Kernel::Precomputed => {}
+        }
+        self
+    }
+
     /// What the kernel is a function of.
     pub fn statistic(&self) -> Statistic {
         match self {

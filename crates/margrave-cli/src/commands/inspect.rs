@@ -1,0 +1,121 @@
+//! `margrave inspect`: what a model file holds.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use margrave::certificate::Certificate;
+use margrave::data::{Label, ScaleKind};
+use margrave::problem::Task;
+use serde_json::json;
+
+use super::train::machine_name;
+use crate::failure::{Exit, Outcome};
+use crate::format;
+use crate::options::kernel::describe;
+use crate::terminal::{Style, Terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  margrave inspect heart.model
+  margrave inspect heart.model --json";
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Inspect {
+    /// Model file
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+}
+
+impl Inspect {
+    pub(crate) fn run(self, terminal: &Terminal) -> Outcome {
+        let model = margrave::io::model::load(&self.model)?;
+        let schema = margrave::io::model::schema(&model)?;
+        let f = &model.expansion;
+        let labels: Vec<String> = model.labels.iter().map(Label::to_string).collect();
+        let scaling = match model.scaling.as_ref().map(|s| s.kind) {
+            None => "none",
+            Some(ScaleKind::MinMax) => "minmax",
+            Some(ScaleKind::Standard) => "standard",
+        };
+        let mut rows = vec![
+            ("machine", machine_name(model.task, &model.formulation, model.loss.map(|l| l.to_string()))),
+            ("kernel", describe(f.kernel())),
+            (
+                "trained on",
+                format!("{} rows, {} features", format::count(model.n as u64), format::count(f.width() as u64)),
+            ),
+        ];
+        if model.task == Task::Classify {
+            rows.push(("labels", labels.join(", ")));
+        }
+        if !model.class_weights.is_empty() {
+            let weights: Vec<String> = labels
+                .iter()
+                .zip(&model.class_weights)
+                .map(|(l, w)| format!("{l}: {}", format::number(*w, 4)))
+                .collect();
+            rows.push(("class weights", weights.join(", ")));
+        }
+        rows.push(("scaling", scaling.to_owned()));
+        rows.push((
+            "centres",
+            format!("{}{}", format::count(f.len() as u64), if f.centres().is_sparse() { ", sparse" } else { "" }),
+        ));
+        let biases: Vec<String> = f.bias().iter().map(|b| format::number(*b, 6)).collect();
+        rows.push(("bias", if model.free_bias { biases.join(", ") } else { "none".into() }));
+        if let Some(names) = schema.as_ref().and_then(|s| s.feature_names()) {
+            let shown = names.iter().take(6).cloned().collect::<Vec<_>>().join(", ");
+            rows.push(("features", if names.len() > 6 { format!("{shown}, …") } else { shown }));
+        }
+        for record in &model.machines {
+            rows.push((
+                "solver",
+                format!("{}, {}, {} iterations", model.solver, record.status, format::count(record.iterations)),
+            ));
+            rows.push((
+                "support vectors",
+                format!(
+                    "{}, {} at their bound",
+                    format::count(record.support_vectors as u64),
+                    format::count(record.bounded as u64)
+                ),
+            ));
+            match &record.certificate {
+                Certificate::Optimality(o) => {
+                    rows.push(("relative gap", format::number(o.relative_gap, 3)));
+                    rows.push(("violation", format::number(o.violation, 3)));
+                }
+                Certificate::Stationarity(s) => rows.push(("stationarity", format::number(s.stationarity, 3))),
+            }
+            if let Some(tube) = record.tube {
+                rows.push(("tube", format!("±{}", format::number(tube, 5))));
+            }
+        }
+        terminal.say(&format!(
+            "{}\n{}",
+            terminal.paint(Style::Strong, &self.model.display().to_string()),
+            format::table(terminal, &rows)
+        ))?;
+        terminal.object(&json!({
+            "task": model.task,
+            "formulation": model.formulation,
+            "kernel": f.kernel(),
+            "loss": model.loss.map(|l| l.to_string()),
+            "n": model.n,
+            "d": f.width(),
+            "classes": model.labels,
+            "class_weights": model.class_weights,
+            "scaling": model.scaling.as_ref().map(|s| s.kind),
+            "centres": f.len(),
+            "outputs": f.outputs(),
+            "bias": f.bias(),
+            "free_bias": model.free_bias,
+            "features": schema.as_ref().and_then(|s| s.feature_names()),
+            "solver": model.solver,
+            "machines": model.machines,
+        }))?;
+        Ok(Exit::Done)
+    }
+}

@@ -1,0 +1,169 @@
+//! `margrave predict`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use margrave::data::Label;
+use margrave::gram::Precision;
+use margrave::model::Prediction;
+use margrave::{Budget, Dataset, Model, Targets};
+use serde_json::{Map, Value, json};
+
+use crate::cli::Common;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::format;
+use crate::options::data::DataOptions;
+use crate::signal;
+use crate::terminal::Terminal;
+
+const EXAMPLES: &str = "\
+Examples:
+  margrave predict heart.model new.svm              predictions on stdout, one a line
+  margrave predict heart.model new.svm -o out.csv   into a file, and how good they are
+  margrave predict heart.model new.svm --scores     with the scores f(x) + b
+  cat new.svm | margrave predict heart.model - --json";
+
+/// Arguments of `predict`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Predict {
+    /// Model file
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    #[command(flatten)]
+    data: DataOptions,
+    /// Write predictions to this CSV file instead of stdout
+    #[arg(long, short, value_name = "OUT.csv", help_heading = "Output")]
+    output: Option<PathBuf>,
+    /// Also write the scores f(x) + b
+    #[arg(long, help_heading = "Output")]
+    scores: bool,
+    /// Also write calibrated probabilities
+    #[arg(long, help_heading = "Output")]
+    probability: bool,
+}
+
+/// How good predictions are, where the data has targets.
+struct Quality {
+    keys: Map<String, Value>,
+    text: String,
+}
+
+impl Predict {
+    pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
+        let begun = Instant::now();
+        if self.probability {
+            return Err(Failure::with_hint("--probability is not built yet", "--scores writes the scores"));
+        }
+        let model = margrave::io::model::load(&self.model)?;
+        let schema = margrave::io::model::schema(&model)?;
+        let threads = common.threads();
+        let loaded = self.data.load_like(schema.as_ref(), threads.count())?;
+        let load_seconds = begun.elapsed().as_secs_f64();
+        let control = signal::start(&Budget::default(), threads)?;
+        let scores = model.scores(&loaded.data.points, Precision::Double, &control)?;
+        if model.expansion.outputs() != 1 {
+            return Err(Failure::new(format!("the model has {} outputs, not one", model.expansion.outputs())));
+        }
+        let predictions = model.decide(&scores);
+        let predict_seconds = control.seconds();
+
+        let table = self.table(&model, &predictions, &scores);
+        let quality = quality(&model, &loaded.data, &predictions);
+        match &self.output {
+            Some(path) => margrave::io::write_atomic(path, |out| out.write_all(table.as_bytes()))?,
+            None => {
+                if !terminal.json {
+                    terminal.write(&table)?;
+                }
+            }
+        }
+        let n = loaded.data.len();
+        let time = format::duration(predict_seconds);
+        let summary = match &quality {
+            Some(quality) => format!("{} rows, {}, {time}", format::count(n as u64), quality.text),
+            None => format!("{} rows, {time}", format::count(n as u64)),
+        };
+        match &self.output {
+            Some(path) => terminal.say(&format!("{summary}, written to {}", path.display()))?,
+            None => terminal.note(&summary),
+        }
+        let mut object = quality.map(|q| q.keys).unwrap_or_default();
+        object.insert("n".into(), json!(n));
+        object.insert("task".into(), json!(model.task));
+        object.insert("output".into(), json!(self.output.as_ref().map(|p| p.display().to_string())));
+        object.insert(
+            "seconds".into(),
+            json!({ "load": load_seconds, "predict": predict_seconds, "total": begun.elapsed().as_secs_f64() }),
+        );
+        terminal.object(&object)?;
+        Ok(Exit::Done)
+    }
+
+    /// The predictions as CSV with a header.
+    fn table(&self, model: &Model, predictions: &Prediction, scores: &[f64]) -> String {
+        let mut text = String::from(if self.scores { "prediction,score\n" } else { "prediction\n" });
+        let labels: Vec<String> = model.labels.iter().map(cell).collect();
+        for (row, z) in scores.iter().enumerate() {
+            // Writing to a String cannot fail.
+            let _ = match predictions {
+                Prediction::Labels(codes) => write!(text, "{}", labels[codes[row] as usize]),
+                Prediction::Values(values) => write!(text, "{}", values[row]),
+                Prediction::Inside(inside) => write!(text, "{}", if inside[row] { 1 } else { -1 }),
+            };
+            if self.scores {
+                let _ = write!(text, ",{z}");
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A label as a CSV cell.
+fn cell(label: &Label) -> String {
+    let text = label.to_string();
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+fn quality(model: &Model, data: &Dataset, predictions: &Prediction) -> Option<Quality> {
+    let n = data.len().max(1) as f64;
+    let mut keys = Map::new();
+    let text = match predictions {
+        Prediction::Labels(codes) => {
+            let right = match &data.targets {
+                Targets::None => return None,
+                Targets::Real(values) => {
+                    let same = |(code, y): (&u32, &f64)| model.labels[*code as usize] == Label::Number(*y);
+                    codes.iter().zip(values).filter(|pair| same(*pair)).count()
+                }
+                Targets::Text(values) => {
+                    let same = |(code, y): (&u32, &String)| model.labels[*code as usize].to_string() == *y;
+                    codes.iter().zip(values).filter(|pair| same(*pair)).count()
+                }
+            };
+            keys.insert("accuracy".into(), json!(right as f64 / n));
+            format!("accuracy {} % ({right}/{})", format::number(100.0 * right as f64 / n, 4), data.len())
+        }
+        Prediction::Values(values) => {
+            let Targets::Real(y) = &data.targets else { return None };
+            let mean = y.iter().sum::<f64>() / n;
+            let square: f64 = y.iter().zip(values).map(|(y, z)| (y - z) * (y - z)).sum();
+            let spread: f64 = y.iter().map(|y| (y - mean) * (y - mean)).sum();
+            // A constant target leaves nothing to explain.
+            let r2 = if spread > 0.0 { Some(1.0 - square / spread) } else { None };
+            keys.insert("mse".into(), json!(square / n));
+            keys.insert("r2".into(), json!(r2));
+            let explained = r2.map(|r| format!(", R² {}", format::number(r, 4))).unwrap_or_default();
+            format!("mean squared error {}{explained}", format::number(square / n, 5))
+        }
+        Prediction::Inside(inside) => {
+            let count = inside.iter().filter(|i| **i).count();
+            keys.insert("inside".into(), json!(count as f64 / n));
+            format!("{} % inside", format::number(100.0 * count as f64 / n, 4))
+        }
+    };
+    Some(Quality { keys, text })
+}

@@ -1,0 +1,300 @@
+//! `margrave train`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use margrave::certificate::Certificate;
+use margrave::io::Loaded;
+use margrave::observe::{Both, Observer};
+use margrave::problem::{Formulation, Task};
+use margrave::{Fit, Status, Svm, Targets};
+use serde_json::{Map, Value, json};
+
+use crate::cli::Common;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::format;
+use crate::memory;
+use crate::options::data::DataOptions;
+use crate::options::kernel::{KernelOptions, describe};
+use crate::options::train::{MachineOptions, SolverOptions};
+use crate::progress::Progress;
+use crate::signal;
+use crate::terminal::{Style, Terminal};
+use crate::trace::Trace;
+
+const EXAMPLES: &str = "\
+Examples:
+  margrave train heart.svm                                   classify: RBF kernel, hinge loss
+  margrave train heart.svm -o heart.model -C 10 --gamma 0.1
+  margrave train houses.csv --task regress --scale standard --epsilon 0.05
+  margrave train iris.csv --task novelty --nu 0.1 --no-target
+  margrave train big.svm.gz --max-seconds 60 -o big.model    exit code 3 if not optimal by then
+  margrave train big.svm.gz --resume big.model -o big.model  go on from there
+
+Exit codes: 0 optimal, 2 bad usage or input, 3 stopped early and 130 Ctrl-C, with the best model so far.";
+
+/// Arguments of `train`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Train {
+    #[command(flatten)]
+    data: DataOptions,
+    /// Model file to write [default: the data's name with .model, in this folder]
+    #[arg(long, short, value_name = "MODEL")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    machine: MachineOptions,
+    #[command(flatten)]
+    kernel: KernelOptions,
+    #[command(flatten)]
+    solver: SolverOptions,
+    /// Start from this model, trained on the same data
+    #[arg(long, value_name = "MODEL", help_heading = "Solver")]
+    resume: Option<PathBuf>,
+    /// Write every report of the solver to this file, one JSON object a line
+    #[arg(long, value_name = "FILE.jsonl", help_heading = "Output")]
+    trace: Option<PathBuf>,
+    /// Write a report of the training
+    #[arg(long, value_name = "FILE.html", help_heading = "Output")]
+    report: Option<PathBuf>,
+}
+
+impl Train {
+    pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
+        let begun = Instant::now();
+        self.machine.check()?;
+        if self.report.is_some() {
+            return Err(Failure::with_hint("--report is not built yet", "--trace FILE.jsonl writes the same numbers"));
+        }
+        let output = self.output_path()?;
+        let resumed = self.resume.as_ref().map(margrave::io::model::load).transpose()?;
+        let threads = common.threads();
+        let loaded = if self.kernel.is_precomputed() && self.machine.task == Some(Task::Novelty) {
+            self.data.load_matrix(threads.count())?
+        } else {
+            self.data.load(threads.count())?
+        };
+        let load_seconds = begun.elapsed().as_secs_f64();
+        let task = self.task(&loaded)?;
+
+        let flag = signal::listen()?;
+        let mut svm = Svm::of(task)
+            .bias(!self.machine.no_bias)
+            .svdd(self.machine.svdd)
+            .scale(self.machine.scale.0)
+            .solver(self.solver.solver)
+            .stop(self.solver.stop())
+            .budget(self.solver.budget())
+            .threads(threads)
+            .seed(common.seed)
+            .cancel(flag)
+            .schema(&loaded.schema)?;
+        svm = self.kernel.choose(svm);
+        svm = match self.machine.lambda {
+            Some(lambda) => svm.lambda(lambda),
+            None => svm.cost(self.machine.cost),
+        };
+        if let Some(loss) = self.machine.loss {
+            svm = svm.loss_spec(loss);
+        }
+        if let Some(epsilon) = self.machine.epsilon {
+            svm = svm.epsilon(epsilon);
+        }
+        if let Some(nu) = self.machine.nu {
+            svm = svm.nu(nu);
+        }
+        if let Some(weight) = &self.machine.class_weight {
+            if task != Task::Classify {
+                return Err(Failure::new(format!("--class-weight is for classification, and the task is {task}")));
+            }
+            svm = svm.class_weight(weight.clone());
+        }
+        if let Some(model) = resumed {
+            svm = svm.start(model);
+        }
+
+        let mut trace = self.trace.as_deref().map(Trace::create).transpose()?;
+        let mut progress = Progress::new(terminal);
+        let mut both;
+        let observer: &mut dyn Observer = match &mut trace {
+            Some(trace) => {
+                both = Both(&mut progress, trace);
+                &mut both
+            }
+            None => &mut progress,
+        };
+        let fit = svm.fit_observed(&loaded.data, observer)?;
+        drop(progress);
+        if let Some(problem) = trace.and_then(Trace::close) {
+            terminal.note(&problem);
+        }
+        fit.save(&output)?;
+        let total = begun.elapsed().as_secs_f64();
+        terminal.say(&summary(terminal, &fit, &self.data.name(), &output.display().to_string(), total))?;
+        terminal.object(&object(&fit, &loaded, &output.display().to_string(), load_seconds, total))?;
+        Ok(match fit.status() {
+            Status::Optimal => Exit::Done,
+            Status::Interrupted => Exit::Interrupted,
+            Status::TimeLimit | Status::IterationLimit | Status::Stalled => Exit::Budget,
+        })
+    }
+
+    /// `heart.svm.gz` becomes `heart.model`, here.
+    fn output_path(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.output {
+            return Ok(path.clone());
+        }
+        if self.data.name() == "-" {
+            return Err(Failure::new("the data comes from stdin: name the model with -o MODEL"));
+        }
+        let name = self.data.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let stem = name.strip_suffix(".gz").unwrap_or(&name);
+        let stem = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
+        Ok(PathBuf::from(format!("{stem}.model")))
+    }
+
+    /// The task asked for, or the one the target tells.
+    fn task(&self, loaded: &Loaded) -> Result<Task, Failure> {
+        if let Some(task) = self.machine.task {
+            return Ok(task);
+        }
+        match &loaded.data.targets {
+            Targets::None => Err(Failure::with_hint(
+                format!("{} has no target", self.data.name()),
+                "name a column with --target, or use --task novelty, which needs none",
+            )),
+            targets if !targets.looks_like_classes() => Err(Failure::with_hint(
+                format!("the target of {} has fractions, so it is not classes", self.data.name()),
+                "add --task regress, or choose another column with --target",
+            )),
+            _ => Ok(Task::Classify),
+        }
+    }
+}
+
+/// The machine in a few words.
+pub(crate) fn machine_name(task: Task, formulation: &Formulation, loss: Option<String>) -> String {
+    let number = |v: f64| format::number(v, 4);
+    match (task, *formulation) {
+        (_, Formulation::Cost { c }) => {
+            format!("{task}, {} loss, C = {}", loss.unwrap_or_else(|| "own".into()), number(c))
+        }
+        (Task::Regress, Formulation::Nu { nu, c }) => format!("ν-regression, ν = {}, C = {}", number(nu), number(c)),
+        (_, Formulation::Nu { nu, .. }) => format!("ν-classification, ν = {}", number(nu)),
+        (_, Formulation::OneClass { nu }) => format!("one-class, ν = {}", number(nu)),
+        (_, Formulation::Svdd { nu }) => format!("smallest ball, ν = {}", number(nu)),
+    }
+}
+
+/// How a training ended, for people.
+fn ended(status: Status) -> &'static str {
+    match status {
+        Status::Optimal => "optimal",
+        Status::TimeLimit => "stopped by the time limit",
+        Status::IterationLimit => "stopped by the iteration limit",
+        Status::Stalled => "stalled: no further progress is possible in double precision",
+        Status::Interrupted => "interrupted",
+    }
+}
+
+pub(crate) fn summary(terminal: &Terminal, fit: &Fit, data: &str, path: &str, total: f64) -> String {
+    let (model, record) = (fit.model(), fit.record());
+    let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };
+    let features = if model.expansion.width() == 1 { "feature" } else { "features" };
+    let mut rows = vec![
+        (
+            "data",
+            format!(
+                "{data}, {} rows, {} {features}",
+                format::count(model.n as u64),
+                format::count(model.expansion.width() as u64)
+            ),
+        ),
+        ("machine", machine_name(model.task, &model.formulation, model.loss.map(|l| l.to_string()))),
+        ("kernel", describe(model.expansion.kernel())),
+        ("solver", format!("{} ({})", model.solver, fit.reason())),
+    ];
+    match fit.certificate() {
+        Certificate::Optimality(o) => {
+            rows.push(("gap", format!("{} relative, proven", format::number(o.relative_gap, 2))));
+            rows.push(("violation", format::number(o.violation, 2)));
+            rows.push(("objective", format!("{} ≥ best ≥ {}", format::number(o.primal, 7), format::number(o.dual, 7))));
+        }
+        Certificate::Stationarity(s) => {
+            rows.push(("objective", format!("{}; not convex, so no gap", format::number(s.objective, 7))));
+            rows.push(("stationarity", format::number(s.stationarity, 2)));
+        }
+    }
+    rows.push((
+        "support vectors",
+        format!(
+            "{} of {}, {} at their bound",
+            format::count(record.support_vectors as u64),
+            format::count(model.n as u64),
+            format::count(record.bounded as u64)
+        ),
+    ));
+    rows.push(match model.task {
+        Task::Classify => ("training error", format!("{} %", format::number(100.0 * fit.train_error(), 3))),
+        Task::Regress => ("training error", format!("{} mean square", format::number(fit.train_error(), 4))),
+        Task::Novelty => {
+            ("outside", format!("{} % of the training data", format::number(100.0 * fit.train_error(), 3)))
+        }
+    });
+    rows.push(("time", format!("{} training, {} in all", format::duration(record.seconds), format::duration(total))));
+    rows.push(("model", path.to_owned()));
+    format!("{}\n{}", terminal.paint(style, ended(fit.status())), format::table(terminal, &rows))
+}
+
+/// The keys of a certificate as `train` and `verify` print them.
+pub(crate) fn certificate_keys(certificate: &Certificate, into: &mut Map<String, Value>) {
+    match certificate {
+        Certificate::Optimality(o) => {
+            into.insert("primal".into(), json!(o.primal));
+            into.insert("dual".into(), json!(o.dual));
+            into.insert("gap".into(), json!(o.gap));
+            into.insert("relative_gap".into(), json!(o.relative_gap));
+            into.insert("violation".into(), json!(o.violation));
+        }
+        Certificate::Stationarity(s) => {
+            into.insert("objective".into(), json!(s.objective));
+            into.insert("stationarity".into(), json!(s.stationarity));
+            into.insert("start_objective".into(), json!(s.start_objective));
+        }
+    }
+}
+
+fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Value {
+    let (model, record) = (fit.model(), fit.record());
+    let mut object = Map::new();
+    certificate_keys(fit.certificate(), &mut object);
+    let rest = json!({
+        "task": model.task,
+        "n": model.n,
+        "d": model.expansion.width(),
+        "format": loaded.format.name(),
+        "classes": if model.task == Task::Classify { json!(model.labels) } else { Value::Null },
+        "kernel": model.expansion.kernel(),
+        "formulation": model.formulation,
+        "loss": model.loss.map(|l| l.to_string()),
+        "solver": model.solver,
+        "reason": fit.reason(),
+        "device": "cpu",
+        "status": record.status,
+        "iterations": record.iterations,
+        "kernel_entries": record.kernel_entries,
+        "seconds": { "load": load, "train": record.seconds, "total": total },
+        "peak_memory_bytes": memory::peak_bytes(),
+        "support_vectors": record.support_vectors,
+        "bounded": record.bounded,
+        "bias": model.expansion.bias()[0],
+        "tube": record.tube,
+        "train_error": fit.train_error(),
+        "model": path,
+    });
+    if let Value::Object(rest) = rest {
+        object.extend(rest);
+    }
+    Value::Object(object)
+}

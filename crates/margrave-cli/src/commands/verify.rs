@@ -1,0 +1,113 @@
+//! `margrave verify`: the certificate again, from the model and the data alone.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use margrave::Budget;
+use margrave::certificate::Certificate;
+use serde_json::{Map, json};
+
+use super::train::certificate_keys;
+use crate::cli::Common;
+use crate::failure::{Exit, Outcome};
+use crate::format;
+use crate::options::data::DataOptions;
+use crate::options::value;
+use crate::signal;
+use crate::terminal::{Style, Terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  margrave verify heart.model heart.svm               is it within a relative gap of 1e-3?
+  margrave verify heart.model heart.svm --gap 1e-6
+  margrave verify heart.model heart.svm -C 10         as an answer to the problem with C = 10
+
+Exit codes: 0 within the gap, 1 not, 2 the data is not what the model was trained on.";
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Verify {
+    /// Model file
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    #[command(flatten)]
+    data: DataOptions,
+    /// Largest relative duality gap to accept; for a loss that is not convex, largest stationarity residual
+    #[arg(long, value_name = "REL", default_value = "1e-3", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Proof")]
+    gap: f64,
+    /// C, in place of the one in the model
+    #[arg(short = 'C', long = "cost", value_name = "C", value_parser = value::positive, allow_negative_numbers = true, help_heading = "Proof")]
+    cost: Option<f64>,
+}
+
+impl Verify {
+    pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
+        let begun = Instant::now();
+        let model = margrave::io::model::load(&self.model)?;
+        let schema = margrave::io::model::schema(&model)?;
+        let threads = common.threads();
+        let loaded = self.data.load_like(schema.as_ref(), threads.count())?;
+        let load_seconds = begun.elapsed().as_secs_f64();
+        let control = signal::start(&Budget::default(), threads)?;
+        let certificate = margrave::verify(&model, &loaded.data, self.cost, &control)?;
+
+        let mut object = Map::new();
+        certificate_keys(&certificate, &mut object);
+        let (holds, rows) = match &certificate {
+            Certificate::Optimality(o) => {
+                object.insert("feasible".into(), json!(o.feasible));
+                object.insert("infeasibility".into(), json!(o.infeasibility));
+                object.insert("worst".into(), json!(o.worst));
+                let worst: Vec<String> = o
+                    .worst
+                    .iter()
+                    .take(3)
+                    .map(|w| format!("row {} ({} %)", w.row, format::number(100.0 * w.share, 2)))
+                    .collect();
+                let feasible = if o.feasible {
+                    "yes".to_owned()
+                } else {
+                    format!("no, by {}: repaired first", format::number(o.infeasibility, 2))
+                };
+                let rows = vec![
+                    (
+                        "relative gap",
+                        format!("{}, asked for {}", format::number(o.relative_gap, 3), format::number(self.gap, 3)),
+                    ),
+                    ("primal", format::number(o.primal, 10)),
+                    ("dual", format::number(o.dual, 10)),
+                    ("violation", format::number(o.violation, 3)),
+                    ("dual feasible", feasible),
+                    ("worst rows", if worst.is_empty() { "none".into() } else { worst.join(", ") }),
+                ];
+                (o.relative_gap <= self.gap, rows)
+            }
+            Certificate::Stationarity(s) => {
+                let rows = vec![
+                    (
+                        "stationarity",
+                        format!("{}, asked for {}", format::number(s.stationarity, 3), format::number(self.gap, 3)),
+                    ),
+                    ("objective", format::number(s.objective, 10)),
+                    ("loss", "not convex: no bound on the optimum".to_owned()),
+                ];
+                (s.stationarity <= self.gap, rows)
+            }
+        };
+        let verdict = if holds {
+            terminal.paint(Style::Good, "proven")
+        } else {
+            terminal.paint(Style::Bad, "not within the gap asked")
+        };
+        terminal.say(&format!("{verdict}\n{}", format::table(terminal, &rows)))?;
+        object.insert("holds".into(), json!(holds));
+        object.insert(
+            "seconds".into(),
+            json!({ "load": load_seconds, "verify": control.seconds(), "total": begun.elapsed().as_secs_f64() }),
+        );
+        terminal.object(&object)?;
+        Ok(if holds { Exit::Done } else { Exit::No })
+    }
+}

@@ -1,0 +1,191 @@
+//! What to train and when to stop.
+
+use clap::Args;
+use margrave::data::{Label, ScaleKind};
+use margrave::loss::LossSpec;
+use margrave::problem::{ClassWeight, Task};
+use margrave::solver::Stop;
+use margrave::{Budget, SolverName};
+
+use super::value;
+use crate::failure::Failure;
+
+/// The machine.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Machine")]
+pub(crate) struct MachineOptions {
+    /// classify, regress or novelty; told by the target if not given
+    #[arg(long, value_name = "NAME", value_parser = task)]
+    pub(crate) task: Option<Task>,
+    /// Loss, as NAME or NAME:key=value,…; 'margrave losses' lists them [default: hinge, or epsilon for regression]
+    #[arg(long, short, value_name = "LOSS", value_parser = loss)]
+    pub(crate) loss: Option<LossSpec>,
+    /// C of ½‖f‖² + C·Σloss
+    #[arg(short = 'C', long = "cost", value_name = "C", default_value = "1", value_parser = value::positive, allow_negative_numbers = true)]
+    pub(crate) cost: f64,
+    /// λ of (1/n)·Σloss + λ‖f‖², in place of C: C = 1/(2λn)
+    #[arg(long, value_name = "L", value_parser = value::positive, conflicts_with = "cost", allow_negative_numbers = true)]
+    pub(crate) lambda: Option<f64>,
+    /// Half-width of the tube of regression [default: 0.1]
+    #[arg(long, value_name = "E", value_parser = value::non_negative, allow_negative_numbers = true)]
+    pub(crate) epsilon: Option<f64>,
+    /// ν-SVC, ν-SVR, or the share of outliers in novelty detection [default there: 0.5]
+    #[arg(long, value_name = "NU", value_parser = value::positive, allow_negative_numbers = true)]
+    pub(crate) nu: Option<f64>,
+    /// Novelty by the smallest ball
+    #[arg(long)]
+    pub(crate) svdd: bool,
+    /// No free bias b
+    #[arg(long)]
+    pub(crate) no_bias: bool,
+    /// Factors on C by class: balanced, or LABEL=W,…
+    #[arg(long, value_name = "SPEC", value_parser = class_weight, allow_hyphen_values = true)]
+    pub(crate) class_weight: Option<ClassWeight>,
+    /// Scale features first, inside the model: none, minmax or standard
+    #[arg(long, value_name = "KIND", default_value = "none", value_parser = scale)]
+    pub(crate) scale: Scale,
+    /// Several classes: ovo or ovr
+    #[arg(long, value_name = "WAY", value_parser = ["ovo", "ovr"])]
+    pub(crate) multiclass: Option<String>,
+    /// Calibrated probabilities
+    #[arg(long)]
+    pub(crate) probability: bool,
+}
+
+/// `--scale none|minmax|standard`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale(pub(crate) Option<ScaleKind>);
+
+/// The solver and its limits.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Solver")]
+pub(crate) struct SolverOptions {
+    /// auto, decomposition, smo or svmtorch
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = solver)]
+    pub(crate) solver: SolverName,
+    /// Stop at this KKT violation [default: 1e-3, unless --gap is given]
+    #[arg(long, value_name = "TOL", value_parser = value::positive, allow_negative_numbers = true)]
+    tol: Option<f64>,
+    /// Stop at this relative duality gap
+    #[arg(long, value_name = "REL", value_parser = value::positive, allow_negative_numbers = true)]
+    gap: Option<f64>,
+    /// Stop after this many seconds of training, with the best model so far and exit code 3
+    #[arg(long, value_name = "S", value_parser = value::non_negative, allow_negative_numbers = true)]
+    max_seconds: Option<f64>,
+    /// Stop after this many iterations, likewise
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    max_iter: Option<u64>,
+    /// Working memory, apart from the data: 500MB, 2GiB
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = value::bytes, allow_negative_numbers = true)]
+    memory: u64,
+    /// Where to compute: cpu or auto
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = device)]
+    pub(crate) device: String,
+}
+
+impl SolverOptions {
+    pub(crate) fn stop(&self) -> Stop {
+        match (self.tol, self.gap) {
+            (None, None) => Stop::default(),
+            (tol, gap) => Stop { tol, gap },
+        }
+    }
+
+    pub(crate) fn budget(&self) -> Budget {
+        Budget { seconds: self.max_seconds, iterations: self.max_iter, memory: self.memory }
+    }
+}
+
+impl MachineOptions {
+    /// Fails for what is not built yet.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.probability {
+            return Err(Failure::with_hint(
+                "--probability is not built yet",
+                "leave it out; 'margrave predict --scores' gives the scores",
+            ));
+        }
+        if self.multiclass.is_some() {
+            return Err(Failure::with_hint("--multiclass is not built yet", "train on two classes"));
+        }
+        if self.svdd && self.task != Some(Task::Novelty) {
+            return Err(Failure::new("--svdd is for novelty detection: add --task novelty"));
+        }
+        Ok(())
+    }
+}
+
+fn task(text: &str) -> Result<Task, String> {
+    match text {
+        "classify" => Ok(Task::Classify),
+        "regress" => Ok(Task::Regress),
+        "novelty" => Ok(Task::Novelty),
+        _ => Err("expected classify, regress or novelty".to_owned()),
+    }
+}
+
+/// What an engine error says is allowed, without repeating what clap already says.
+fn allowed(error: margrave::Error) -> String {
+    match error {
+        margrave::Error::Option { allowed, .. } => allowed,
+        other => other.to_string(),
+    }
+}
+
+fn loss(text: &str) -> Result<LossSpec, String> {
+    text.parse().map_err(allowed)
+}
+
+fn solver(text: &str) -> Result<SolverName, String> {
+    text.parse().map_err(allowed)
+}
+
+fn device(text: &str) -> Result<String, String> {
+    match text {
+        "cpu" | "auto" => Ok(text.to_owned()),
+        "cuda" => Err("the CUDA backend is not built yet: use cpu or auto".to_owned()),
+        _ => Err("expected cpu or auto".to_owned()),
+    }
+}
+
+fn scale(text: &str) -> Result<Scale, String> {
+    match text {
+        "none" => Ok(Scale(None)),
+        "minmax" => Ok(Scale(Some(ScaleKind::MinMax))),
+        "standard" => Ok(Scale(Some(ScaleKind::Standard))),
+        _ => Err("expected none, minmax or standard".to_owned()),
+    }
+}
+
+fn class_weight(text: &str) -> Result<ClassWeight, String> {
+    if text == "balanced" {
+        return Ok(ClassWeight::Balanced);
+    }
+    let pair = |part: &str| {
+        // The label may itself hold an equals sign; the weight may not.
+        let (label, weight) = part.rsplit_once('=').ok_or("expected balanced, or LABEL=W,…".to_owned())?;
+        let label = match label.parse::<f64>() {
+            Ok(v) if v.is_finite() => Label::Number(v),
+            _ => Label::Text(label.to_owned()),
+        };
+        Ok((label, value::non_negative(weight)?))
+    };
+    text.split(',').map(pair).collect::<Result<Vec<_>, String>>().map(ClassWeight::Given)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn class_weights_as_people_write_them() {
+        assert_eq!(class_weight("balanced"), Ok(ClassWeight::Balanced));
+        assert_eq!(
+            class_weight("-1=2,yes=0.5"),
+            Ok(ClassWeight::Given(vec![(Label::Number(-1.0), 2.0), (Label::Text("yes".into()), 0.5)]))
+        );
+        for bad in ["", "1", "1=", "1=-2", "1=x", "1=2,,"] {
+            assert!(class_weight(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Train, predict, verify, inspect: whole conversations.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Said, heart, margrave};
+
+/// A folder of its own for every test.
+struct Desk(tempfile::TempDir);
+
+impl Desk {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.0.path().join(name), text).expect("a written file");
+        self.path(name)
+    }
+
+    fn train(&self, data: &str, args: &[&str]) -> Said {
+        let model = self.path("m.model");
+        margrave(&[&["train", data, "-o", &model, "--json"], args].concat())
+    }
+}
+
+fn number(object: &serde_json::Value, key: &str) -> f64 {
+    object[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number in {object}"))
+}
+
+/// Two interleaved arcs with text labels, quoted names and a weight column.
+fn arcs() -> String {
+    let mut text = String::from("x,\"the, y\",w,class\n");
+    for i in 0..60 {
+        let t = f64::from(i) * 0.1;
+        text += &format!("{:.4},{:.4},1,up\n", t.cos(), t.sin());
+        text += &format!("{:.4},{:.4},2,down\n", 1.0 - t.cos(), 0.4 - t.sin());
+    }
+    text
+}
+
+#[test]
+fn the_keys_of_train_are_complete_and_agree_with_libsvm() {
+    let desk = Desk::new();
+    // LIBSVM's default on its own example, C = 1 and γ = 1/13, prints obj = -100.877288, nSV = 132.
+    let object = desk.train(&heart(), &["--gamma", "auto", "--gap", "1e-9"]).exits(0).json();
+    assert!((number(&object, "dual") - 100.8772).abs() < 2e-4, "{object}");
+    assert!(number(&object, "relative_gap") <= 1e-9);
+    assert!(number(&object, "primal") >= number(&object, "dual"));
+    assert!((number(&object, "bias").abs() - 0.4244).abs() < 1e-3, "{object}");
+    for key in [
+        "task",
+        "n",
+        "d",
+        "classes",
+        "kernel",
+        "loss",
+        "solver",
+        "reason",
+        "device",
+        "status",
+        "iterations",
+        "kernel_entries",
+        "seconds",
+        "peak_memory_bytes",
+        "primal",
+        "dual",
+        "gap",
+        "relative_gap",
+        "violation",
+        "support_vectors",
+        "bounded",
+        "bias",
+        "train_error",
+        "model",
+    ] {
+        assert!(!object[key].is_null(), "{key} is missing");
+    }
+    for key in ["load", "train", "total"] {
+        assert!(object["seconds"][key].is_f64(), "seconds.{key} is missing");
+    }
+    assert_eq!(
+        (&object["status"], &object["task"], &object["loss"]),
+        (&"optimal".into(), &"classify".into(), &"hinge".into())
+    );
+}
+
+#[test]
+fn train_predict_verify_inspect() {
+    let desk = Desk::new();
+    let model = desk.path("m.model");
+    let said = margrave(&["train", &heart(), "-o", &model]).exits(0);
+    assert!(said.out.starts_with("optimal\n"), "{}", said.out);
+    assert!(said.out.contains("270 rows, 13 features") && said.out.contains("m.model"), "{}", said.out);
+    assert_eq!(said.err, "");
+
+    let said = margrave(&["predict", &model, &heart()]).exits(0);
+    assert_eq!(said.out.lines().count(), 271);
+    assert!(said.out.starts_with("prediction\n1\n-1\n"), "{}", said.out);
+    assert!(said.err.starts_with("note: 270 rows, accuracy "), "{}", said.err);
+    assert_eq!(margrave(&["predict", &model, &heart(), "--quiet"]).exits(0).err, "");
+    let out = desk.path("out.csv");
+    let object = margrave(&["predict", &model, &heart(), "-o", &out, "--scores", "--json"]).exits(0).json();
+    assert_eq!(object["n"], 270);
+    assert!(number(&object, "accuracy") > 0.8 && object["seconds"].is_object(), "{object}");
+    let table = std::fs::read_to_string(&out).expect("the predictions were written");
+    assert!(table.starts_with("prediction,score\n1,"), "{table}");
+
+    let object = margrave(&["verify", &model, &heart(), "--json"]).exits(0).json();
+    for key in ["primal", "dual", "gap", "relative_gap", "violation", "feasible", "worst"] {
+        assert!(!object[key].is_null(), "{key} is missing");
+    }
+    let said = margrave(&["verify", &model, &heart(), "--gap", "1e-15"]).exits(1);
+    assert!(said.out.starts_with("not within the gap asked\n"), "{}", said.out);
+    // The same machine is a poor answer to another question.
+    margrave(&["verify", &model, &heart(), "-C", "100"]).exits(1);
+
+    let said = margrave(&["inspect", &model]).exits(0);
+    assert!(said.out.contains("classify, hinge loss, C = 1"), "{}", said.out);
+    assert_eq!(margrave(&["inspect", &model, "--json"]).exits(0).json()["n"], 270);
+}
+
+#[test]
+fn columns_labels_weights_and_scaling_travel_with_the_model() {
+    let desk = Desk::new();
+    let data = desk.file("arcs.csv", &arcs());
+    let model = desk.path("m.model");
+    let args = ["--weights", "w", "--scale", "standard", "-C", "10", "--class-weight", "up=3", "--gap", "1e-6"];
+    let object = desk.train(&data, &args).exits(0).json();
+    assert_eq!((&object["n"], &object["d"]), (&120.into(), &2.into()));
+    assert_eq!(object["classes"], serde_json::json!(["down", "up"]));
+    margrave(&["verify", &model, &data, "--gap", "2e-6"]).exits(0);
+    // Columns are found by name, in any order, and the target may be missing.
+    let fresh = desk.file("new.csv", "\"the, y\",x\n0.9,0.1\n-0.5,0.9\n");
+    let said = margrave(&["predict", &model, &fresh]).exits(0);
+    assert_eq!(said.out, "prediction\nup\ndown\n");
+    let said = margrave(&["inspect", &model]).exits(0);
+    assert!(said.out.contains("up: 3") && said.out.contains("the, y"), "{}", said.out);
+}
+
+#[test]
+fn regression_novelty_and_nu() {
+    let desk = Desk::new();
+    let model = desk.path("m.model");
+    let mut text = String::from("x,y\n");
+    (0..80).for_each(|i| text += &format!("{:.3},{:.5}\n", f64::from(i) * 0.1, (f64::from(i) * 0.1).sin()));
+    let data = desk.file("sine.csv", &text);
+    let said = margrave(&["train", &data]).exits(2);
+    assert!(said.err.contains("fractions") && said.err.contains("--task regress"), "{}", said.err);
+    assert!(!Path::new(&model).exists());
+    let object = desk.train(&data, &["--task", "regress", "-C", "10", "--epsilon", "0.01"]).exits(0).json();
+    assert!(number(&object, "train_error") < 1e-2, "{object}");
+    let object = margrave(&["predict", &model, &data, "--json"]).exits(0).json();
+    assert!(number(&object, "r2") > 0.95 && number(&object, "mse") < 1e-2, "{object}");
+    for args in [
+        &["--task", "regress", "--nu", "0.4"][..],
+        &["--task", "regress", "--loss", "huber:delta=0.5"],
+        &["--task", "regress", "--loss", "square", "--lambda", "1e-3"],
+        &["--task", "regress", "--loss", "pinball:tau=0.9", "--no-bias"],
+        &["--task", "novelty", "--nu", "0.2"],
+        &["--task", "novelty", "--nu", "0.2", "--svdd"],
+    ] {
+        let object = desk.train(&data, args).exits(0).json();
+        assert!(number(&object, "relative_gap") < 1e-2, "{args:?}: {object}");
+        margrave(&["verify", &model, &data, "--gap", "1e-2"]).exits(0);
+        margrave(&["predict", &model, &data]).exits(0);
+    }
+    let object = desk.train(&heart(), &["--nu", "0.3"]).exits(0).json();
+    assert_eq!(object["formulation"]["name"], "nu");
+    margrave(&["verify", &model, &heart(), "--gap", "1e-2"]).exits(0);
+    let said = desk.train(&heart(), &["--nu", "0.95"]).exits(2);
+    assert!(said.err.contains("0.888"), "the largest feasible ν is 240/270: {}", said.err);
+}
+
+#[test]
+fn a_matrix_of_ones_own() {
+    let desk = Desk::new();
+    // Two groups of two: K is 1 within a group, 0.1 across; the target is the last column.
+    let data = desk.file("gram.csv", "1,0.9,0.1,0.1,a\n0.9,1,0.1,0.1,a\n0.1,0.1,1,0.9,b\n0.1,0.1,0.9,1,b\n");
+    let object = desk.train(&data, &["--kernel", "precomputed", "--gap", "1e-9"]).exits(0).json();
+    assert_eq!(object["train_error"], 0.0);
+    let model = desk.path("m.model");
+    margrave(&["verify", &model, &data, "--gap", "1e-8"]).exits(0);
+    let said = margrave(&["predict", &model, &data]).exits(0);
+    assert_eq!(said.out, "prediction\na\na\nb\nb\n");
+}
+
+#[test]
+fn a_budget_stop_keeps_the_model_and_resume_goes_on() {
+    let desk = Desk::new();
+    let model = desk.path("m.model");
+    let args = ["-C", "100", "--gap", "1e-8"];
+    let stopped = desk.train(&heart(), &[&args[..], &["--max-iter", "20"]].concat()).exits(3).json();
+    assert_eq!(stopped["status"], "iteration_limit");
+    assert!(number(&stopped, "relative_gap") > 1e-8);
+    // What was kept is certified, and the certificate holds when computed again.
+    let again = margrave(&["verify", &model, &heart(), "--json"]).json();
+    assert!((number(&again, "gap") - number(&stopped, "gap")).abs() <= 1e-6 * number(&stopped, "gap"), "{again}");
+    let resumed = desk.train(&heart(), &[&args[..], &["--resume", &model]].concat()).exits(0).json();
+    assert!(number(&resumed, "relative_gap") <= 1e-8);
+    assert!(number(&resumed, "dual") >= number(&stopped, "dual"));
+    // From the optimum there is nothing left to do.
+    let idle = desk.train(&heart(), &[&args[..], &["--resume", &model]].concat()).exits(0).json();
+    assert!(number(&idle, "iterations") <= 1.0, "{idle}");
+    let other = desk.file("other.svm", "1 1:1\n-1 1:2\n");
+    let said = desk.train(&other, &["--resume", &model]).exits(2);
+    assert!(said.err.contains("270 rows"), "{}", said.err);
+    let none = desk.train(&heart(), &["--max-seconds", "0"]).exits(3).json();
+    assert_eq!(none["status"], "time_limit");
+}
+
+#[test]
+fn a_trace_is_the_stream_of_the_solver() {
+    let desk = Desk::new();
+    let trace = desk.path("t.jsonl");
+    desk.train(&heart(), &["--trace", &trace]).exits(0);
+    let text = std::fs::read_to_string(&trace).expect("the trace was written");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect();
+    assert_eq!(lines.first().map(|l| &l["event"]), Some(&"begin".into()));
+    assert_eq!(lines.last().map(|l| &l["event"]), Some(&"finish".into()));
+    assert_eq!(lines.last().map(|l| &l["status"]), Some(&"optimal".into()));
+    assert_eq!(lines[0]["n"], 270);
+}
+
+#[test]
+fn bad_input_is_named_and_nothing_is_written() {
+    let desk = Desk::new();
+    let model = desk.path("m.model");
+    for (name, text, args, named) in [
+        ("one.svm", "1 1:1\n1 1:2\n", &[][..], "label 1"),
+        ("three.svm", "1 1:1\n2 1:2\n3 1:3\n", &[], "3 classes"),
+        ("bad.svm", "1 1:1\n-1 one:2\n", &[], "line 2"),
+        ("empty.svm", "", &[], "empty"),
+        ("text.csv", "x,y\n1,a\n2,b\n", &["--task", "regress"], "text"),
+        ("ok.svm", "1 1:1\n-1 1:2\n", &["--loss", "epsilon"], "regression"),
+        ("ok.svm", "1 1:1\n-1 1:2\n", &["--task", "regress", "--loss", "hinge"], "classification"),
+        ("ok.svm", "1 1:1\n-1 1:2\n", &["--epsilon", "1"], "tube"),
+        ("ok.svm", "1 1:1\n-1 1:2\n", &["--loss", "logistic"], "logistic"),
+        ("ok.svm", "1 1:1\n-1 1:2\n", &["--class-weight", "7=2"], "7"),
+        ("neg.svm", "1 1:-1\n-1 1:2\n", &["--kernel", "chi2"], "minmax"),
+    ] {
+        let data = desk.file(name, text);
+        let said = desk.train(&data, args).exits(2);
+        assert!(said.err.starts_with("error: ") && said.err.contains(named), "{name} {args:?}: {}", said.err);
+        assert_eq!(said.out, "");
+        assert!(!Path::new(&model).exists(), "{name} {args:?} wrote a model");
+    }
+    let junk = desk.file("junk.model", "svm_type c_svc\n");
+    for command in ["predict", "verify"] {
+        let said = margrave(&[command, &junk, &heart()]).exits(2);
+        assert!(said.err.contains("not a Margrave model"), "{}", said.err);
+    }
+    desk.train(&heart(), &[]).exits(0);
+    let said = margrave(&["verify", &model, &desk.file("two.svm", "1 1:1\n-1 1:2\n")]).exits(2);
+    assert!(said.err.contains("270 rows"), "{}", said.err);
+}
+
+#[test]
+fn results_do_not_depend_on_threads() {
+    let desk = Desk::new();
+    let run = |threads: &str| {
+        let model = desk.path(&format!("{threads}.model"));
+        margrave(&["train", &heart(), "-o", &model, "-C", "10", "--threads", threads]).exits(0);
+        let object = margrave(&["inspect", &model, "--json"]).exits(0).json();
+        (object["bias"].clone(), object["machines"][0]["certificate"].clone())
+    };
+    assert_eq!(run("1"), run("2"));
+}
+
+#[test]
+fn scaling_a_file() {
+    let desk = Desk::new();
+    let data = desk.file("a.csv", "x,y,c\n0,10,a\n2,10,b\n4,10,a\n");
+    let (out, range) = (desk.path("b.csv"), desk.path("r.json"));
+    let said = margrave(&["scale", &data, "--scale", "minmax", "-o", &out, "--save", &range]).exits(0);
+    assert!(said.out.starts_with("3 rows"), "{}", said.out);
+    let text = std::fs::read_to_string(&out).expect("the file was written");
+    assert!(text.contains("0.5,0,b"), "{text}");
+    let other = desk.file("c.csv", "x,y,c\n8,11,a\n0,10,b\n");
+    let said = margrave(&["scale", &other, "--restore", &range]).exits(0);
+    assert!(said.out.contains("2,1,a"), "{}", said.out);
+    let said = margrave(&["scale", &data, "--restore", &data]).exits(2);
+    assert!(said.err.contains("--save"), "{}", said.err);
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_keeps_the_best_model_so_far() {
+    use std::time::{Duration, Instant};
+    let desk = Desk::new();
+    let model = desk.path("m.model");
+    // Random labels, a narrow kernel and a large C: thousands of rows keep any solver busy for a while.
+    let mut text = String::new();
+    let mut state = 7u64;
+    let mut random = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as f64 / (1u64 << 31) as f64
+    };
+    for _ in 0..30_000 {
+        text += if random() < 0.5 { "1" } else { "-1" };
+        (1..=10).for_each(|k| text += &format!(" {k}:{:.3}", random()));
+        text.push('\n');
+    }
+    let data = desk.file("noise.svm", &text);
+    let args = ["train", &data, "-o", &model, "-C", "1000", "--gamma", "1", "--gap", "1e-9", "--json"];
+    let child = common::command(&args).spawn().expect("the program starts");
+    std::thread::sleep(Duration::from_millis(2500));
+    let begun = Instant::now();
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(sent.success(), "the program ended before it was interrupted");
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(object["status"], "interrupted");
+    assert_eq!(margrave(&["inspect", &model, "--json"]).exits(0).json()["n"], 30_000);
+}

@@ -1,0 +1,123 @@
+//! Model files.
+//!
+//! The native file holds everything needed to predict, to verify and to go on training: kernel, loss, costs, scaling,
+//! labels, encoding of columns, certificate, and the centres with their row numbers in the training data. It is safe to
+//! open from strangers and loses no bit of any number.
+
+mod container;
+mod native;
+#[cfg(test)]
+mod tests;
+
+use std::io::Read;
+use std::path::Path;
+
+use margrave_core::Error;
+use margrave_core::kernel::Kernel;
+use margrave_core::model::Model;
+use margrave_core::problem::{Formulation, Task};
+
+use crate::error::{ReadError, Result, malformed};
+use crate::{Schema, write_atomic};
+
+/// Reads a native model file; `-` is standard input.
+pub fn load(path: impl AsRef<Path>) -> Result<Model> {
+    let path = path.as_ref();
+    let name = path.display().to_string();
+    let bytes = if name == "-" {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(path)
+    };
+    let bytes = bytes.map_err(|source| ReadError::Io { file: name.clone(), doing: "open it", source })?;
+    from_bytes(&bytes, &name)
+}
+
+/// Writes a native model file; whoever looks sees the old one or the new one, whole.
+pub fn save(model: &Model, path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    let file = path.display().to_string();
+    let bytes = to_bytes(model).map_err(|source| ReadError::Data { file, source: source.into() })?;
+    write_atomic(path, |out| out.write_all(&bytes))
+}
+
+/// The bytes of a native model file.
+pub fn to_bytes(model: &Model) -> margrave_core::Result<Vec<u8>> {
+    check(model)?;
+    native::write(model).map_err(|e| Error::data(e.to_string()))
+}
+
+/// Reads a native model file from memory; `name` is for messages.
+pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Model> {
+    let model = native::read(bytes)
+        .map_err(|e| malformed(name, e.to_string(), "give a model written by 'margrave train', whole and unchanged"))?;
+    check(&model).map_err(|source| ReadError::Data { file: name.to_owned(), source: source.into() })?;
+    Ok(model)
+}
+
+/// The encoding of columns that a model carries, where it came from a file.
+pub fn schema(model: &Model) -> margrave_core::Result<Option<Schema>> {
+    let Some(text) = &model.schema else { return Ok(None) };
+    let schema: Schema =
+        serde_json::from_str(text).map_err(|e| Error::data(format!("the model's list of columns is damaged: {e}")))?;
+    schema.check()?;
+    Ok(Some(schema))
+}
+
+/// Fails unless all parts of a model agree with each other: for files of strangers.
+fn check(model: &Model) -> margrave_core::Result<()> {
+    let wrong = |what: String| Err(Error::data(what));
+    let (m, k, d) = (model.expansion.len(), model.expansion.outputs(), model.expansion.width());
+    if model.costs.len() != m {
+        return Err(Error::Shape { what: "costs of the model", expected: m, found: model.costs.len() });
+    }
+    if model.machines.len() != k {
+        return Err(Error::Shape { what: "records of the model", expected: k, found: model.machines.len() });
+    }
+    if let Some(row) = model.expansion.rows().iter().find(|&&row| row as usize >= model.n) {
+        return wrong(format!("a centre is row {row} of {} training rows", model.n));
+    }
+    if model.costs.iter().any(|c| !(*c >= 0.0)) {
+        return wrong("a cost of the model is negative".into());
+    }
+    if let Some(record) = model.machines.iter().find(|r| !(r.rho > 0.0 && r.rho.is_finite())) {
+        return wrong(format!("the model has rho = {}, which is not possible", record.rho));
+    }
+    if let Some(loss) = &model.loss {
+        loss.check()?;
+    }
+    if let Some(scaling) = &model.scaling
+        && (scaling.shift.len() != d || scaling.factor.len() != d)
+    {
+        return wrong(format!("the scaling of the model is not over {d} features"));
+    }
+    if let Some(schema) = schema(model)?
+        && schema.features != d
+    {
+        return wrong(format!("the model has {d} features but its columns make {}", schema.features));
+    }
+    let labels = model.labels.len();
+    if model.task == Task::Classify && (labels < 2 || labels == 2 && k != 1) {
+        return wrong(format!("a classifier of {labels} labels and {k} outputs"));
+    }
+    if !model.class_weights.is_empty() && model.class_weights.len() != labels {
+        return wrong(format!("{} class weights for {labels} labels", model.class_weights.len()));
+    }
+    let (possible, text) = match model.formulation {
+        Formulation::Cost { c } => (c > 0.0, format!("C = {c}")),
+        Formulation::Nu { nu, c } => (nu > 0.0 && nu <= 1.0 && c > 0.0, format!("nu = {nu}, C = {c}")),
+        Formulation::OneClass { nu } | Formulation::Svdd { nu } => (nu > 0.0 && nu <= 1.0, format!("nu = {nu}")),
+    };
+    if possible { Ok(()) } else { wrong(format!("the model was trained with {text}, which is not possible")) }
+}
+
+/// Training rows of a precomputed kernel times outputs: prediction keeps that many numbers in memory.
+const LARGEST_LOOKUP: usize = 1 << 28;
+
+fn check_size(kernel: &Kernel, width: usize, outputs: usize) -> margrave_core::Result<()> {
+    match width.checked_mul(outputs) {
+        Some(size) if *kernel != Kernel::Precomputed || size <= LARGEST_LOOKUP => Ok(()),
+        _ => Err(Error::data(format!("a model over {width} columns and {outputs} outputs is too large"))),
+    }
+}

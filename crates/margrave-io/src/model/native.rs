@@ -1,0 +1,193 @@
+//! The native model file, version 1.
+//!
+//! Arrays: `beta` (m × k), `bias` (k), `costs` (m), `rows` (m); the centres as `centres` (m × d) or, sparse, as
+//! `centres.starts` (m + 1), `centres.columns`, `centres.values`; `scaling.shift` and `scaling.factor` (d) where there is
+//! one. All else is in the JSON header.
+
+use margrave_core::certificate::Certificate;
+use margrave_core::data::{Csr, Dense, Label, Points, ScaleKind, Scaling, Storage};
+use margrave_core::kernel::Kernel;
+use margrave_core::loss::LossSpec;
+use margrave_core::model::{Expansion, Model, Record};
+use margrave_core::problem::{Formulation, Task};
+use serde::{Deserialize, Serialize};
+
+use super::check_size;
+use super::container::{Array, Broken, Container, Reals, Values};
+use crate::Schema;
+
+const FORMAT: &str = "margrave-model";
+const VERSION: u32 = 1;
+
+/// Read first, so that a file of a later version is refused for that reason and no other.
+#[derive(Deserialize)]
+struct Lead {
+    format: String,
+    version: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    format: String,
+    version: u32,
+    /// Who wrote the file: for people.
+    program: String,
+    task: Task,
+    formulation: Formulation,
+    kernel: Kernel,
+    loss: Option<LossSpec>,
+    free_bias: bool,
+    labels: Vec<Label>,
+    class_weights: Vec<f64>,
+    scaling: Option<ScaleKind>,
+    schema: Option<Schema>,
+    machines: Vec<Record>,
+    solver: String,
+    /// Rows of the training data.
+    n: usize,
+    centres: usize,
+    features: usize,
+    outputs: usize,
+    sparse: bool,
+}
+
+/// JSON has no infinities: bounds that are infinite become the largest number, which is still a bound.
+fn bounded(record: &Record) -> Record {
+    let tame = |v: &mut f64| *v = if v.is_nan() { f64::MAX } else { v.clamp(-f64::MAX, f64::MAX) };
+    let mut record = record.clone();
+    match &mut record.certificate {
+        Certificate::Optimality(o) => {
+            let scalars = [
+                &mut o.primal,
+                &mut o.dual,
+                &mut o.gap,
+                &mut o.relative_gap,
+                &mut o.violation,
+                &mut o.infeasibility,
+                &mut o.squared_norm,
+            ];
+            scalars.into_iter().chain(&mut o.bias).chain(&mut o.bias_excess).for_each(tame);
+            o.worst.iter_mut().flat_map(|w| [&mut w.gap, &mut w.share]).for_each(tame);
+        }
+        Certificate::Stationarity(s) => {
+            let scalars = [&mut s.objective, &mut s.stationarity, &mut s.squared_norm];
+            scalars.into_iter().chain(&mut s.bias).chain(&mut s.start_objective).for_each(tame);
+        }
+    }
+    record
+}
+
+pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
+    let f = &model.expansion;
+    let (m, k, d) = (f.len(), f.outputs(), f.centres().dims());
+    let header = Header {
+        format: FORMAT.into(),
+        version: VERSION,
+        program: concat!("margrave ", env!("CARGO_PKG_VERSION")).into(),
+        task: model.task,
+        formulation: model.formulation,
+        kernel: *f.kernel(),
+        loss: model.loss,
+        free_bias: model.free_bias,
+        labels: model.labels.clone(),
+        class_weights: model.class_weights.clone(),
+        scaling: model.scaling.as_ref().map(|s| s.kind),
+        schema: super::schema(model).map_err(|e| Broken::new(e.to_string()))?,
+        machines: model.machines.iter().map(bounded).collect(),
+        solver: model.solver.clone(),
+        n: model.n,
+        centres: m,
+        features: f.width(),
+        outputs: k,
+        sparse: f.centres().is_sparse(),
+    };
+    let header =
+        serde_json::to_string(&header).map_err(|e| Broken::new(format!("the header cannot be written: {e}")))?;
+    let mut file = Container { header, ..Container::default() };
+    let mut put = |name: &str, shape: &[usize], values| {
+        file.arrays.insert(name.into(), Array::new(shape, values));
+    };
+    put("beta", &[m, k], Values::F64(f.coefficients().to_vec()));
+    put("bias", &[k], Values::F64(f.bias().to_vec()));
+    put("costs", &[m], Values::F64(model.costs.clone()));
+    put("rows", &[m], Values::U32(f.rows().to_vec()));
+    if let Some(scaling) = &model.scaling {
+        put("scaling.shift", &[scaling.shift.len()], Values::F64(scaling.shift.clone()));
+        put("scaling.factor", &[scaling.factor.len()], Values::F64(scaling.factor.clone()));
+    }
+    let (sparse, dense) = match f.centres().storage() {
+        Storage::SparseF32(c) => (Some((c.starts(), c.columns())), Values::F32(c.values().to_vec())),
+        Storage::SparseF64(c) => (Some((c.starts(), c.columns())), Values::F64(c.values().to_vec())),
+        Storage::DenseF32(c) => (None, Values::F32(c.values().to_vec())),
+        Storage::DenseF64(c) => (None, Values::F64(c.values().to_vec())),
+    };
+    match sparse {
+        None => put("centres", &[m, d], dense),
+        Some((starts, columns)) => {
+            put("centres.starts", &[m + 1], Values::U64(starts.iter().map(|&s| s as u64).collect()));
+            put("centres.columns", &[columns.len()], Values::U32(columns.to_vec()));
+            put("centres.values", &[columns.len()], dense);
+        }
+    }
+    file.to_bytes()
+}
+
+pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
+    let mut file = Container::from_bytes(bytes)?;
+    let json = |e: serde_json::Error| Broken::new(format!("the header is damaged ({e})"));
+    let lead: Lead = serde_json::from_str(&file.header).map_err(json)?;
+    if lead.format != FORMAT {
+        return Err(Broken::new(format!("the format is {:?}, not {FORMAT:?}", lead.format)));
+    }
+    if lead.version != VERSION {
+        return Err(Broken::new(format!(
+            "a model of version {}, and this program reads version {VERSION}: update it",
+            lead.version
+        )));
+    }
+    let header: Header = serde_json::from_str(&file.header).map_err(json)?;
+    let (m, k, width) = (header.centres, header.outputs, header.features);
+    let coefficients = m.checked_mul(k).ok_or_else(|| Broken::new(format!("{m} centres and {k} outputs")))?;
+    let engine = |e: margrave_core::Error| Broken::new(e.to_string());
+    check_size(&header.kernel, width, k).map_err(engine)?;
+    let d = if header.kernel == Kernel::Precomputed { 0 } else { width };
+    let centres: Points = if header.sparse {
+        let starts = m.checked_add(1).ok_or_else(|| Broken::new(format!("{m} centres")))?;
+        let starts = file.sizes("centres.starts", starts)?;
+        let stored = starts.last().copied().unwrap_or(0);
+        let columns = file.u32s("centres.columns", stored)?;
+        match file.reals("centres.values")? {
+            Reals::Single(v) => Csr::new(d, starts, columns, v).map_err(engine)?.into(),
+            Reals::Double(v) => Csr::new(d, starts, columns, v).map_err(engine)?.into(),
+        }
+    } else {
+        match file.reals("centres")? {
+            Reals::Single(v) => Dense::new(m, d, v).map_err(engine)?.into(),
+            Reals::Double(v) => Dense::new(m, d, v).map_err(engine)?.into(),
+        }
+    };
+    let scaling = match header.scaling {
+        None => None,
+        Some(kind) => {
+            let (shift, factor) = (file.f64s("scaling.shift", width)?, file.f64s("scaling.factor", width)?);
+            Some(Scaling { kind, shift, factor })
+        }
+    };
+    let (rows, beta, bias) = (file.u32s("rows", m)?, file.f64s("beta", coefficients)?, file.f64s("bias", k)?);
+    let schema = header.schema.map(|schema| serde_json::to_string(&schema)).transpose().map_err(json)?;
+    Ok(Model {
+        task: header.task,
+        formulation: header.formulation,
+        loss: header.loss,
+        free_bias: header.free_bias,
+        labels: header.labels,
+        class_weights: header.class_weights,
+        scaling,
+        schema,
+        expansion: Expansion::new(header.kernel, centres, rows, beta, bias, width).map_err(engine)?,
+        costs: file.f64s("costs", m)?,
+        machines: header.machines,
+        solver: header.solver,
+        n: header.n,
+    })
+}

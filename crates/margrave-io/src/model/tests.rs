@@ -1,0 +1,210 @@
+//! Round trips to the bit, and files of strangers.
+
+use margrave_core::certificate::{Certificate, Optimality};
+use margrave_core::data::{Csr, Label, Points, ScaleKind, Scaling, Storage};
+use margrave_core::kernel::Kernel;
+use margrave_core::loss::LossSpec;
+use margrave_core::model::{Expansion, Model, Record};
+use margrave_core::problem::{Formulation, Task};
+use margrave_core::{Error, Status};
+use proptest::prelude::*;
+
+use super::{from_bytes, load, save, to_bytes};
+use crate::Schema;
+
+/// A small model with a number of every kind that is hard to write in decimal.
+fn example(centres: Points) -> Model {
+    let (m, d) = (centres.len(), centres.dims());
+    let record = Record {
+        certificate: Certificate::Optimality(Optimality {
+            primal: std::f64::consts::PI,
+            dual: 1e-300,
+            gap: 0.1,
+            relative_gap: 0.1,
+            violation: 2.0 / 3.0,
+            feasible: true,
+            infeasibility: 0.0,
+            bias: vec![-1e22],
+            bias_excess: None,
+            squared_norm: 1.1,
+            worst: vec![],
+        }),
+        status: Status::TimeLimit,
+        iterations: u64::MAX,
+        seconds: 0.1,
+        kernel_entries: 7,
+        support_vectors: m,
+        bounded: 1,
+        rho: 1.0,
+        tube: None,
+    };
+    let beta = (0..m).map(|i| (i as f64 + 0.1).sin() * 10f64.powi(i as i32 * 30 - 60)).collect();
+    let rows = (0..m as u32).map(|i| 10 * i).collect();
+    Model {
+        task: Task::Classify,
+        formulation: Formulation::Cost { c: 0.1 + 0.2 },
+        loss: Some(LossSpec::Huber { delta: 5e-324 }),
+        free_bias: true,
+        labels: vec![Label::Number(-1.0), Label::Text("ünicode \"quoted\"".into())],
+        class_weights: vec![1.0, 2.5],
+        scaling: Some(Scaling { kind: ScaleKind::Standard, shift: vec![0.1; d.min(9)], factor: vec![1e300; d.min(9)] }),
+        schema: Some(serde_json::to_string(&Schema::plain(d, centres.is_sparse())).unwrap()),
+        expansion: Expansion::new(Kernel::Rbf { gamma: 1.0 / 3.0 }, centres, rows, beta, vec![-0.1], d).unwrap(),
+        costs: vec![0.3; m],
+        machines: vec![record],
+        solver: "decomposition".into(),
+        n: 10 * m + 1,
+    }
+}
+
+fn dense() -> Points {
+    Points::dense_f64(3, 2, vec![0.1, -0.0, 1e-308, 2.0 / 3.0, f64::MAX, -1.0]).unwrap()
+}
+
+fn sparse() -> Points {
+    Csr::new(1_000_000_000, vec![0, 2, 2, 3], vec![0, 999_999_999, 5], vec![0.1f32, 0.2, 0.3]).unwrap().into()
+}
+
+/// Everything of a model as text: numbers are shown with all their digits.
+fn shown(model: &Model) -> String {
+    let centres = match model.expansion.centres().storage() {
+        Storage::DenseF32(m) => format!("{:?}", m.values()),
+        Storage::DenseF64(m) => format!("{:?}", m.values()),
+        Storage::SparseF32(m) => format!("{:?} {:?} {:?}", m.starts(), m.columns(), m.values()),
+        Storage::SparseF64(m) => format!("{:?} {:?} {:?}", m.starts(), m.columns(), m.values()),
+    };
+    let f = &model.expansion;
+    format!(
+        "{:?} {:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {} {} {:?} {:?} {:?} {:?} {} {centres}",
+        model.task,
+        model.formulation,
+        model.loss,
+        model.free_bias,
+        model.labels,
+        model.class_weights,
+        model.scaling,
+        model.schema,
+        model.costs,
+        model.machines,
+        model.solver,
+        model.n,
+        f.kernel(),
+        f.rows(),
+        f.coefficients(),
+        f.bias(),
+        f.width()
+    )
+}
+
+#[test]
+fn a_round_trip_changes_no_bit() {
+    let mut wide = example(sparse());
+    wide.scaling = None;
+    for model in [example(dense()), wide] {
+        let bytes = to_bytes(&model).unwrap();
+        let back = from_bytes(&bytes, "m").unwrap();
+        assert_eq!(shown(&back), shown(&model));
+        assert_eq!(to_bytes(&back).unwrap(), bytes);
+    }
+}
+
+#[test]
+fn saving_and_loading_by_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.model");
+    save(&example(dense()), &path).unwrap();
+    assert_eq!(shown(&load(&path).unwrap()), shown(&example(dense())));
+    let missing = load(folder.path().join("b.model")).unwrap_err().to_string();
+    assert!(missing.contains("b.model: cannot open it"), "{missing}");
+}
+
+#[test]
+fn an_infinite_bound_stays_a_bound() {
+    let mut model = example(dense());
+    if let Certificate::Optimality(o) = &mut model.machines[0].certificate {
+        (o.dual, o.gap) = (f64::NEG_INFINITY, f64::INFINITY);
+    }
+    let back = from_bytes(&to_bytes(&model).unwrap(), "m").unwrap();
+    let certificate = &back.machines[0].certificate;
+    assert_eq!((certificate.dual(), certificate.gap()), (Some(-f64::MAX), Some(f64::MAX)));
+}
+
+#[test]
+fn a_precomputed_kernel_needs_no_centres() {
+    let mut model = example(dense());
+    let empty = Points::dense_f64(2, 0, vec![]).unwrap();
+    model.expansion = Expansion::new(Kernel::Precomputed, empty, vec![1, 4], vec![0.5, -0.5], vec![0.1], 31).unwrap();
+    (model.scaling, model.schema) = (None, None);
+    model.costs.truncate(2);
+    let back = from_bytes(&to_bytes(&model).unwrap(), "m").unwrap();
+    assert_eq!(shown(&back), shown(&model));
+}
+
+#[test]
+fn parts_that_do_not_fit_are_refused() {
+    let broken = |change: fn(&mut Model)| {
+        let mut model = example(dense());
+        change(&mut model);
+        to_bytes(&model).expect_err("a model whose parts do not fit was written")
+    };
+    broken(|m| m.labels.truncate(1));
+    broken(|m| m.costs[1] = -1.0);
+    broken(|m| m.n = 20);
+    broken(|m| m.machines[0].rho = 0.0);
+    broken(|m| m.class_weights.push(1.0));
+    broken(|m| m.formulation = Formulation::Nu { nu: 2.0, c: 1.0 });
+    broken(|m| m.loss = Some(LossSpec::Huber { delta: -1.0 }));
+    broken(|m| m.scaling = Some(Scaling { kind: ScaleKind::MinMax, shift: vec![], factor: vec![] }));
+    broken(|m| m.schema = Some(serde_json::to_string(&Schema::plain(7, false)).unwrap()));
+    broken(|m| m.schema = Some("nonsense".into()));
+    assert!(matches!(broken(|m| m.machines.clear()), Error::Shape { .. }));
+    assert!(matches!(broken(|m| m.costs.truncate(1)), Error::Shape { .. }));
+}
+
+#[test]
+fn strangers_and_later_versions_are_named() {
+    let say = |bytes: &[u8]| from_bytes(bytes, "x.model").unwrap_err().to_string();
+    for bytes in [&b""[..], b"svm_type c_svc\n", b"\x00\x00\x00\x00\x00\x00\x00\x00", &[0xff; 64]] {
+        assert!(say(bytes).starts_with("x.model: not a Margrave model, or a damaged one"), "{}", say(bytes));
+    }
+    let empty = b"{}";
+    let mut plain = (empty.len() as u64).to_le_bytes().to_vec();
+    plain.extend(empty);
+    assert!(say(&plain).contains("not a Margrave model"), "{}", say(&plain));
+    let bytes = to_bytes(&example(dense())).unwrap();
+    let at = |needle: &[u8]| bytes.windows(needle.len()).position(|w| w == needle).unwrap();
+    let mut later = bytes.clone();
+    let version = at(br#"\"version\":1"#) + br#"\"version\":"#.len();
+    later[version] = b'9';
+    assert!(say(&later).contains("version 9"), "{}", say(&later));
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let bytes = to_bytes(&example(dense())).unwrap();
+    for end in 0..bytes.len() {
+        assert!(from_bytes(&bytes[..end], "m").is_err(), "{end} bytes were accepted");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Changed bytes give an error or a model whose parts fit: never a panic, never absurd memory.
+    #[test]
+    fn changed_bytes_never_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
+        let mut bytes = to_bytes(&example(dense())).unwrap();
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Ok(model) = from_bytes(&bytes, "m") {
+            prop_assert!(super::check(&model).is_ok());
+        }
+    }
+
+    #[test]
+    fn junk_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = from_bytes(&bytes, "m");
+    }
+}

@@ -1,0 +1,433 @@
+//! Training: from data and builder to a certified model.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use margrave_core::backend::cpu::CpuGram;
+use margrave_core::certificate::{Certificate, certify};
+use margrave_core::data::{Dataset, Label, Points, Scaling, Targets};
+use margrave_core::gram::{Gram, Pick, Precision, PrecomputedGram};
+use margrave_core::kernel::Kernel;
+use margrave_core::loss::{Loss, LossSpec};
+use margrave_core::model::{Model, Recipe, Record};
+use margrave_core::observe::Observer;
+use margrave_core::problem::{ClassWeight, Formulation, KernelProblem, Setup, Task};
+use margrave_core::solver::textbook::{smo, svmtorch};
+use margrave_core::solver::{Solution, decomposition};
+use margrave_core::{Control, Error, Result, Status, Threads};
+
+use crate::svm::{LossChoice, SolverName, Svm, Tradeoff};
+
+/// A trained machine with its proof.
+#[derive(Debug, Clone)]
+pub struct Fit {
+    model: Model,
+    reason: String,
+    train_error: f64,
+}
+
+impl Fit {
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The model, without the rest.
+    pub fn into_model(self) -> Model {
+        self.model
+    }
+
+    /// What the fit was like: status, iterations, seconds, support vectors.
+    pub fn record(&self) -> &Record {
+        &self.model.machines[0]
+    }
+
+    /// The proof: primal, dual and gap, from the independent certificate.
+    pub fn certificate(&self) -> &Certificate {
+        &self.record().certificate
+    }
+
+    /// How it ended.
+    pub fn status(&self) -> Status {
+        self.record().status
+    }
+
+    /// Why this solver.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// On the training data: share of wrong labels, mean squared error, or share of outliers, by the task.
+    pub fn train_error(&self) -> f64 {
+        self.train_error
+    }
+
+    /// The scores f(x) + b of points with features as in the training data.
+    pub fn scores(&self, points: &Points) -> Result<Vec<f64>> {
+        self.model.scores(points, Precision::Double, &Control::unlimited(Threads::default()))
+    }
+
+    /// Writes the model to a file, whole or not at all.
+    pub fn save(&self, path: impl AsRef<std::path::Path>) -> margrave_io::Result<()> {
+        margrave_io::model::save(&self.model, path)
+    }
+}
+
+/// Data as a machine sees it: scaled points, targets ±1 or real, weights with class factors.
+pub(crate) struct Prepared {
+    pub(crate) points: Points,
+    pub(crate) targets: Vec<f64>,
+    pub(crate) weights: Option<Vec<f64>>,
+    pub(crate) labels: Vec<Label>,
+    pub(crate) class_weights: Vec<f64>,
+}
+
+impl Prepared {
+    /// Targets and weights for a task. `known` are the labels of an earlier model, and its class factors.
+    pub(crate) fn new(
+        task: Task,
+        data: &Dataset,
+        points: Points,
+        class_weight: &ClassWeight,
+        known: Option<(&[Label], &[f64])>,
+    ) -> Result<Self> {
+        let n = points.len();
+        if n == 0 {
+            return Err(Error::data("the data has no rows"));
+        }
+        let mut weights = data.weights.clone();
+        let (mut labels, mut class_weights) = (Vec::new(), Vec::new());
+        let targets = match task {
+            Task::Novelty => vec![0.0; n],
+            Task::Regress => data.targets.real()?.to_vec(),
+            Task::Classify => {
+                let (classes, codes) = data.targets.classes()?;
+                let (names, factors) = match known {
+                    Some((names, factors)) => (names.to_vec(), factors.to_vec()),
+                    None => {
+                        check_two_classes(&classes, &data.targets)?;
+                        let factors = match class_weight {
+                            ClassWeight::Equal => Vec::new(),
+                            other => other.factors(&classes, &codes)?,
+                        };
+                        (classes.clone(), factors)
+                    }
+                };
+                let place = |label: &Label| names.iter().position(|name| name == label);
+                let mut sides = Vec::with_capacity(classes.len());
+                for class in &classes {
+                    sides.push(place(class).ok_or_else(|| {
+                        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+                        Error::data(format!("the label {class} is not one the model knows: {}", names.join(", ")))
+                    })?);
+                }
+                if !factors.is_empty() {
+                    let all = weights.get_or_insert_with(|| vec![1.0; n]);
+                    for (w, code) in all.iter_mut().zip(&codes) {
+                        *w *= factors[sides[*code as usize]];
+                    }
+                }
+                (labels, class_weights) = (names, factors);
+                codes.iter().map(|code| if sides[*code as usize] == 1 { 1.0 } else { -1.0 }).collect()
+            }
+        };
+        Ok(Self { points, targets, weights, labels, class_weights })
+    }
+
+    /// The problem these make.
+    pub(crate) fn setup(
+        &self,
+        task: Task,
+        formulation: Formulation,
+        loss: Arc<dyn Loss>,
+        bias: bool,
+        gram: &dyn Gram,
+    ) -> Result<Setup> {
+        Setup::new(task, formulation, &self.targets, self.weights.as_deref(), loss, bias, || gram.diag())
+    }
+}
+
+fn check_two_classes(classes: &[Label], targets: &Targets) -> Result<()> {
+    let count = classes.len();
+    if !targets.looks_like_classes() {
+        return Err(Error::data(
+            "the target has fractions, so it does not look like classes: use --task regress, or choose another column with --target",
+        ));
+    }
+    match count {
+        0 | 1 => Err(Error::data(format!(
+            "all samples have the label {}: there is nothing to tell apart (novelty detection needs no second class)",
+            classes.first().map(ToString::to_string).unwrap_or_default()
+        ))),
+        2 => Ok(()),
+        _ => Err(Error::data(format!(
+            "the target has {count} classes and several classes are not built yet: use two, or --task regress"
+        ))),
+    }
+}
+
+/// The Gram of a kernel over the training points.
+pub(crate) fn square_gram(kernel: Kernel, points: &Points) -> Result<Box<dyn Gram>> {
+    if kernel == Kernel::Precomputed {
+        if points.len() != points.dims() {
+            return Err(Error::data(format!(
+                "a precomputed kernel needs a square matrix, but the data is {} × {}",
+                points.len(),
+                points.dims()
+            )));
+        }
+        return Ok(Box::new(PrecomputedGram::new(points.clone())));
+    }
+    Ok(Box::new(CpuGram::square(kernel, points)?))
+}
+
+/// The loss to use, and its description where it is one of the library.
+fn loss_of(svm: &Svm) -> Result<(Arc<dyn Loss>, Option<LossSpec>)> {
+    let mut spec = match &svm.loss {
+        LossChoice::Own(loss) => {
+            fits_task(svm.task, loss.as_ref(), false)?;
+            return Ok((loss.clone(), None));
+        }
+        LossChoice::Spec(spec) => *spec,
+        LossChoice::Usual if svm.task == Task::Regress => LossSpec::Epsilon { epsilon: 0.1 },
+        LossChoice::Usual => LossSpec::Hinge,
+    };
+    if let Some(epsilon) = svm.epsilon {
+        if spec.epsilon().is_none() {
+            let allowed = format!("the {} loss has no tube: leave it out, or use the epsilon loss", spec.name());
+            return Err(Error::option("epsilon", epsilon, allowed));
+        }
+        spec = spec.with_epsilon(epsilon);
+    }
+    let loss = spec.build()?;
+    fits_task(svm.task, loss.as_ref(), spec == LossSpec::Square)?;
+    Ok((loss, Some(spec)))
+}
+
+fn fits_task(task: Task, loss: &dyn Loss, both: bool) -> Result<()> {
+    let classification = loss.properties().classification;
+    match task {
+        Task::Classify if !classification && !both => Err(Error::option(
+            "loss",
+            loss.name(),
+            "it is for regression; for classification use hinge, squared-hinge, square, …",
+        )),
+        Task::Regress if classification => Err(Error::option(
+            "loss",
+            loss.name(),
+            "it is for classification; for regression use epsilon, huber, square, …",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn formulation_of(svm: &Svm, n: usize) -> Result<Formulation> {
+    let c = match svm.tradeoff {
+        Tradeoff::Cost(c) if c > 0.0 && c.is_finite() => c,
+        Tradeoff::Cost(c) => return Err(Error::option("C", c, "a finite number > 0")),
+        Tradeoff::Lambda(l) if l > 0.0 && (1.0 / (2.0 * l * n as f64)).is_finite() => 1.0 / (2.0 * l * n as f64),
+        Tradeoff::Lambda(l) => return Err(Error::option("lambda", l, "a finite number > 0")),
+    };
+    if svm.nu.is_some() && !matches!(svm.loss, LossChoice::Usual) && svm.task != Task::Novelty {
+        return Err(Error::data("ν-machines have a loss of their own: leave out --loss, or --nu"));
+    }
+    if svm.nu.is_some() && !svm.bias {
+        return Err(Error::data("ν-machines need their bias: leave out --no-bias, or --nu"));
+    }
+    Ok(match (svm.task, svm.nu) {
+        (Task::Novelty, nu) if svm.svdd => Formulation::Svdd { nu: nu.unwrap_or(0.5) },
+        (Task::Novelty, nu) => Formulation::OneClass { nu: nu.unwrap_or(0.5) },
+        (_, Some(nu)) => Formulation::Nu { nu, c },
+        (_, None) => Formulation::Cost { c },
+    })
+}
+
+/// Which solver, its name, and why.
+fn choose(svm: &Svm, problem: &KernelProblem<'_>) -> Result<(SolverName, &'static str, String)> {
+    let without_dual = (0..problem.len()).find(|&i| problem.dual_term(i).is_none());
+    let supported = match without_dual {
+        None => Ok(()),
+        Some(i) => Err(Error::Unsupported {
+            solver: "decomposition",
+            what: format!("the {} loss", problem.loss(i).name()),
+            instead: "a loss with a box-quadratic dual (hinge, squared-hinge, square, epsilon, huber, pinball, …)"
+                .into(),
+        }),
+    };
+    Ok(match svm.solver {
+        SolverName::Auto => {
+            supported?;
+            let reason = "the loss has a box-quadratic dual: exact, to any gap".to_owned();
+            (SolverName::Decomposition, "decomposition", reason)
+        }
+        SolverName::Decomposition => {
+            supported?;
+            (SolverName::Decomposition, "decomposition", "asked for".into())
+        }
+        SolverName::Smo => (SolverName::Smo, "smo", "asked for".into()),
+        SolverName::SvmTorch => (SolverName::SvmTorch, "svmtorch", "asked for".into()),
+    })
+}
+
+fn solve(
+    svm: &Svm,
+    solver: SolverName,
+    problem: &KernelProblem<'_>,
+    start: Option<Vec<f64>>,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<Solution> {
+    let textbook_tol = || match svm.stop {
+        margrave_core::solver::Stop { tol: Some(tol), gap: None } => Ok(tol),
+        _ => Err(Error::data("the textbook solvers stop on --tol alone: leave out --gap")),
+    };
+    if start.is_some() && matches!(solver, SolverName::Smo | SolverName::SvmTorch) {
+        return Err(Error::data("the textbook solvers cannot resume: use --solver decomposition"));
+    }
+    match solver {
+        SolverName::Auto | SolverName::Decomposition => {
+            let options = decomposition::Options {
+                stop: svm.stop,
+                start,
+                iterations: svm.budget.iterations,
+                memory: svm.budget.memory,
+                ..decomposition::Options::default()
+            };
+            decomposition::solve(problem, &options, control, observer)
+        }
+        SolverName::Smo => {
+            let options = smo::SmoOptions {
+                tol: textbook_tol()?,
+                record_every: 0,
+                max_iterations: 1000,
+                max_pairs: svm.budget.iterations,
+                memory: svm.budget.memory,
+                seed: svm.seed,
+                ..smo::SmoOptions::default()
+            };
+            Ok(smo::solve(problem, &options, control, observer)?.solution)
+        }
+        SolverName::SvmTorch => {
+            let options = svmtorch::SvmTorchOptions {
+                tol: textbook_tol()?,
+                max_iterations: svm.budget.iterations,
+                memory: svm.budget.memory,
+                ..svmtorch::SvmTorchOptions::default()
+            };
+            Ok(svmtorch::solve(problem, &options, control, observer)?.solution)
+        }
+    }
+}
+
+/// Fails unless the centres of `model` are rows of `points`, where it says they are.
+pub(crate) fn check_same_rows(model: &Model, points: &Points) -> Result<()> {
+    if model.n != points.len() {
+        return Err(Error::data(format!(
+            "the model was trained on {} rows, but the data has {}: give the training data",
+            model.n,
+            points.len()
+        )));
+    }
+    let centres = model.expansion.centres();
+    if *model.expansion.kernel() == Kernel::Precomputed {
+        return Ok(());
+    }
+    let d = points.dims().max(centres.dims());
+    let (mut a, mut b) = (vec![0.0; d], vec![0.0; d]);
+    for (at, &row) in model.expansion.rows().iter().enumerate() {
+        centres.copy_row(at, &mut a);
+        points.copy_row(row as usize, &mut b);
+        if a != b {
+            return Err(Error::data(format!(
+                "row {row} of the data is not what the model was trained on: give the training data, in its order"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// From the task and the scores z of the training points: wrong labels, mean squared error, or outliers.
+fn train_error(task: Task, targets: &[f64], scores: &[f64]) -> f64 {
+    let n = targets.len().max(1) as f64;
+    let pairs = targets.iter().zip(scores);
+    match task {
+        Task::Classify => pairs.filter(|(y, z)| (**z > 0.0) != (**y > 0.0)).count() as f64 / n,
+        Task::Regress => pairs.map(|(y, z)| (y - z) * (y - z)).sum::<f64>() / n,
+        Task::Novelty => scores.iter().filter(|z| **z < 0.0).count() as f64 / n,
+    }
+}
+
+pub(crate) fn train(svm: &Svm, data: &Dataset, observer: &mut dyn Observer) -> Result<Fit> {
+    let begun = Instant::now();
+    svm.budget.check()?;
+    svm.stop.check()?;
+    let (loss, spec) = loss_of(svm)?;
+    let formulation = formulation_of(svm, data.len())?;
+    if svm.kernel == Kernel::Precomputed && svm.scale.is_some() {
+        return Err(Error::data("a precomputed kernel has no features to scale: leave out --scale"));
+    }
+    let scaling = svm.scale.map(|kind| Scaling::fit(kind, &data.points));
+    let points = match &scaling {
+        Some(scaling) => scaling.apply(&data.points)?,
+        None => data.points.clone(),
+    };
+    let prepared = Prepared::new(svm.task, data, points, &svm.class_weight, None)?;
+    let kernel = match svm.gamma {
+        Some(rule) if svm.kernel.gamma().is_some() => svm.kernel.with_gamma(rule.resolve(&prepared.points, svm.seed)?),
+        _ => svm.kernel,
+    };
+    kernel.check()?;
+    let mut control = Control::start(&svm.budget, svm.threads.clone());
+    if let Some(flag) = &svm.cancel {
+        control = control.with_cancel(flag.clone());
+    }
+    let gram = square_gram(kernel, &prepared.points)?;
+    let setup = prepared.setup(svm.task, formulation, loss, svm.bias, gram.as_ref())?;
+    let start = match &svm.start {
+        None => None,
+        Some(model) => {
+            check_same_rows(model, &prepared.points)?;
+            Some(model.solution(&setup)?.0)
+        }
+    };
+    // The proof of a run that was stopped must not be stopped for the same reason.
+    let calm = Control::unlimited(svm.threads.clone());
+    let (solution, scores, certificate, name, reason) = setup.with(gram.as_ref(), |problem| {
+        let (solver, name, reason) = choose(svm, problem)?;
+        let solution = solve(svm, solver, problem, start, &control, observer)?;
+        let scores = match &solution.scores {
+            Some(scores) => scores.clone(),
+            None => {
+                let mut by_row = vec![0.0; prepared.points.len()];
+                solution.beta.iter().enumerate().for_each(|(i, b)| by_row[problem.row(i)] += b);
+                let mut out = vec![0.0; prepared.points.len()];
+                gram.apply(Precision::Double, Pick::All, &by_row, 1, &mut out, &calm)?;
+                out
+            }
+        };
+        let certificate = certify(problem, &solution.beta, Some(&solution.bias), Some(&scores), &calm)?;
+        Ok((solution, scores, certificate, name, reason))
+    })?;
+
+    let bias = if certificate.bias().is_empty() { solution.bias.clone() } else { certificate.bias().to_vec() };
+    let machine = setup.machine(&solution.beta, &bias);
+    let mut z: Vec<f64> = scores.iter().map(|f| f / machine.rho + machine.bias).collect();
+    if let Formulation::Svdd { .. } = formulation {
+        z.iter_mut().zip(gram.diag()).for_each(|(z, k)| *z -= 0.5 * k);
+    }
+    let recipe = Recipe {
+        task: svm.task,
+        formulation,
+        loss: if matches!(formulation, Formulation::Cost { .. }) { spec } else { None },
+        free_bias: svm.bias,
+        labels: prepared.labels.clone(),
+        class_weights: prepared.class_weights.clone(),
+        scaling,
+        schema: svm.schema.clone(),
+        solver: name.to_owned(),
+    };
+    let seconds = begun.elapsed().as_secs_f64();
+    let entries = gram.entries();
+    let model = Model::binary(recipe, kernel, &prepared.points, &setup, &solution, certificate, seconds, entries)?;
+    Ok(Fit { model, reason, train_error: train_error(svm.task, &prepared.targets, &z) })
+}

@@ -1,0 +1,307 @@
+//! The builder: what to train.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use margrave_core::data::{Dataset, ScaleKind};
+use margrave_core::kernel::{Gamma, Kernel};
+use margrave_core::loss::{Loss, LossSpec};
+use margrave_core::model::Model;
+use margrave_core::observe::{Observer, Silent};
+use margrave_core::problem::{ClassWeight, Task};
+use margrave_core::solver::Stop;
+use margrave_core::{Budget, Error, Result, Threads};
+
+use crate::fit::{Fit, train};
+
+/// Which solver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SolverName {
+    /// The best for the problem, with the reason told.
+    #[default]
+    Auto,
+    /// Decomposition with a Newton polish: exact, for every loss with a box-quadratic dual.
+    Decomposition,
+    /// The teaching solver of paper 004: hinge loss.
+    Smo,
+    /// The regression solver of paper 001.
+    SvmTorch,
+}
+
+impl SolverName {
+    /// Every solver by the name users write.
+    pub const ALL: [(&'static str, SolverName); 4] = [
+        ("auto", SolverName::Auto),
+        ("decomposition", SolverName::Decomposition),
+        ("smo", SolverName::Smo),
+        ("svmtorch", SolverName::SvmTorch),
+    ];
+}
+
+impl FromStr for SolverName {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        let names = Self::ALL.map(|(name, _)| name).join(", ");
+        match Self::ALL.into_iter().find(|(name, _)| *name == text) {
+            Some((_, solver)) => Ok(solver),
+            None if ["irwls", "ridge", "linear", "nystrom"].contains(&text) => {
+                Err(Error::option("solver", text, format!("it is not built yet; there are {names}")))
+            }
+            None => Err(Error::option("solver", text, format!("one of {names}"))),
+        }
+    }
+}
+
+/// How strongly losses count against smoothness.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Tradeoff {
+    /// C of ½‖f‖² + C·Σℓ.
+    Cost(f64),
+    /// λ of (1/n)·Σℓ + λ‖f‖²: C = 1/(2λn).
+    Lambda(f64),
+}
+
+/// The loss: the task's own, one of the library, or a user's.
+#[derive(Clone, Default)]
+pub(crate) enum LossChoice {
+    #[default]
+    Usual,
+    Spec(LossSpec),
+    Own(Arc<dyn Loss>),
+}
+
+/// A kernel machine to be trained.
+///
+/// ```
+/// use margrave::{Kernel, Svm, loss};
+/// # let data = margrave::Dataset::new(
+/// #     margrave::Points::dense_f64(4, 1, vec![-2.0, -1.0, 1.0, 2.0])?,
+/// #     margrave::Targets::Real(vec![-1.0, -1.0, 1.0, 1.0]),
+/// # )?;
+/// let fit = Svm::classifier().kernel(Kernel::rbf(0.1)).cost(1.0).loss(loss::Hinge).fit(&data)?;
+/// assert!(fit.certificate().relative_gap().is_some_and(|gap| gap < 1e-2));
+/// # Ok::<(), margrave::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Svm {
+    pub(crate) task: Task,
+    pub(crate) kernel: Kernel,
+    pub(crate) gamma: Option<Gamma>,
+    pub(crate) loss: LossChoice,
+    pub(crate) tradeoff: Tradeoff,
+    pub(crate) epsilon: Option<f64>,
+    pub(crate) nu: Option<f64>,
+    pub(crate) svdd: bool,
+    pub(crate) bias: bool,
+    pub(crate) class_weight: ClassWeight,
+    pub(crate) scale: Option<ScaleKind>,
+    pub(crate) solver: SolverName,
+    pub(crate) stop: Stop,
+    pub(crate) budget: Budget,
+    pub(crate) threads: Threads,
+    pub(crate) seed: u64,
+    pub(crate) cancel: Option<Arc<AtomicBool>>,
+    pub(crate) start: Option<Arc<Model>>,
+    pub(crate) schema: Option<String>,
+}
+
+impl std::fmt::Debug for Svm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Svm").field("task", &self.task).field("kernel", &self.kernel).finish_non_exhaustive()
+    }
+}
+
+impl Svm {
+    fn new(task: Task) -> Self {
+        Self {
+            task,
+            kernel: Kernel::rbf(1.0),
+            gamma: Some(Gamma::Scale),
+            loss: LossChoice::Usual,
+            tradeoff: Tradeoff::Cost(1.0),
+            epsilon: None,
+            nu: None,
+            svdd: false,
+            bias: true,
+            class_weight: ClassWeight::Equal,
+            scale: None,
+            solver: SolverName::Auto,
+            stop: Stop::default(),
+            budget: Budget::default(),
+            threads: Threads::default(),
+            seed: 0,
+            cancel: None,
+            start: None,
+            schema: None,
+        }
+    }
+
+    /// A machine for two classes; hinge loss unless another is given.
+    pub fn classifier() -> Self {
+        Self::new(Task::Classify)
+    }
+
+    /// A machine for real targets; ε-insensitive loss unless another is given.
+    pub fn regressor() -> Self {
+        Self::new(Task::Regress)
+    }
+
+    /// A machine that tells whether a point is like the training data: one-class, ν = ½ unless another is given.
+    pub fn novelty() -> Self {
+        Self::new(Task::Novelty)
+    }
+
+    /// A machine for the task.
+    pub fn of(task: Task) -> Self {
+        Self::new(task)
+    }
+
+    /// The kernel, with its own γ. The default is RBF with γ by [`Gamma::Scale`].
+    pub fn kernel(mut self, kernel: Kernel) -> Self {
+        self.kernel = kernel;
+        self.gamma = None;
+        self
+    }
+
+    /// γ by a rule that looks at the (scaled) data; call it after [`kernel`](Self::kernel).
+    pub fn gamma(mut self, gamma: Gamma) -> Self {
+        self.gamma = Some(gamma);
+        self
+    }
+
+    /// C of ½‖f‖² + C·Σ weightᵢ·ℓ; 1 by default.
+    pub fn cost(mut self, c: f64) -> Self {
+        self.tradeoff = Tradeoff::Cost(c);
+        self
+    }
+
+    /// λ of (1/n)·Σ weightᵢ·ℓ + λ‖f‖², in place of C: C = 1/(2λn).
+    pub fn lambda(mut self, lambda: f64) -> Self {
+        self.tradeoff = Tradeoff::Lambda(lambda);
+        self
+    }
+
+    /// The loss: one of [`crate::loss`], or a type of one's own.
+    pub fn loss(mut self, loss: impl Loss + 'static) -> Self {
+        // A library loss is kept by name, so that the model file can say which it was.
+        self.loss = match loss.name().parse() {
+            Ok(spec) => LossChoice::Spec(spec),
+            Err(_) => LossChoice::Own(Arc::new(loss)),
+        };
+        self
+    }
+
+    /// The loss by its description.
+    pub fn loss_spec(mut self, spec: LossSpec) -> Self {
+        self.loss = LossChoice::Spec(spec);
+        self
+    }
+
+    /// Half-width of the tube of losses that have one; 0.1 by default.
+    pub fn epsilon(mut self, epsilon: f64) -> Self {
+        self.epsilon = Some(epsilon);
+        self
+    }
+
+    /// ν in place of C (classification) or of ε (regression); the share of outliers (novelty).
+    pub fn nu(mut self, nu: f64) -> Self {
+        self.nu = Some(nu);
+        self
+    }
+
+    /// Novelty by the smallest ball instead of the one-class machine.
+    pub fn svdd(mut self, svdd: bool) -> Self {
+        self.svdd = svdd;
+        self
+    }
+
+    /// Whether there is a free bias; there is by default.
+    pub fn bias(mut self, bias: bool) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// Factors on the costs of whole classes.
+    pub fn class_weight(mut self, weight: ClassWeight) -> Self {
+        self.class_weight = weight;
+        self
+    }
+
+    /// Scale the features first; the scaling travels with the model.
+    pub fn scale(mut self, kind: Option<ScaleKind>) -> Self {
+        self.scale = kind;
+        self
+    }
+
+    /// The solver; chosen by the problem by default.
+    pub fn solver(mut self, solver: SolverName) -> Self {
+        self.solver = solver;
+        self
+    }
+
+    /// When the answer counts as optimal: KKT violation 1e-3 by default.
+    pub fn stop(mut self, stop: Stop) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    /// Stop at this KKT violation.
+    pub fn tol(mut self, tol: f64) -> Self {
+        self.stop.tol = Some(tol);
+        self
+    }
+
+    /// Stop at this relative duality gap, too.
+    pub fn gap(mut self, gap: f64) -> Self {
+        self.stop.gap = Some(gap);
+        self
+    }
+
+    /// Seconds, iterations and memory the training may take.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// Threads to use; the result does not depend on their number.
+    pub fn threads(mut self, threads: Threads) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Seed of everything random.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Training ends with its best machine so far once this flag is true.
+    pub fn cancel(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.cancel = Some(flag);
+        self
+    }
+
+    /// Start from a machine trained on the same rows.
+    pub fn start(mut self, model: Model) -> Self {
+        self.start = Some(Arc::new(model));
+        self
+    }
+
+    /// How columns of a file became the features: travels with the model.
+    pub fn schema(mut self, schema: &margrave_io::Schema) -> Result<Self> {
+        let text = serde_json::to_string(schema);
+        self.schema = Some(text.map_err(|e| Error::data(format!("the schema cannot be written: {e}")))?);
+        Ok(self)
+    }
+
+    /// Trains.
+    pub fn fit(&self, data: &Dataset) -> Result<Fit> {
+        self.fit_observed(data, &mut Silent)
+    }
+
+    /// Trains with a listener.
+    pub fn fit_observed(&self, data: &Dataset, observer: &mut dyn Observer) -> Result<Fit> {
+        train(self, data, observer)
+    }
+}

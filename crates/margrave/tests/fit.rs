@@ -1,0 +1,130 @@
+//! Properties of a fit, through the builder.
+
+use margrave::loss::Hinge;
+use margrave::{Budget, Control, Dataset, Fit, Kernel, Points, Status, Svm, Targets, Threads, verify};
+use margrave_testkit::generate::{Sample, permutation, two_gaussians};
+use margrave_testkit::property::{assert_all_close, assert_close};
+
+fn data(s: &Sample) -> Dataset {
+    Dataset::new(Points::dense_f64(s.n, s.d, s.x.clone()).unwrap(), Targets::Real(s.y.clone())).unwrap()
+}
+
+fn svm() -> Svm {
+    Svm::classifier().kernel(Kernel::rbf(0.5)).cost(2.0).gap(1e-9).threads(Threads::one())
+}
+
+fn scores(fit: &Fit, s: &Sample) -> Vec<f64> {
+    fit.scores(&data(s).points).unwrap()
+}
+
+/// Strong convexity: ½‖f − f*‖² ≤ gap, and |f(x) − f*(x)| ≤ ‖f − f*‖ for a kernel with k(x, x) = 1. Biases differ by what
+/// scores may differ by, twice; objectives here are below 200, so gaps are below 2e-7.
+const SAME: f64 = 4e-3;
+
+#[test]
+fn a_doubled_sample_is_a_doubled_weight_and_a_zero_weight_is_removal() {
+    let s = two_gaussians(60, 2, 2.0, 3);
+    let rows: Vec<usize> = (0..60).chain(0..20).collect();
+    let doubled = svm().fit(&data(&s.take(&rows))).unwrap();
+    let weights = (0..60).map(|i| if i < 20 { 2.0 } else { 1.0 }).collect();
+    let weighted = svm().fit(&data(&s).with_weights(weights).unwrap()).unwrap();
+    assert_all_close("scores", &scores(&doubled, &s), &scores(&weighted, &s), SAME);
+    let (a, b) = (doubled.certificate().primal(), weighted.certificate().primal());
+    assert_close("objective", a, b, 1e-8);
+
+    let kept = svm().fit(&data(&s.take(&(0..40).collect::<Vec<_>>()))).unwrap();
+    let weights = (0..60).map(|i| f64::from(u8::from(i < 40))).collect();
+    let muted = svm().fit(&data(&s).with_weights(weights).unwrap()).unwrap();
+    assert_close("objective", kept.certificate().primal(), muted.certificate().primal(), 1e-8);
+}
+
+#[test]
+fn permuted_rows_give_the_same_machine() {
+    let s = two_gaussians(80, 3, 1.5, 5);
+    let shuffled = s.take(&permutation(80, 1));
+    let (a, b) = (svm().fit(&data(&s)).unwrap(), svm().fit(&data(&shuffled)).unwrap());
+    assert_all_close("scores", &scores(&a, &s), &scores(&b, &s), SAME);
+}
+
+#[test]
+fn the_certificate_is_confirmed_and_a_changed_model_is_caught() {
+    let s = two_gaussians(100, 2, 1.0, 9);
+    let fit = svm().fit(&data(&s)).unwrap();
+    assert_eq!(fit.status(), Status::Optimal);
+    let control = Control::unlimited(Threads::one());
+    let again = verify(fit.model(), &data(&s), None, &control).unwrap();
+    // The fit's own scores are double precision: the two agree to rounding of the objective.
+    assert_close("primal", again.primal(), fit.certificate().primal(), 1e-10);
+    assert!(again.relative_gap().is_some_and(|gap| gap <= 1.1e-9));
+
+    let mut model = fit.model().clone();
+    let f = model.expansion.clone();
+    let changed = f.coefficients().iter().map(|b| b * 0.9).collect();
+    model.expansion = margrave::model::Expansion::new(
+        *f.kernel(),
+        f.centres().clone(),
+        f.rows().to_vec(),
+        changed,
+        f.bias().to_vec(),
+        f.width(),
+    )
+    .unwrap();
+    let caught = verify(&model, &data(&s), None, &control).unwrap();
+    assert!(caught.relative_gap().is_some_and(|gap| gap > 1e-4), "{caught}");
+
+    let mut other = data(&s.take(&(1..100).chain([0]).collect::<Vec<_>>()));
+    assert!(verify(fit.model(), &other, None, &control).unwrap_err().to_string().contains("in its order"));
+    other = data(&s.take(&[0, 1]));
+    assert!(verify(fit.model(), &other, None, &control).unwrap_err().to_string().contains("100 rows"));
+}
+
+#[test]
+fn a_saved_model_gives_the_same_bits() {
+    let s = two_gaussians(70, 2, 1.0, 2);
+    let fit = svm().scale(Some(margrave::data::ScaleKind::Standard)).fit(&data(&s)).unwrap();
+    let bytes = margrave::io::model::to_bytes(fit.model()).unwrap();
+    let back = margrave::io::model::from_bytes(&bytes, "m").unwrap();
+    let control = Control::unlimited(Threads::one());
+    let read = back.scores(&data(&s).points, margrave::gram::Precision::Double, &control).unwrap();
+    assert_eq!(read, scores(&fit, &s));
+}
+
+#[test]
+fn the_lambda_form_is_the_same_problem() {
+    let s = two_gaussians(50, 2, 1.0, 4);
+    let c = svm().cost(0.25).fit(&data(&s)).unwrap();
+    let lambda = svm().lambda(1.0 / (2.0 * 0.25 * 50.0)).fit(&data(&s)).unwrap();
+    assert_close("objective", c.certificate().primal(), lambda.certificate().primal(), 1e-9);
+}
+
+#[test]
+fn nothing_allowed_still_gives_a_certified_machine() {
+    let s = two_gaussians(50, 2, 1.0, 4);
+    let fit = svm().budget(Budget { seconds: Some(0.0), ..Budget::default() }).fit(&data(&s)).unwrap();
+    assert_eq!(fit.status(), Status::TimeLimit);
+    assert!(fit.certificate().gap().is_some_and(|gap| gap >= 0.0 && gap.is_finite()));
+    // A start from the optimum needs no steps, whatever the budget of iterations.
+    let full = svm().fit(&data(&s)).unwrap();
+    let again = svm().start(full.into_model()).fit(&data(&s)).unwrap();
+    assert_eq!(again.status(), Status::Optimal);
+    assert!(again.record().iterations <= 1, "{:?}", again.record());
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let s = two_gaussians(10, 2, 1.0, 4);
+    let say = |svm: Svm, data: &Dataset| svm.fit(data).unwrap_err().to_string();
+    let d = data(&s);
+    assert!(say(svm().cost(0.0), &d).contains("C = 0"));
+    assert!(say(svm().epsilon(0.1), &d).contains("tube"));
+    assert!(say(svm().nu(0.5).loss(Hinge), &d).contains("leave out"));
+    assert!(say(Svm::regressor().loss(Hinge), &d).contains("classification"));
+    assert!(say(svm().kernel(Kernel::Precomputed), &d).contains("10 × 2"));
+    assert!(say(svm().kernel(Kernel::rbf(-1.0)), &d).contains("gamma"));
+    let unlabelled = Dataset::new(d.points.clone(), Targets::None).unwrap();
+    assert!(say(svm(), &unlabelled).contains("no target"));
+    let one = Dataset::new(d.points.clone(), Targets::Real(vec![1.0; 10])).unwrap();
+    assert!(say(svm(), &one).contains("nothing to tell apart"));
+    let empty = Dataset::new(Points::dense_f64(0, 2, vec![]).unwrap(), Targets::Real(vec![])).unwrap();
+    assert!(say(svm(), &empty).contains("no rows"));
+}
