@@ -269,6 +269,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
     /// Takes all variables into work again with a gradient computed anew; returns K·β by row.
     fn regrade(&mut self, precision: Precision) -> std::result::Result<Vec<f64>, Status> {
         let problem = self.work.problem;
+        self.state.restore_sums(&problem.constraint);
         let (n, m) = problem.gram.shape();
         let mut v = vec![0.0; m];
         for (i, b) in self.state.beta.iter().enumerate() {

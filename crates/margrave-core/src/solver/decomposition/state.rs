@@ -3,7 +3,7 @@
 use crate::backend::cpu::sweep::{self, Extremes};
 use crate::error::{Error, Result};
 use crate::loss::DualTerm;
-use crate::problem::KernelProblem;
+use crate::problem::{Constraint, KernelProblem};
 
 /// β of every variable, and g, up, down, diag of the active ones.
 ///
@@ -72,6 +72,14 @@ impl State {
         };
         state.activate((0..n as u32).collect(), vec![0.0; n]);
         Ok(state)
+    }
+
+    /// Puts right what rounding did to the sums. Gradients are those of the old β: compute them anew afterwards.
+    pub(super) fn restore_sums(&mut self, constraint: &Constraint) {
+        for g in 0..constraint.groups() {
+            // The sums were met before, so they can be.
+            let _ = balance(&mut self.beta, &self.terms, &self.group, g as u8, constraint.sum(g));
+        }
     }
 
     /// Takes the given variables into work, with their gradients; anything not listed rests. Sorted by group first.
@@ -187,10 +195,12 @@ fn balance(beta: &mut [f64], terms: &[DualTerm], group: &[u8], g: u8, sum: f64) 
     if rest.abs() <= 1e-13 * scale {
         return Ok(());
     }
-    // Variables already away from zero first: a warm start keeps its zeros.
-    for pass in 0..2 {
-        for &i in &members {
-            if rest == 0.0 || (pass == 0) != (beta[i] != 0.0) {
+    // Free variables first, then those at a bound, then zeros: a warm start keeps its sets where it can.
+    let rank = |b: f64, t: &DualTerm| if b == 0.0 { 2 } else { usize::from(b <= t.lo || b >= t.hi) };
+    let ranks: Vec<usize> = members.iter().map(|&i| rank(beta[i], &terms[i])).collect();
+    for pass in 0..3 {
+        for (&i, &rank) in members.iter().zip(&ranks) {
+            if rest == 0.0 || rank != pass {
                 continue;
             }
             let to = (beta[i] + rest).clamp(terms[i].lo, terms[i].hi);
