@@ -38,7 +38,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model> {
 pub fn save(model: &Model, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let file = path.display().to_string();
-    let bytes = to_bytes(model).map_err(|source| ReadError::Data { file, source: source.into() })?;
+    let bytes = to_bytes(model).map_err(|source| ReadError::Data { file, source })?;
     write_atomic(path, |out| out.write_all(&bytes))
 }
 
@@ -52,7 +52,7 @@ pub fn to_bytes(model: &Model) -> margrave_core::Result<Vec<u8>> {
 pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Model> {
     let model = native::read(bytes)
         .map_err(|e| malformed(name, e.to_string(), "give a model written by 'margrave train', whole and unchanged"))?;
-    check(&model).map_err(|source| ReadError::Data { file: name.to_owned(), source: source.into() })?;
+    check(&model).map_err(|source| ReadError::Data { file: name.to_owned(), source })?;
     Ok(model)
 }
 
