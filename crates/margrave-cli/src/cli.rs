@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use margrave::control::Threads;
 
-use crate::commands::{check, completions, demo, inspect, losses, predict, scale, train, verify};
+use crate::commands::{check, completions, demo, inspect, losses, path, predict, scale, train, verify};
 
 const ABOUT: &str = "Kernel machines for any loss, with a proof of optimality on every fit";
 
@@ -14,6 +14,7 @@ Examples:
   margrave predict heart.model new.svm -o out.csv   predict
   margrave verify heart.model heart.svm             prove it again, from nothing
   margrave check kernel heart.svm --kernel sigmoid  is this Gram matrix positive semi-definite?
+  margrave path housing.csv --plot path.svg         every λ of ridge regression from one decomposition
   margrave losses                                   the losses, and what each promises
   margrave completions bash                         shell completions
 
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     Demo(demo::Demo),
     /// List the losses, and which conditions each meets
     Losses(losses::Losses),
+    /// Regularised least squares for every λ at once, with leave-one-out errors
+    Path(path::Path),
     /// Print shell completions
     Completions(completions::Completions),
 }

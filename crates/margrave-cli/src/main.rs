@@ -7,6 +7,7 @@ mod failure;
 mod format;
 mod memory;
 mod options;
+mod plot;
 mod progress;
 mod signal;
 mod terminal;

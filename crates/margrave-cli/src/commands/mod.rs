@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod inspect;
 pub(crate) mod losses;
+pub(crate) mod path;
 pub(crate) mod predict;
 pub(crate) mod scale;
 pub(crate) mod train;
@@ -25,6 +26,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Outcome {
         Command::Check(check) => check.run(&cli.common, terminal),
         Command::Demo(demo) => demo.run(&cli.common, terminal),
         Command::Losses(losses) => losses.run(terminal),
+        Command::Path(path) => path.run(&cli.common, terminal),
         Command::Completions(completions) => completions.run(terminal),
     }
 }

@@ -2,5 +2,6 @@
 
 pub(crate) mod data;
 pub(crate) mod kernel;
+pub(crate) mod range;
 pub(crate) mod train;
 pub(crate) mod value;

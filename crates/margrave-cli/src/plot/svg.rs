@@ -1,0 +1,96 @@
+//! Shapes as SVG text. Styles are classes; only what varies from shape to shape is written with it.
+
+use std::fmt::Write;
+
+const STYLE: &str = "\
+text{font-family:Helvetica,Arial,'Liberation Sans',sans-serif;fill:#222}\
+.title{font-size:15px;font-weight:bold}.label{font-size:13px}.tick,.key,.note{font-size:12px}\
+.grid{stroke:#d9d9d9;stroke-width:1}.fine{stroke:#f0f0f0;stroke-width:1}\
+.frame{fill:none;stroke:#444;stroke-width:1}.mark{stroke:#444;stroke-width:1;stroke-dasharray:4 4}";
+
+/// A picture being written.
+pub(super) struct Svg {
+    text: String,
+}
+
+impl Svg {
+    /// A white page with a title for those who cannot see it.
+    pub(super) fn new(width: f64, height: f64, title: &str) -> Self {
+        let text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n<style>{STYLE}</style>\n\
+             <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n",
+            escape(title)
+        );
+        Self { text }
+    }
+
+    fn push(&mut self, shape: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{shape}");
+    }
+
+    pub(super) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
+        self.push(format_args!(
+            "<line x1=\"{x1:.2}\" y1=\"{y1:.2}\" x2=\"{x2:.2}\" y2=\"{y2:.2}\" class=\"{class}\"/>"
+        ));
+    }
+
+    pub(super) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), class: &str) {
+        self.push(format_args!(
+            "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" class=\"{class}\"/>"
+        ));
+    }
+
+    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: &str, class: &str, text: &str) {
+        let text = escape(text);
+        self.push(format_args!(
+            "<text x=\"{x:.2}\" y=\"{y:.2}\" text-anchor=\"{anchor}\" class=\"{class}\">{text}</text>"
+        ));
+    }
+
+    /// Text that reads upwards, centred on the point.
+    pub(super) fn turned_text(&mut self, (x, y): (f64, f64), class: &str, text: &str) {
+        let text = escape(text);
+        self.push(format_args!(
+            "<text transform=\"translate({x:.2} {y:.2}) rotate(-90)\" text-anchor=\"middle\" class=\"{class}\">{text}</text>"
+        ));
+    }
+
+    /// A line through the points; a missing one interrupts it.
+    pub(super) fn polyline(&mut self, points: &[Option<(f64, f64)>], colour: &str, dash: &str) {
+        for run in points.split(Option::is_none).filter(|run| run.len() > 1) {
+            let path: Vec<String> = run.iter().flatten().map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
+            let dash = if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") };
+            self.push(format_args!(
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-linejoin=\"round\"{dash}/>",
+                path.join(" ")
+            ));
+        }
+    }
+
+    pub(super) fn dot(&mut self, (x, y): (f64, f64), colour: &str) {
+        self.push(format_args!("<circle cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"3\" fill=\"{colour}\"/>"));
+    }
+
+    pub(super) fn finish(mut self) -> String {
+        self.text.push_str("</svg>\n");
+        self.text
+    }
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            // Not allowed in XML at all.
+            c if c.is_control() && !matches!(c, '\t' | '\n' | '\r') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
