@@ -11,20 +11,27 @@ pub fn zeros<T: Copy + Default>(len: usize) -> Vec<T> {
 }
 
 /// Asks for huge pages under `values`; best done before they are first written. A refusal costs nothing.
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn advise<T>(values: &[T]) {
-    #[cfg(target_os = "linux")]
-    {
-        const PAGE: usize = 2 << 20;
-        let range = values.as_ptr_range();
-        let (start, end) = ((range.start as usize).next_multiple_of(PAGE), range.end as usize / PAGE * PAGE);
-        if start < end {
-            // SAFETY: the range lies inside `values`; the advice changes how its memory is backed, not what it holds.
-            unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_HUGEPAGE) };
-        }
+    use std::ffi::{c_int, c_void};
+
+    // The C library is linked in any case; one declaration is lighter than a dependency.
+    unsafe extern "C" {
+        fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int;
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = values;
+    /// `MADV_HUGEPAGE` of Linux on these architectures.
+    const HUGE_PAGES: c_int = 14;
+    const PAGE: usize = 2 << 20;
+    let range = values.as_ptr_range();
+    let (start, end) = ((range.start as usize).next_multiple_of(PAGE), range.end as usize / PAGE * PAGE);
+    if start < end {
+        // SAFETY: the range lies inside `values`; the advice changes how its memory is backed, not what it holds.
+        unsafe { madvise(start as *mut c_void, end - start, HUGE_PAGES) };
+    }
 }
+
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+fn advise<T>(_values: &[T]) {}
 
 #[cfg(test)]
 mod tests {
