@@ -1,7 +1,7 @@
 //! Text tables: CSV with a header or without, any of the usual separators, quoted cells, texts among numbers.
 //!
-//! Text without quotes is parsed block by block on all threads; quoted text one record after the other. The kinds of
-//! the columns are guessed from the first records; where a later cell proves the guess wrong, the file is looked
+//! Lines are parsed block by block on all threads, as long as no quotes are doubled or hold a line end; a table with
+//! such quotes is read one record after the other. The kinds of the columns are guessed from the first records; where a later cell proves the guess wrong, the file is looked
 //! through once more, so that the outcome does not depend on how many records were looked at.
 //!
 //! A column is numeric if all its cells are numbers. A text feature becomes one feature for each of its texts.
@@ -50,7 +50,7 @@ where
     });
     let kinds = guess_kinds(first.len(), &sample[usize::from(header)..]);
     let mut plan = Plan::new(source.name(), names, kinds, options)?;
-    let mut quoted = memchr::memchr(b'"', &head).is_some();
+    let mut quoted = header && first.cells().any(|cell| cell.contains(&b'\n'));
     let mut counted = false;
     loop {
         let mut trouble = None;
@@ -73,7 +73,7 @@ where
 
 /// What makes an attempt at reading start again.
 enum Trouble {
-    /// There are quotes after all.
+    /// There are quotes that cannot be taken line by line.
     Quote,
     /// There is text in a column of numbers.
     Text(Fault),
@@ -83,7 +83,7 @@ impl Trouble {
     /// The error this is if it cannot be mended, with `lines` lines before.
     fn error(&self, source: &Source, lines: u64) -> ReadError {
         match self {
-            Trouble::Quote => malformed(source.name(), "there are quotes", "remove them"),
+            Trouble::Quote => malformed(source.name(), "quotes go over several lines", "close them on their line"),
             Trouble::Text(fault) => fault.clone().within(source.name(), lines),
         }
     }
@@ -161,10 +161,6 @@ fn read_blocks<T: Number>(
 
 fn parse_block<T: Number>(block: &[u8], separator: u8, header: bool, plan: &Plan) -> Result<BlockRows<T>, Fault> {
     let mut part = BlockRows { lines: 0, rows: Rows::new(plan), trouble: None };
-    if memchr::memchr(b'"', block).is_some() {
-        part.trouble = Some(Trouble::Quote);
-        return Ok(part);
-    }
     part.rows.reserve(block.len() / 8);
     let mut header = header;
     let mut at = 0;
@@ -180,6 +176,10 @@ fn parse_block<T: Number>(block: &[u8], separator: u8, header: bool, plan: &Plan
                     part.trouble = Some(Trouble::Text(fault));
                     return Ok(part);
                 }
+                Err(Stop::Quote) => {
+                    part.trouble = Some(Trouble::Quote);
+                    return Ok(part);
+                }
             }
         }
         at = end + 1;
@@ -187,13 +187,16 @@ fn parse_block<T: Number>(block: &[u8], separator: u8, header: bool, plan: &Plan
     Ok(part)
 }
 
-/// Why a line was not taken: for good, or until its columns of numbers with text are known.
+/// Why a line was not taken.
 enum Stop {
     Fault(Fault),
+    /// Its column of numbers may be one of texts.
     Text(Fault),
+    /// Its quotes may go on in the next line.
+    Quote,
 }
 
-/// Takes a line without quotes apart.
+/// Takes a line apart in which no quotes are open at its start.
 fn parse_line<T: Number>(line: &[u8], separator: u8, plan: &Plan, number: u64, rows: &mut Rows<T>) -> Result<(), Stop> {
     let blanks = separator == b' ';
     let pad = |at: usize| line.get(at).is_some_and(|b| records::is_pad(*b, separator));
@@ -222,6 +225,19 @@ fn parse_line<T: Number>(line: &[u8], separator: u8, plan: &Plan, number: u64, r
                 at = end;
                 continue;
             }
+        }
+        if line.get(at) == Some(&b'"') {
+            let start = at + 1;
+            let close = start + memchr::memchr(b'"', &line[start..]).ok_or(Stop::Quote)?;
+            let end = skip(close + 1);
+            // Doubled quotes, and text behind a quote, are for the reader of records.
+            if !(end == line.len() || if blanks { end > close + 1 } else { line[end] == separator }) {
+                return Err(Stop::Quote);
+            }
+            let cell = &line[start..close];
+            rows.push(*action, cell, number).map_err(|unfit| cell_stop(unfit, plan, number, column, cell))?;
+            at = end;
+            continue;
         }
         let rest = &line[at..];
         let end = if blanks {
@@ -287,6 +303,7 @@ fn read_records<T: Number>(
             if let Err(unfit) = rows.push(*action, cell, record.line) {
                 return Err(match cell_stop(unfit, plan, record.line, column, cell) {
                     Stop::Fault(fault) => fault.within(source.name(), 0),
+                    Stop::Quote => Trouble::Quote.error(source, 0),
                     Stop::Text(fault) => {
                         let found = Trouble::Text(fault);
                         let error = found.error(source, 0);
@@ -391,8 +408,36 @@ mod tests {
         let slip = text.replace("high", "1").replacen("2999,1", "2999,1.2.3", 1);
         let e = parse(&slip, &options).unwrap_err().to_string();
         assert!(e.contains("line 3000, column 1") && e.contains("`1.2.3`"), "{e}");
-        let late_quote = format!("{}5,\"2\"\n", text.replace("high", "2"));
-        assert_eq!(parse(&late_quote, &options).unwrap().data.len(), 4001);
+        for cell in ["\"2\"", " \"2\" ", "\"\"\"2\"", "\"2\n3\"", "\"2\n\n\"", "\"\n\"\"2,\""] {
+            let late = format!("{}5,{cell}\n", text.replace("high", "2"));
+            let options = ReadOptions { target: Some(Column::Number(1)), ..ReadOptions::default() };
+            let l = parse(&late, &options);
+            match cell.contains("2\"") && !cell.contains("\"\"\"") {
+                true => assert_eq!(l.unwrap().data.targets.real().unwrap()[4000], 2.0),
+                // Read as a text, it is the one cell of the column that is no number.
+                false => assert!(l.unwrap_err().to_string().contains("line 4001, column 1"), "{cell:?}"),
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn lines_and_records_agree(text in "([-0-9a.\"\"]{0,3}[, ,;\t\r\n]{1,2}){0,12}", which in 0usize..3) {
+            let separator = [b',', b' ', b'\t'][which];
+            let options = ReadOptions { no_target: true, ..ReadOptions::default() };
+            let source = Source::from_bytes(text.as_bytes().into(), "t.csv").unwrap();
+            let Some(width) = records::sample(text.as_bytes(), separator, true, 1).first().map(records::Record::len) else {
+                return Ok(());
+            };
+            let plan = Plan::new("t.csv", None, vec![Kind::Text; width], &options).unwrap();
+            let mut trouble = None;
+            let lines = read_blocks::<f64>(&source, separator, false, &plan, &mut trouble);
+            if trouble.is_none() {
+                let records = read_records::<f64>(&source, separator, false, &plan, &mut trouble);
+                let show = |rows: Result<Rows<f64>>| rows.map(|r| r.texts()).map_err(|_| ());
+                proptest::prop_assert_eq!(show(lines), show(records));
+            }
+        }
     }
 
     #[test]

@@ -92,6 +92,16 @@ impl<T: Number> Rows<T> {
         }
     }
 
+    /// All texts, row-major.
+    #[cfg(test)]
+    pub(crate) fn texts(&self) -> Vec<String> {
+        let text = |(at, code): (usize, &u32)| {
+            let entries = &self.dictionaries[at % self.dictionaries.len()].entries;
+            entries[*code as usize].text.clone()
+        };
+        self.codes.iter().enumerate().map(text).collect()
+    }
+
     /// Makes room for `count` numbers.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.numbers.reserve(count);
