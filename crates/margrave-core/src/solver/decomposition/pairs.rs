@@ -399,19 +399,11 @@ impl<T: Stored> Work<'_, '_, T> {
         state.active.iter().enumerate().for_each(|(a, &i)| place[i as usize] = a as u32);
         let distinct = self.problem.row_of.is_none();
         let part = if distinct { self.problem.gram.select(&numbers) } else { None };
-        // A full store that had to drop rows is of little use: the shorter rows get its memory, after what it can give.
-        let keep_full = self.full.has_room();
-        let room =
-            if keep_full { self.bytes.saturating_sub(self.full.bytes()).max(self.bytes / 4) } else { self.bytes };
-        let mut rows = Rows::new(n, active.len(), room);
-        if !keep_full {
-            for &i in &state.active {
-                if self.full.has(i as usize) && rows.has_room() {
-                    rows.gather(i, self.full.get(i as usize), &positions);
-                }
-            }
+        // A full store that had to drop rows, or takes half the memory, makes way for the shorter rows.
+        if !self.full.has_room() || self.full.bytes() > self.bytes / 2 {
             self.full = Rows::new(n, n, self.bytes);
         }
+        let rows = Rows::new(n, active.len(), self.bytes - self.full.bytes());
         self.shrunk = Some(Shrunk { rows, positions, numbers, part, beta, gradient, place });
     }
 

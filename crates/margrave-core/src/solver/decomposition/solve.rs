@@ -17,8 +17,10 @@ use crate::observe::{Begin, Observer, Step};
 use crate::problem::KernelProblem;
 use crate::solver::Solution;
 
-/// Share of the memory budget for kernel rows; the rest is for the polish.
-const ROWS_SHARE: f64 = 0.6;
+/// Share of the memory budget that is given out; the rest is for vectors and what allocators round up.
+const SHARE: f64 = 0.95;
+/// Bytes the polish needs at most, in units of |F|² entries: block and factor, both twice while they grow, and held ones.
+const POLISH_BLOCKS: f64 = 4.5;
 /// Turns of solve–check at most.
 const TURNS: usize = 30;
 
@@ -91,7 +93,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         state: State,
     ) -> Self {
         let n = problem.len();
-        let bytes = (options.memory as f64 * if options.polish { ROWS_SHARE } else { 1.0 }) as u64;
+        let bytes = (options.memory as f64 * SHARE) as u64;
         let work = Work {
             problem,
             control,
@@ -108,10 +110,21 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         Self { options, work, state }
     }
 
-    /// Largest number of free variables the polish may factor: block and factor must fit its share of the memory.
-    fn most_free(&self) -> usize {
-        let bytes = self.options.memory as f64 * (1.0 - ROWS_SHARE);
-        (bytes / (2.0 * size_of::<T>() as f64)).sqrt() as usize
+    /// Largest number of free variables the polish may factor within the memory budget. Rows make room for it if need be:
+    /// they can be computed again, and after a polish few are wanted.
+    fn most_free(&mut self) -> usize {
+        let bytes = self.work.bytes as f64;
+        let unit = POLISH_BLOCKS * size_of::<T>() as f64;
+        let most = (bytes / unit).sqrt();
+        let free = self.state.active.iter().filter(|&&i| self.state.is_free(i as usize)).count() as f64;
+        // Released variables come on top of those free now.
+        let wanted = unit * (1.5 * free + 200.0).powi(2).min(most * most);
+        if wanted > bytes - self.work.full.bytes() as f64 {
+            let n = self.work.problem.len();
+            self.work.full = Rows::new(n, n, (bytes - wanted) as u64);
+        }
+        let left = (bytes - self.work.full.bytes() as f64).max(wanted);
+        (left / unit).sqrt().min(most) as usize
     }
 
     fn run(mut self, stop: bool) -> Result<Solution> {
@@ -167,7 +180,8 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
                 (Some(_), _) => false,
                 (None, _) => true,
             };
-            if let Err(why) = self.work.report(&self.state, "certify", violation, true) {
+            let told = if turn > 0 { self.work.report(&self.state, "certify", violation, true) } else { Ok(()) };
+            if let Err(why) = told {
                 if !(tol_holds && gap_holds) {
                     status = why;
                 }
