@@ -118,7 +118,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         let most = (bytes / unit).sqrt();
         let free = self.state.active.iter().filter(|&&i| self.state.is_free(i as usize)).count() as f64;
         // Released variables come on top of those free now.
-        let wanted = unit * (1.5 * free + 200.0).powi(2).min(most * most);
+        let wanted = unit * (1.15 * free + 200.0).powi(2).min(most * most);
         if wanted > bytes - self.work.full.bytes() as f64 {
             let n = self.work.problem.len();
             self.work.full = Rows::new(n, n, (bytes - wanted) as u64);
@@ -245,7 +245,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
                 crawling = 0;
                 fruitless = if violation < 0.9 * least { 0 } else { fruitless + 1 };
                 least = least.min(violation);
-                if fruitless > 8 {
+                if fruitless > 3 {
                     return None;
                 }
                 if let Err(status) = self.regrade(Precision::Double) {
