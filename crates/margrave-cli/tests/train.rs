@@ -251,14 +251,34 @@ fn bad_input_is_named_and_nothing_is_written() {
         assert_eq!(said.out, "");
         assert!(!Path::new(&model).exists(), "{name} {args:?} wrote a model");
     }
-    let junk = desk.file("junk.model", "svm_type c_svc\n");
-    for command in ["predict", "verify"] {
-        let said = margrave(&[command, &junk, &heart()]).exits(2);
+    for (text, named) in [("svm_type c_svc\n", "ends before"), ("junk", "not a Margrave model")] {
+        let said = margrave(&["verify", &desk.file("junk.model", text), &heart()]).exits(2);
+        assert!(said.err.contains(named), "{}", said.err);
+        let said = margrave(&["predict", &desk.path("junk.model"), &heart()]).exits(2);
         assert!(said.err.contains("not a Margrave model"), "{}", said.err);
     }
     desk.train(&heart(), &[]).exits(0);
     let said = margrave(&["verify", &model, &desk.file("two.svm", "1 1:1\n-1 1:2\n")]).exits(2);
     assert!(said.err.contains("270 rows"), "{}", said.err);
+}
+
+#[test]
+fn models_of_libsvm_are_certified() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let said = margrave(&["verify", &path("heart_c_svc.libsvm"), &heart(), "--json"]).exits(0);
+    assert!(said.err.contains("-C"), "{}", said.err);
+    // It printed obj = -100.877288.
+    let object = said.json();
+    assert!((number(&object, "dual") - 100.877288).abs() < 1e-6, "{object}");
+    assert!(object["feasible"].as_bool().is_some_and(|f| f) && number(&object, "violation") < 1e-3, "{object}");
+    margrave(&["verify", &path("heart_c_svc.libsvm"), &heart(), "-C", "2"]).exits(1);
+    let object = margrave(&["verify", &path("heart_one_class.libsvm"), &heart(), "--json"]).exits(0).json();
+    assert!(object["feasible"].as_bool().is_some_and(|f| f), "{object}");
+    let desk = Desk::new();
+    let other = desk.file("other.svm", "1 1:1\n-1 1:2\n");
+    let said = margrave(&["verify", &path("heart_c_svc.libsvm"), &other]).exits(2);
+    assert!(said.err.contains("not among the rows"), "{}", said.err);
 }
 
 #[test]

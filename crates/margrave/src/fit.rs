@@ -361,6 +361,11 @@ pub(crate) fn train(svm: &Svm, data: &Dataset, observer: &mut dyn Observer) -> R
     let begun = Instant::now();
     svm.budget.check()?;
     svm.stop.check()?;
+    // Scaling and packing are part of the training: they use up its time, too.
+    let mut control = Control::start(&svm.budget, svm.threads.clone());
+    if let Some(flag) = &svm.cancel {
+        control = control.with_cancel(flag.clone());
+    }
     let (loss, spec) = loss_of(svm)?;
     let formulation = formulation_of(svm, data.len())?;
     if svm.kernel == Kernel::Precomputed && svm.scale.is_some() {
@@ -377,10 +382,6 @@ pub(crate) fn train(svm: &Svm, data: &Dataset, observer: &mut dyn Observer) -> R
         _ => svm.kernel,
     };
     kernel.check()?;
-    let mut control = Control::start(&svm.budget, svm.threads.clone());
-    if let Some(flag) = &svm.cancel {
-        control = control.with_cancel(flag.clone());
-    }
     let gram = square_gram(kernel, &prepared.points)?;
     let setup = prepared.setup(svm.task, formulation, loss, svm.bias, gram.as_ref())?;
     let start = match &svm.start {

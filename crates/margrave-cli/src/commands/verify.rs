@@ -6,11 +6,12 @@ use std::time::Instant;
 use clap::Args;
 use margrave::Budget;
 use margrave::certificate::Certificate;
+use margrave::io::model::{AnyModel, LibsvmKind};
 use serde_json::{Map, json};
 
 use super::train::certificate_keys;
 use crate::cli::Common;
-use crate::failure::{Exit, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
 use crate::options::value;
@@ -22,6 +23,7 @@ Examples:
   margrave verify heart.model heart.svm               is it within a relative gap of 1e-3?
   margrave verify heart.model heart.svm --gap 1e-6
   margrave verify heart.model heart.svm -C 10         as an answer to the problem with C = 10
+  margrave verify svm-train.model heart.svm -C 1      a model of LIBSVM
 
 Exit codes: 0 within the gap, 1 not, 2 the data is not what the model was trained on.";
 
@@ -29,7 +31,7 @@ Exit codes: 0 within the gap, 1 not, 2 the data is not what the model was traine
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Verify {
-    /// Model file
+    /// Model file, ours or LIBSVM's
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     #[command(flatten)]
@@ -37,21 +39,41 @@ pub(crate) struct Verify {
     /// Largest relative duality gap to accept; for a loss that is not convex, largest stationarity residual
     #[arg(long, value_name = "REL", default_value = "1e-3", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Proof")]
     gap: f64,
-    /// C, in place of the one in the model
+    /// C, in place of the one in the model; LIBSVM models store none
     #[arg(short = 'C', long = "cost", value_name = "C", value_parser = value::positive, allow_negative_numbers = true, help_heading = "Proof")]
     cost: Option<f64>,
+    /// ε of the tube, for LIBSVM models, which do not store it [default: 0.1]
+    #[arg(long, value_name = "E", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Proof")]
+    epsilon: Option<f64>,
 }
 
 impl Verify {
     pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
         let begun = Instant::now();
-        let model = margrave::io::model::load(&self.model)?;
-        let schema = margrave::io::model::schema(&model)?;
+        let model = margrave::io::model::load_any(&self.model)?;
+        let schema = match &model {
+            AnyModel::Native(model) => margrave::io::model::schema(model)?,
+            AnyModel::Libsvm(_) => None,
+        };
         let threads = common.threads();
         let loaded = self.data.load_like(schema.as_ref(), threads.count())?;
         let load_seconds = begun.elapsed().as_secs_f64();
         let control = signal::start(&Budget::default(), threads)?;
-        let certificate = margrave::verify(&model, &loaded.data, self.cost, &control)?;
+        let certificate = match &model {
+            AnyModel::Native(model) => {
+                if self.epsilon.is_some() {
+                    return Err(Failure::new("--epsilon is for LIBSVM models: this one stores its loss"));
+                }
+                margrave::verify(model, &loaded.data, self.cost, &control)?
+            }
+            AnyModel::Libsvm(model) => {
+                if self.cost.is_none() && model.kind != LibsvmKind::OneClass {
+                    terminal.note("LIBSVM models do not store C: taken to be 1; say so with -C");
+                }
+                let (cost, epsilon) = (self.cost.unwrap_or(1.0), self.epsilon.unwrap_or(0.1));
+                margrave::verify_libsvm(model, &loaded.data, cost, epsilon, &control)?
+            }
+        };
 
         let mut object = Map::new();
         certificate_keys(&certificate, &mut object);

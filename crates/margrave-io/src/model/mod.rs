@@ -5,6 +5,7 @@
 //! open from strangers and loses no bit of any number.
 
 mod container;
+mod libsvm;
 mod native;
 #[cfg(test)]
 mod tests;
@@ -17,12 +18,37 @@ use margrave_core::kernel::Kernel;
 use margrave_core::model::Model;
 use margrave_core::problem::{Formulation, Task};
 
+pub use self::libsvm::{LibsvmKind, LibsvmModel};
 use crate::error::{ReadError, Result, malformed};
 use crate::{Schema, write_atomic};
 
+/// A model of either kind.
+#[derive(Debug, Clone)]
+pub enum AnyModel {
+    /// Ours.
+    Native(Box<Model>),
+    /// LIBSVM's.
+    Libsvm(LibsvmModel),
+}
+
+/// Reads a native model file or LIBSVM's text; `-` is standard input.
+pub fn load_any(path: impl AsRef<Path>) -> Result<AnyModel> {
+    let (name, bytes) = bytes_of(path.as_ref())?;
+    if libsvm::looks_like(&bytes) {
+        let model = libsvm::parse(&bytes);
+        return model.map(AnyModel::Libsvm).map_err(|e| malformed(&name, e.to_string(), "give it whole and unchanged"));
+    }
+    Ok(AnyModel::Native(Box::new(from_bytes(&bytes, &name)?)))
+}
+
 /// Reads a native model file; `-` is standard input.
 pub fn load(path: impl AsRef<Path>) -> Result<Model> {
-    let path = path.as_ref();
+    let (name, bytes) = bytes_of(path.as_ref())?;
+    from_bytes(&bytes, &name)
+}
+
+/// The name of a file and all its bytes.
+fn bytes_of(path: &Path) -> Result<(String, Vec<u8>)> {
     let name = path.display().to_string();
     let bytes = if name == "-" {
         let mut bytes = Vec::new();
@@ -30,8 +56,10 @@ pub fn load(path: impl AsRef<Path>) -> Result<Model> {
     } else {
         std::fs::read(path)
     };
-    let bytes = bytes.map_err(|source| ReadError::Io { file: name.clone(), doing: "open it", source })?;
-    from_bytes(&bytes, &name)
+    match bytes {
+        Ok(bytes) => Ok((name, bytes)),
+        Err(source) => Err(ReadError::Io { file: name, doing: "open it", source }),
+    }
 }
 
 /// Writes a native model file; whoever looks sees the old one or the new one, whole.
