@@ -27,17 +27,17 @@ pub struct System<'a> {
     border: Option<(Vec<f64>, f64)>,
 }
 
-/// One solution: β over the rows of the system, b, K·β, and the largest violated equation.
+/// Solutions for k targets: β over the rows of the system, b, K·β, and the largest violated equation of each.
 #[derive(Debug, Clone)]
 pub struct Solved {
-    /// β.
+    /// β, rows × k.
     pub beta: Vec<f64>,
-    /// b, 0 without a bias.
-    pub bias: f64,
-    /// K·β of the rows of the system, without bias.
+    /// b of each target, 0 without a bias.
+    pub bias: Vec<f64>,
+    /// K·β of the rows of the system, without bias, rows × k.
     pub scores: Vec<f64>,
-    /// max |yᵢ − (Kβ)ᵢ − b − rᵢβᵢ|.
-    pub violation: f64,
+    /// max |yᵢ − (Kβ)ᵢ − b − rᵢβᵢ| of each target.
+    pub violation: Vec<f64>,
 }
 
 impl<'a> System<'a> {
@@ -89,14 +89,14 @@ impl<'a> System<'a> {
     }
 
     /// (β, b) of the factored system for the right-hand sides y and s.
-    fn eliminate(&self, y: &[f64], s: f64) -> (Vec<f64>, f64) {
-        let mut beta = y.to_vec();
+    fn eliminate(&self, y: impl Iterator<Item = f64>, s: f64) -> (Vec<f64>, f64) {
+        let mut beta: Vec<f64> = y.collect();
         let Some((v, total)) = &self.border else {
             self.factor.solve(&mut beta);
             return (beta, 0.0);
         };
         // Targets far from 0 would be taken up by b and cancel in β: take their mean out first.
-        let mean = y.iter().sum::<f64>() / y.len().max(1) as f64;
+        let mean = beta.iter().sum::<f64>() / beta.len().max(1) as f64;
         beta.iter_mut().for_each(|x| *x -= mean);
         self.factor.solve(&mut beta);
         let b = (beta.iter().sum::<f64>() - s) / total;
@@ -104,45 +104,69 @@ impl<'a> System<'a> {
         (beta, mean + b)
     }
 
-    /// Solves for one target, Σβ = s, and refines against the true K while that helps.
-    pub fn solve(&self, y: &[f64], s: f64, control: &Control) -> Result<Solved, Interrupt> {
-        let (beta, bias) = self.eliminate(y, s);
-        let mut best = self.residual(beta, bias, y, control)?;
-        for _ in 0..3 {
-            if best.1.violation == 0.0 {
-                break;
+    /// Solves for k targets (`y` is rows × k), Σβ = s for each, and refines against the true K while that helps.
+    ///
+    /// A round costs one pass over K for all targets together.
+    pub fn solve(&self, y: &[f64], k: usize, s: f64, control: &Control) -> Result<Solved, Interrupt> {
+        let n = self.rows.len();
+        let zero = Solved { beta: vec![0.0; n * k], bias: vec![0.0; k], scores: Vec::new(), violation: vec![0.0; k] };
+        let mut residual = y.to_vec();
+        let mut best = zero;
+        let mut open: Vec<usize> = (0..k).collect();
+        for round in 0..4 {
+            let steps = control.threads.map(open.len(), |c| {
+                let j = open[c];
+                let short = s - (0..n).map(|i| best.beta[i * k + j]).sum::<f64>();
+                self.eliminate((0..n).map(|i| residual[i * k + j]), short)
+            });
+            control.check()?;
+            let mut next = best.clone();
+            for (&j, (beta, bias)) in open.iter().zip(&steps) {
+                (0..n).for_each(|i| next.beta[i * k + j] += beta[i]);
+                next.bias[j] += bias;
             }
-            let short = s - best.1.beta.iter().sum::<f64>();
-            let (step, shift) = self.eliminate(&best.0, if self.border.is_some() { short } else { 0.0 });
-            let beta = best.1.beta.iter().zip(&step).map(|(a, b)| a + b).collect();
-            let next = self.residual(beta, best.1.bias + shift, y, control)?;
-            // A step that gains less than half is rounding.
-            let enough = next.1.violation < 0.5 * best.1.violation;
-            if next.1.violation < best.1.violation {
-                best = next;
+            let next_residual = self.residual(&mut next, y, k, control)?;
+            if round == 0 {
+                (best, residual) = (next, next_residual);
+                open.retain(|&j| best.violation[j] > 0.0);
+            } else {
+                open.retain(|&j| {
+                    let (before, after) = (best.violation[j], next.violation[j]);
+                    if after < before {
+                        for at in (j..n * k).step_by(k) {
+                            (best.beta[at], best.scores[at]) = (next.beta[at], next.scores[at]);
+                            residual[at] = next_residual[at];
+                        }
+                        (best.bias[j], best.violation[j]) = (next.bias[j], after);
+                    }
+                    // A step that gains less than half is rounding.
+                    after < 0.5 * before && after > 0.0
+                });
             }
-            if !enough {
+            if open.is_empty() {
                 break;
             }
         }
-        Ok(best.1)
+        Ok(best)
     }
 
-    /// The residuals of all equations, with the point they belong to.
-    fn residual(
-        &self,
-        beta: Vec<f64>,
-        bias: f64,
-        y: &[f64],
-        control: &Control,
-    ) -> Result<(Vec<f64>, Solved), Interrupt> {
-        let mut all = vec![0.0; self.gram.shape().1];
-        self.rows.iter().zip(&beta).for_each(|(&i, b)| all[i as usize] = *b);
-        let mut scores = vec![0.0; self.rows.len()];
-        self.gram.apply(Precision::Double, Pick::List(self.rows), &all, 1, &mut scores, control)?;
-        let residual: Vec<f64> = (0..y.len()).map(|i| y[i] - scores[i] - bias - self.ridge[i] * beta[i]).collect();
-        let violation = residual.iter().fold(0.0f64, |m, r| m.max(r.abs()));
-        Ok((residual, Solved { beta, bias, scores, violation }))
+    /// The residuals of all equations at `point`, whose scores and violations are set.
+    fn residual(&self, point: &mut Solved, y: &[f64], k: usize, control: &Control) -> Result<Vec<f64>, Interrupt> {
+        let n = self.rows.len();
+        let mut all = vec![0.0; self.gram.shape().1 * k];
+        for (i, &row) in self.rows.iter().enumerate() {
+            all[row as usize * k..(row as usize + 1) * k].copy_from_slice(&point.beta[i * k..(i + 1) * k]);
+        }
+        point.scores = vec![0.0; n * k];
+        self.gram.apply(Precision::Double, Pick::List(self.rows), &all, k, &mut point.scores, control)?;
+        let residual: Vec<f64> = (0..n * k)
+            .map(|at| y[at] - point.scores[at] - point.bias[at % k] - self.ridge[at / k] * point.beta[at])
+            .collect();
+        point.violation.fill(0.0);
+        for (at, r) in residual.iter().enumerate() {
+            point.violation[at % k] = point.violation[at % k].max(r.abs());
+        }
+        Ok(residual)
     }
 
     /// (M⁻¹)ᵢᵢ of the whole system, border included: leave-one-out residuals are β divided by it.

@@ -110,16 +110,15 @@ pub fn fit(
     let system = System::new(gram, &rows, &ridge, sum.is_some(), options.memory, control)?;
     out.jitter = system.jitter();
     let inverse = if options.loo { Some(system.inverse_diag(control)?) } else { None };
-    for j in 0..k {
-        let y: Vec<f64> = (0..rows.len()).map(|i| active_targets[i * k + j]).collect();
-        let Solved { beta, bias, scores, violation } = system.solve(&y, sum.unwrap_or(0.0), control)?;
-        out.bias[j] = bias;
-        out.violation = out.violation.max(violation);
-        for (i, &row) in rows.iter().enumerate() {
-            let at = row as usize * k + j;
-            (out.beta[at], out.scores[at]) = (beta[i], scores[i]);
+    let Solved { beta, bias, scores, violation } = system.solve(&active_targets, k, sum.unwrap_or(0.0), control)?;
+    out.bias = bias;
+    out.violation = violation.into_iter().fold(0.0, f64::max);
+    for (i, &row) in rows.iter().enumerate() {
+        for j in 0..k {
+            let (at, from) = (row as usize * k + j, i * k + j);
+            (out.beta[at], out.scores[at]) = (beta[from], scores[from]);
             if let (Some(loo), Some(inverse)) = (&mut out.loo, &inverse) {
-                loo[at] = beta[i] / inverse[i];
+                loo[at] = beta[from] / inverse[i];
             }
         }
     }
