@@ -418,6 +418,12 @@ impl<T: Stored> Work<'_, '_, T> {
         if state.paired {
             for g in 0..state.ranges.len() {
                 self.rebalance(state, side, &changed, &mut delta, g);
+                // A move that would upset the sum for good is no move.
+                let members = || (0..changed.len()).filter(|&k| state.group[changed[k] as usize] as usize == g);
+                let (left, size) = members().fold((0.0f64, 0.0), |(l, s), k| (l + delta[k], s + delta[k].abs()));
+                if left.abs() > 1e-12 * size {
+                    return Ok(Some(Round { length: 0.0, gain: 0.0, wrong_sets: false }));
+                }
             }
         }
         let product = self.product(state, &changed, &delta)?;
