@@ -31,7 +31,7 @@ fn make(kind: usize, n: usize, d: usize, seed: u64) -> Points {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn entries_and_products_are_those_of_the_definition(

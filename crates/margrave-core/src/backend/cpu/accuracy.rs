@@ -62,7 +62,8 @@ impl Arithmetic {
         // |error of K| per unit of roundoff.
         let sensitivity = match *kernel {
             Kernel::Linear | Kernel::Precomputed => growth,
-            Kernel::Poly { degree, .. } => growth * f64::from(degree),
+            // The power multiplies the error of its base, and is itself rounded at every multiplication.
+            Kernel::Poly { degree, .. } => 2.0 * growth * f64::from(degree),
             Kernel::Sigmoid { gamma, coef0 } => growth * (gamma * size.square + coef0.abs()),
             Kernel::Rbf { gamma } => growth * 2.0 * gamma * size.square,
             Kernel::Matern32 { gamma } => growth * 6.0 * gamma * size.square,

@@ -2,7 +2,7 @@
 //!
 //! Points on the column side are packed once, in each precision on first use, or used as stored where they are sparse enough;
 //! rows asked for are packed on demand. See
-//! [`tasks`] for how a request is cut into tasks, [`tile`] and [`sparse`] for the inner loops and [`accuracy`] for which arithmetic is used.
+//! `tasks.rs` for how a request is cut into tasks, `tile.rs` and `sparse.rs` for the inner loops and `accuracy.rs` for which arithmetic is used.
 
 mod accuracy;
 mod dense;

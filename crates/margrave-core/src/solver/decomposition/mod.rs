@@ -6,7 +6,7 @@
 //!
 //! Papers 001 (decomposition, worst pair, shrinking) and 004 (the two-variable step). Departures: β is signed, so one
 //! variable a sample serves regression too; the partner of the worst variable is chosen by second order; pair steps only
-//! bring the sets roughly into place, then a Newton method on the free variables ends it exactly ([`polish`]).
+//! bring the sets roughly into place, then a Newton method on the free variables ends it exactly (`polish.rs`).
 //!
 //! | file | what |
 //! |---|---|
