@@ -364,7 +364,7 @@ pub fn entries_are_counted(make: Make<'_>) {
     assert_eq!(gram.entries(), 400);
 }
 
-/// A module of tests that hold `$make` to everything in [`backend_suite`](crate::backend_suite).
+/// A module of tests that hold `$make` to everything in [`backend_suite`](mod@crate::backend_suite).
 #[macro_export]
 macro_rules! backend_suite {
     ($name:ident, $make:expr) => {
