@@ -9,7 +9,7 @@
 //! order, so the bits do not depend on the threads. The control is asked at every column and every block; only stage (2)
 //! cannot be interrupted.
 //!
-//! Cost: 4n³/3 multiply–adds for (1), half of them bound by memory, up to 4n³/3 for (2), n³ for (3). Memory: 2n² doubles
+//! Cost: 2n³/3 multiply–adds for (1), half of them bound by memory, up to 4n³/3 for (2), n³ for (3). Memory: 2n² doubles
 //! and the library's n² of scratch.
 
 use faer::diag::Diag;
@@ -23,8 +23,8 @@ use crate::control::{Control, Interrupt};
 
 /// Reflections collected before the trailing matrix is updated.
 const PANEL: usize = 32;
-/// Side of the tiles of an update.
-const TILE: usize = 512;
+/// Rows of the trailing matrix that one task updates.
+const TILE: usize = 128;
 /// Columns of the vectors that one task of stage (3) carries through all blocks.
 const COLUMNS: usize = 128;
 
@@ -63,7 +63,7 @@ pub fn eigen(mut a: Vec<f64>, n: usize, control: &Control) -> Result<Eigen, Eige
     let scale = if largest > 0.0 { 2f64.powi(-(largest.log2().floor() as i32)) } else { 1.0 };
     a.iter_mut().for_each(|v| *v *= scale);
 
-    let reduced = tridiagonalise(&mut a, n, control)?;
+    let reduced = control.threads.within(|| tridiagonalise(&mut a, n, control))?;
     control.check()?;
     let (mut values, mut vectors) = decompose_tridiagonal(&reduced)?;
     control.check()?;
@@ -294,17 +294,22 @@ fn update(a: &mut [f64], n: usize, start: usize, end: usize, w: &[f64], control:
     }
     let (done, rest) = a.split_at_mut(end * n);
     let height = end - start;
-    let v = MatRef::from_row_major_slice(&done[start * n..], height, n).subcols(end, m);
-    let w = MatRef::from_row_major_slice(&w[..height * n], height, n).subcols(end, m);
+    // One product of stacked panels, (V; W)ᵀ·(W; V), reads and writes A once instead of twice.
+    let stack = |first: &[f64], second: &[f64]| -> Vec<f64> {
+        let mut out = Vec::with_capacity(2 * height * m);
+        first.chunks_exact(n).chain(second.chunks_exact(n)).for_each(|row| out.extend_from_slice(&row[end..]));
+        out
+    };
+    let (v, w) = (&done[start * n..], &w[..height * n]);
+    let (left, right) = (stack(v, w), stack(w, v));
+    let left = MatRef::from_row_major_slice(&left, 2 * height, m);
+    let right = MatRef::from_row_major_slice(&right, 2 * height, m);
     control.threads.chunks(rest, TILE * n, |t, rows| {
         let (first, count) = (t * TILE, rows.len() / n);
-        let tile = MatMut::from_row_major_slice_mut(rows, count, n);
         // From the diagonal on; the little triangle below it in the first tile is ignored by everybody.
-        let mut tile = tile.subcols_mut(end + first, m - first);
-        for (left, right) in [(v, w), (w, v)] {
-            let (left, right) = (left.subcols(first, count), right.subcols(first, m - first));
-            matmul(tile.as_mut(), Accum::Add, left.transpose(), right, -1.0, Par::Seq);
-        }
+        let tile = MatMut::from_row_major_slice_mut(rows, count, n).subcols_mut(end + first, m - first);
+        let (left, right) = (left.subcols(first, count), right.subcols(first, m - first));
+        matmul(tile, Accum::Add, left.transpose(), right, -1.0, Par::Seq);
     });
 }
 
@@ -334,7 +339,7 @@ fn decompose_tridiagonal(t: &Tridiagonal) -> Result<(Vec<f64>, Mat<f64>), EigenE
 
 /// Z ← H₁·H₂·…·Z, the last block first: each block is I − VᵀTV, T upper triangular.
 fn reflect(a: &[f64], n: usize, tau: &[f64], z: &mut Mat<f64>, control: &Control) -> Result<(), Interrupt> {
-    const BLOCK: usize = 64;
+    const BLOCK: usize = 96;
     let starts: Vec<usize> = (0..n.saturating_sub(1)).step_by(BLOCK).collect();
     let triangles: Vec<Mat<f64>> = control.threads.map(starts.len(), |s| {
         let (start, end) = (starts[s], (starts[s] + BLOCK).min(n - 1));
