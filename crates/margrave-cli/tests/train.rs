@@ -177,6 +177,47 @@ fn regression_novelty_and_nu() {
     assert!(said.err.contains("0.888"), "the largest feasible ν is 240/270: {}", said.err);
 }
 
+/// Three bands with text labels that need quotes.
+fn bands() -> String {
+    let mut text = String::from("x,y,band\n");
+    for i in 0..90u32 {
+        let t = f64::from(i % 30) / 30.0;
+        let name = ["low", "\"mid, dle\"", "high"][i as usize / 30];
+        text += &format!("{:.4},{:.4},{name}\n", t, f64::from(i / 30) + (9.0 * t).sin());
+    }
+    text
+}
+
+#[test]
+fn several_classes() {
+    let desk = Desk::new();
+    let (data, model) = (desk.file("bands.csv", &bands()), desk.path("m.model"));
+    for (way, machines) in [("ovo", 3), ("ovr", 3)] {
+        let object = desk.train(&data, &["--multiclass", way, "--gap", "1e-6", "-C", "10"]).exits(0).json();
+        assert_eq!(object["classes"], serde_json::json!(["high", "low", "mid, dle"]));
+        let list = object["machines"].as_array().expect("a list of machines");
+        assert_eq!(list.len(), machines);
+        let sum: f64 = list.iter().map(|m| number(m, "gap")).sum();
+        assert!((sum - number(&object, "gap")).abs() <= 1e-12 && number(&object, "relative_gap") <= 1e-6, "{object}");
+        let proof = margrave(&["verify", &model, &data, "--gap", "1e-5", "--json"]).exits(0).json();
+        assert_eq!(proof["machines"].as_array().map(Vec::len), Some(machines));
+        margrave(&["verify", &model, &data, "-C", "1000"]).exits(1);
+        let said = margrave(&["predict", &model, &data, "--scores"]).exits(0);
+        let header = said.out.lines().next().unwrap_or("");
+        assert_eq!(header.matches("score").count(), machines, "{header}");
+        assert_eq!(said.out.lines().count(), 91);
+        let shown = margrave(&["inspect", &model]).exits(0).out;
+        assert!(shown.contains("mid, dle") && shown.contains("3, one a "), "{shown}");
+        let predicted = margrave(&["predict", &model, &data, "--json"]).exits(0).json();
+        assert!((number(&predicted, "accuracy") - (1.0 - number(&object, "train_error"))).abs() < 1e-12);
+    }
+    desk.train(&data, &["--multiclass", "all"]).exits(2);
+    let object = desk.train(&data, &["--loss", "square", "--multiclass", "ovr"]).exits(0).json();
+    assert_eq!(object["solver"], "ridge");
+    let stopped = desk.train(&data, &["--max-seconds", "0"]).exits(3).json();
+    assert_eq!(stopped["status"], "time_limit");
+}
+
 #[test]
 fn a_matrix_of_ones_own() {
     let desk = Desk::new();
@@ -234,7 +275,6 @@ fn bad_input_is_named_and_nothing_is_written() {
     let model = desk.path("m.model");
     for (name, text, args, named) in [
         ("one.svm", "1 1:1\n1 1:2\n", &[][..], "label 1"),
-        ("three.svm", "1 1:1\n2 1:2\n3 1:3\n", &[], "3 classes"),
         ("bad.svm", "1 1:1\n-1 one:2\n", &[], "line 2"),
         ("empty.svm", "", &[], "empty"),
         ("text.csv", "x,y\n1,a\n2,b\n", &["--task", "regress"], "text"),

@@ -18,6 +18,7 @@
 
 pub mod backend;
 pub mod certificate;
+pub mod compose;
 pub mod control;
 pub mod data;
 pub mod error;

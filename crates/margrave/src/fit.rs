@@ -9,13 +9,14 @@ use margrave_core::data::{Dataset, Label, Points, Scaling, Targets};
 use margrave_core::gram::{Gram, Pick, Precision, PrecomputedGram};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Loss, LossSpec};
-use margrave_core::model::{Model, Recipe, Record};
+use margrave_core::model::{Model, Recipe, Record, Scheme, Totals};
 use margrave_core::observe::Observer;
 use margrave_core::problem::{ClassWeight, Formulation, KernelProblem, Setup, Task};
 use margrave_core::solver::textbook::{smo, svmtorch};
 use margrave_core::solver::{Solution, decomposition};
 use margrave_core::{Control, Error, Result, Status, Threads};
 
+use crate::multi::{self, Job, Several};
 use crate::svm::{LossChoice, SolverName, Svm, Tradeoff};
 
 /// A trained machine with its proof.
@@ -24,6 +25,8 @@ pub struct Fit {
     model: Model,
     reason: String,
     train_error: f64,
+    seconds: f64,
+    kernel_entries: u64,
 }
 
 impl Fit {
@@ -37,19 +40,30 @@ impl Fit {
         self.model
     }
 
-    /// What the fit was like: status, iterations, seconds, support vectors.
+    /// What the fit was like: status, iterations, seconds, support vectors. Of several binary machines, the first.
     pub fn record(&self) -> &Record {
         &self.model.machines[0]
     }
 
-    /// The proof: primal, dual and gap, from the independent certificate.
+    /// One record a binary machine.
+    pub fn records(&self) -> &[Record] {
+        &self.model.machines
+    }
+
+    /// The proof: primal, dual and gap, from the independent certificate. Of several binary machines, the first: the sums
+    /// over all are in [`totals`](Self::totals).
     pub fn certificate(&self) -> &Certificate {
         &self.record().certificate
     }
 
-    /// How it ended.
+    /// Sums over the binary machines.
+    pub fn totals(&self) -> Totals {
+        Totals { seconds: self.seconds, kernel_entries: self.kernel_entries, ..self.model.totals() }
+    }
+
+    /// How it ended; of several binary machines, the one that ended worst.
     pub fn status(&self) -> Status {
-        self.record().status
+        self.totals().status
     }
 
     /// Why this solver.
@@ -76,6 +90,7 @@ impl Fit {
 /// Data as a machine sees it: scaled points, targets ±1 or real, weights with class factors.
 pub(crate) struct Prepared {
     pub(crate) points: Points,
+    /// ±1 or real; of several classes, the index of the label.
     pub(crate) targets: Vec<f64>,
     pub(crate) weights: Option<Vec<f64>>,
     pub(crate) labels: Vec<Label>,
@@ -105,7 +120,7 @@ impl Prepared {
                 let (names, factors) = match known {
                     Some((names, factors)) => (names.to_vec(), factors.to_vec()),
                     None => {
-                        check_two_classes(&classes, &data.targets)?;
+                        check_classes(&classes, &data.targets)?;
                         let factors = match class_weight {
                             ClassWeight::Equal => Vec::new(),
                             other => other.factors(&classes, &codes)?,
@@ -128,7 +143,11 @@ impl Prepared {
                     }
                 }
                 (labels, class_weights) = (names, factors);
-                codes.iter().map(|code| if sides[*code as usize] == 1 { 1.0 } else { -1.0 }).collect()
+                let side = |code: &u32| sides[*code as usize];
+                match labels.len() {
+                    2 => codes.iter().map(|code| if side(code) == 1 { 1.0 } else { -1.0 }).collect(),
+                    _ => codes.iter().map(|code| side(code) as f64).collect(),
+                }
             }
         };
         Ok(Self { points, targets, weights, labels, class_weights })
@@ -147,22 +166,18 @@ impl Prepared {
     }
 }
 
-fn check_two_classes(classes: &[Label], targets: &Targets) -> Result<()> {
-    let count = classes.len();
+fn check_classes(classes: &[Label], targets: &Targets) -> Result<()> {
     if !targets.looks_like_classes() {
         return Err(Error::data(
             "the target has fractions, so it does not look like classes: use --task regress, or choose another column with --target",
         ));
     }
-    match count {
-        0 | 1 => Err(Error::data(format!(
+    match classes {
+        [] | [_] => Err(Error::data(format!(
             "all samples have the label {}: there is nothing to tell apart (novelty detection needs no second class)",
             classes.first().map(ToString::to_string).unwrap_or_default()
         ))),
-        2 => Ok(()),
-        _ => Err(Error::data(format!(
-            "the target has {count} classes and several classes are not built yet: use two, or --task regress"
-        ))),
+        _ => Ok(()),
     }
 }
 
@@ -274,6 +289,7 @@ fn solve(
     solver: SolverName,
     problem: &KernelProblem<'_>,
     start: Option<Vec<f64>>,
+    memory: u64,
     control: &Control,
     observer: &mut dyn Observer,
 ) -> Result<Solution> {
@@ -290,7 +306,7 @@ fn solve(
                 stop: svm.stop,
                 start,
                 iterations: svm.budget.iterations,
-                memory: svm.budget.memory,
+                memory,
                 ..decomposition::Options::default()
             };
             decomposition::solve(problem, &options, control, observer)
@@ -301,7 +317,7 @@ fn solve(
                 record_every: 0,
                 max_iterations: 1000,
                 max_pairs: svm.budget.iterations,
-                memory: svm.budget.memory,
+                memory,
                 seed: svm.seed,
                 ..smo::SmoOptions::default()
             };
@@ -311,7 +327,7 @@ fn solve(
             let options = svmtorch::SvmTorchOptions {
                 tol: textbook_tol()?,
                 max_iterations: svm.budget.iterations,
-                memory: svm.budget.memory,
+                memory,
                 ..svmtorch::SvmTorchOptions::default()
             };
             Ok(svmtorch::solve(problem, &options, control, observer)?.solution)
@@ -382,53 +398,91 @@ pub(crate) fn train(svm: &Svm, data: &Dataset, observer: &mut dyn Observer) -> R
         _ => svm.kernel,
     };
     kernel.check()?;
-    let gram = square_gram(kernel, &prepared.points)?;
-    let setup = prepared.setup(svm.task, formulation, loss, svm.bias, gram.as_ref())?;
-    let start = match &svm.start {
-        None => None,
-        Some(model) => {
-            check_same_rows(model, &prepared.points)?;
-            Some(model.solution(&setup)?.0)
-        }
-    };
-    // The proof of a run that was stopped must not be stopped for the same reason.
-    let calm = Control::unlimited(svm.threads.clone());
-    let (solution, scores, certificate, name, reason) = setup.with(gram.as_ref(), |problem| {
-        let (solver, name, reason) = choose(svm, problem)?;
-        let solution = solve(svm, solver, problem, start, &control, observer)?;
-        let scores = match &solution.scores {
-            Some(scores) => scores.clone(),
-            None => {
-                let mut by_row = vec![0.0; prepared.points.len()];
-                solution.beta.iter().enumerate().for_each(|(i, b)| by_row[problem.row(i)] += b);
-                let mut out = vec![0.0; prepared.points.len()];
-                gram.apply(Precision::Double, Pick::All, &by_row, 1, &mut out, &calm)?;
-                out
-            }
-        };
-        let certificate = certify(problem, &solution.beta, Some(&solution.bias), Some(&scores), &calm)?;
-        Ok((solution, scores, certificate, name, reason))
-    })?;
-
-    let bias = if certificate.bias().is_empty() { solution.bias.clone() } else { certificate.bias().to_vec() };
-    let machine = setup.machine(&solution.beta, &bias);
-    let mut z: Vec<f64> = scores.iter().map(|f| f / machine.rho + machine.bias).collect();
-    if let Formulation::Svdd { .. } = formulation {
-        z.iter_mut().zip(gram.diag()).for_each(|(z, k)| *z -= 0.5 * k);
-    }
-    let recipe = Recipe {
+    let recipe = |solver: &str| Recipe {
         task: svm.task,
         formulation,
         loss: if matches!(formulation, Formulation::Cost { .. }) { spec } else { None },
         free_bias: svm.bias,
         labels: prepared.labels.clone(),
         class_weights: prepared.class_weights.clone(),
-        scaling,
+        scaling: scaling.clone(),
         schema: svm.schema.clone(),
-        solver: name.to_owned(),
+        solver: solver.to_owned(),
     };
+    if svm.task == Task::Classify && prepared.labels.len() > 2 {
+        let job = Job { svm, prepared: &prepared, kernel, formulation, loss, control: &control };
+        let several = multi::train(&job, recipe, observer)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let Several { model, reason, train_error, kernel_entries } = several;
+        return Ok(Fit { model, reason, train_error, seconds, kernel_entries });
+    }
+    let gram = square_gram(kernel, &prepared.points)?;
+    let setup = prepared.setup(svm.task, formulation, loss, svm.bias, gram.as_ref())?;
+    let start = match &svm.start {
+        None => None,
+        Some(model) => {
+            check_same_rows(model, &prepared.points)?;
+            if model.scheme != Scheme::One {
+                return Err(Error::data("the model to resume from has several machines, and this training has one"));
+            }
+            Some(model.solution(&setup)?.0)
+        }
+    };
+    let budget = &svm.budget;
+    let solved = solve_one(svm, &setup, gram.as_ref(), start, budget.memory, &control, observer)?;
+    let Solved { solution, scores, certificate, solver, reason } = solved;
+    let bias = if certificate.bias().is_empty() { solution.bias.clone() } else { certificate.bias().to_vec() };
+    let machine = setup.machine(&solution.beta, &bias);
+    let mut z: Vec<f64> = scores.iter().map(|f| f / machine.rho + machine.bias).collect();
+    if let Formulation::Svdd { .. } = formulation {
+        z.iter_mut().zip(gram.diag()).for_each(|(z, k)| *z -= 0.5 * k);
+    }
     let seconds = begun.elapsed().as_secs_f64();
     let entries = gram.entries();
+    let recipe = recipe(solver);
     let model = Model::binary(recipe, kernel, &prepared.points, &setup, &solution, certificate, seconds, entries)?;
-    Ok(Fit { model, reason, train_error: train_error(svm.task, &prepared.targets, &z) })
+    let train_error = train_error(svm.task, &prepared.targets, &z);
+    Ok(Fit { model, reason, train_error, seconds, kernel_entries: entries })
+}
+
+/// A solved problem with its proof.
+pub(crate) struct Solved {
+    pub(crate) solution: Solution,
+    /// K·β of every row.
+    pub(crate) scores: Vec<f64>,
+    pub(crate) certificate: Certificate,
+    /// The solver's name.
+    pub(crate) solver: &'static str,
+    /// Why that one.
+    pub(crate) reason: String,
+}
+
+/// Solves one problem and proves it, within `memory` bytes.
+pub(crate) fn solve_one(
+    svm: &Svm,
+    setup: &Setup,
+    gram: &dyn Gram,
+    start: Option<Vec<f64>>,
+    memory: u64,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<Solved> {
+    // The proof of a run that was stopped must not be stopped for the same reason.
+    let calm = Control::unlimited(control.threads.clone());
+    setup.with(gram, |problem| {
+        let (chosen, solver, reason) = choose(svm, problem)?;
+        let solution = solve(svm, chosen, problem, start, memory, control, observer)?;
+        let scores = match &solution.scores {
+            Some(scores) => scores.clone(),
+            None => {
+                let mut by_row = vec![0.0; setup.rows()];
+                solution.beta.iter().enumerate().for_each(|(i, b)| by_row[problem.row(i)] += b);
+                let mut out = vec![0.0; setup.rows()];
+                gram.apply(Precision::Double, Pick::All, &by_row, 1, &mut out, &calm)?;
+                out
+            }
+        };
+        let certificate = certify(problem, &solution.beta, Some(&solution.bias), Some(&scores), &calm)?;
+        Ok(Solved { solution, scores, certificate, solver, reason })
+    })
 }

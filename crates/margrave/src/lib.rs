@@ -17,6 +17,7 @@
 #![deny(missing_docs)]
 
 mod fit;
+mod multi;
 mod svm;
 mod verify;
 
@@ -28,8 +29,8 @@ pub use margrave_core::data::{Dataset, Label, Points, Targets};
 pub use margrave_core::kernel::{Gamma, Kernel};
 pub use margrave_core::model::Model;
 pub use margrave_core::{
-    Budget, Control, Error, Interrupt, Result, Status, Threads, backend, certificate, control, data, gram, kernel,
-    loss, model, observe, problem, solver,
+    Budget, Control, Error, Interrupt, Result, Status, Threads, backend, certificate, compose, control, data, gram,
+    kernel, loss, model, observe, problem, solver,
 };
 pub use margrave_io as io;
 pub use svm::{SolverName, Svm};

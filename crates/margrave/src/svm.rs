@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use margrave_core::data::{Dataset, ScaleKind};
 use margrave_core::kernel::{Gamma, Kernel};
 use margrave_core::loss::{Loss, LossSpec};
-use margrave_core::model::Model;
+use margrave_core::model::{Model, Scheme};
 use margrave_core::observe::{Observer, Silent};
 use margrave_core::problem::{ClassWeight, Task};
 use margrave_core::solver::Stop;
@@ -95,6 +95,7 @@ pub struct Svm {
     pub(crate) svdd: bool,
     pub(crate) bias: bool,
     pub(crate) class_weight: ClassWeight,
+    pub(crate) multiclass: Option<Scheme>,
     pub(crate) scale: Option<ScaleKind>,
     pub(crate) solver: SolverName,
     pub(crate) stop: Stop,
@@ -125,6 +126,7 @@ impl Svm {
             svdd: false,
             bias: true,
             class_weight: ClassWeight::Equal,
+            multiclass: None,
             scale: None,
             solver: SolverName::Auto,
             stop: Stop::default(),
@@ -137,7 +139,7 @@ impl Svm {
         }
     }
 
-    /// A machine for two classes; hinge loss unless another is given.
+    /// A machine for two classes or more; hinge loss unless another is given.
     pub fn classifier() -> Self {
         Self::new(Task::Classify)
     }
@@ -225,6 +227,12 @@ impl Svm {
     /// Factors on the costs of whole classes.
     pub fn class_weight(mut self, weight: ClassWeight) -> Self {
         self.class_weight = weight;
+        self
+    }
+
+    /// How several classes become binary machines: [`Scheme::OneVsOne`] unless another is given.
+    pub fn multiclass(mut self, scheme: Scheme) -> Self {
+        self.multiclass = Some(scheme);
         self
     }
 

@@ -5,26 +5,26 @@ use std::sync::Arc;
 use margrave_core::certificate::{Certificate, certify};
 use margrave_core::data::{Dataset, Label};
 use margrave_core::loss::{Epsilon, Hinge, Loss, LossSpec};
-use margrave_core::model::Model;
+use margrave_core::model::{Model, Scheme};
 use margrave_core::problem::{ClassWeight, Formulation, Machine, Task};
 use margrave_core::{Control, Error, Result};
 use margrave_io::model::{LibsvmKind, LibsvmModel};
 
 use crate::fit::{Prepared, check_same_rows, square_gram};
+use crate::multi;
 
 /// Certifies `model` on its training data: K·β is computed anew, in double precision, and nothing of what the model says
 /// about itself is believed. `cost` takes the place of the C the model was trained with.
 ///
 /// Fails if the data is not what the model was trained on.
-pub fn verify(model: &Model, data: &Dataset, cost: Option<f64>, control: &Control) -> Result<Certificate> {
+///
+/// One certificate a binary machine: for several classes there are several.
+pub fn verify(model: &Model, data: &Dataset, cost: Option<f64>, control: &Control) -> Result<Vec<Certificate>> {
     let points = match &model.scaling {
         Some(scaling) => scaling.apply(&data.points.clone().widen(scaling.factor.len()))?,
         None => data.points.clone().widen(model.expansion.width()),
     };
     check_same_rows(model, &points)?;
-    if model.task == Task::Classify && model.labels.len() != 2 {
-        return Err(Error::data("only models of two classes can be verified yet"));
-    }
     let known = Some((model.labels.as_slice(), model.class_weights.as_slice()));
     let prepared = Prepared::new(model.task, data, points, &ClassWeight::Equal, known)?;
     let formulation = match (model.formulation, cost) {
@@ -41,8 +41,11 @@ pub fn verify(model: &Model, data: &Dataset, cost: Option<f64>, control: &Contro
         (None, _) => Arc::new(Hinge),
     };
     let gram = square_gram(*model.expansion.kernel(), &prepared.points)?;
+    if model.scheme != Scheme::One {
+        return multi::verify(model, &prepared, formulation, loss, gram.as_ref(), control);
+    }
     let setup = prepared.setup(model.task, formulation, loss, model.free_bias, gram.as_ref())?;
-    model.certify(&setup, gram.as_ref(), control)
+    Ok(vec![model.certify(&setup, gram.as_ref(), control)?])
 }
 
 /// Certifies a model of LIBSVM on its training data. The file stores neither C nor ε: `cost` and `epsilon` say what they

@@ -52,7 +52,7 @@ fn the_certificate_is_confirmed_and_a_changed_model_is_caught() {
     let fit = svm().fit(&data(&s)).unwrap();
     assert_eq!(fit.status(), Status::Optimal, "{:?}", fit.record());
     let control = Control::unlimited(Threads::one());
-    let again = verify(fit.model(), &data(&s), None, &control).unwrap();
+    let again = verify(fit.model(), &data(&s), None, &control).unwrap().remove(0);
     // The fit's own scores are double precision: the two agree to rounding of the objective.
     assert_close("primal", again.primal(), fit.certificate().primal(), 1e-10);
     assert!(again.relative_gap().is_some_and(|gap| gap <= 1.1e-9));
@@ -69,7 +69,7 @@ fn the_certificate_is_confirmed_and_a_changed_model_is_caught() {
         f.width(),
     )
     .unwrap();
-    let caught = verify(&model, &data(&s), None, &control).unwrap();
+    let caught = verify(&model, &data(&s), None, &control).unwrap().remove(0);
     assert!(caught.relative_gap().is_some_and(|gap| gap > 1e-4), "{caught}");
 
     let mut other = data(&s.take(&(1..100).chain([0]).collect::<Vec<_>>()));

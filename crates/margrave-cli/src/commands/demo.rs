@@ -60,7 +60,7 @@ impl Demo {
         terminal.say(&summary(terminal, &fit, NAME, &shown, fit.record().seconds))?;
 
         title("The same proof again, from the model and the data alone")?;
-        let proof = margrave::verify(fit.model(), &loaded.data, None, &control)?;
+        let proof = &margrave::verify(fit.model(), &loaded.data, None, &control)?[0];
         terminal.say(&indented(&proof.to_string()))?;
 
         title("Other losses, each with its proof")?;

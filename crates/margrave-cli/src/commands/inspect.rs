@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use margrave::certificate::Certificate;
 use margrave::data::{Label, ScaleKind};
+use margrave::model::Scheme;
 use margrave::problem::Task;
 use serde_json::json;
 
@@ -63,35 +63,40 @@ impl Inspect {
             "centres",
             format!("{}{}", format::count(f.len() as u64), if f.centres().is_sparse() { ", sparse" } else { "" }),
         ));
-        let biases: Vec<String> = f.bias().iter().map(|b| format::number(*b, 6)).collect();
-        rows.push(("bias", if model.free_bias { biases.join(", ") } else { "none".into() }));
+        if model.scheme != Scheme::One {
+            let way = if model.scheme == Scheme::OneVsOne { "one a pair of classes" } else { "one a class" };
+            rows.push(("machines", format!("{}, {way}", model.machines.len())));
+        } else if model.free_bias {
+            rows.push(("bias", format::number(f.bias()[0], 6)));
+        } else {
+            rows.push(("bias", "none".into()));
+        }
         if let Some(names) = schema.as_ref().and_then(|s| s.feature_names()) {
             let shown = names.iter().take(6).cloned().collect::<Vec<_>>().join(", ");
             rows.push(("features", if names.len() > 6 { format!("{shown}, …") } else { shown }));
         }
-        for record in &model.machines {
-            rows.push((
-                "solver",
-                format!("{}, {}, {} iterations", model.solver, record.status, format::count(record.iterations)),
-            ));
-            rows.push((
-                "support vectors",
-                format!(
-                    "{}, {} at their bound",
-                    format::count(record.support_vectors as u64),
-                    format::count(record.bounded as u64)
-                ),
-            ));
-            match &record.certificate {
-                Certificate::Optimality(o) => {
-                    rows.push(("relative gap", format::number(o.relative_gap, 3)));
-                    rows.push(("violation", format::number(o.violation, 3)));
-                }
-                Certificate::Stationarity(s) => rows.push(("stationarity", format::number(s.stationarity, 3))),
+        let totals = model.totals();
+        rows.push((
+            "solver",
+            format!("{}, {}, {} iterations", model.solver, totals.status, format::count(totals.iterations)),
+        ));
+        rows.push((
+            "support vectors",
+            format!(
+                "{}, {} at their bound",
+                format::count(totals.support_vectors as u64),
+                format::count(totals.bounded as u64)
+            ),
+        ));
+        match totals.relative_gap {
+            Some(gap) => {
+                rows.push(("relative gap", format::number(gap, 3)));
+                rows.push(("violation", format::number(totals.violation, 3)));
             }
-            if let Some(tube) = record.tube {
-                rows.push(("tube", format!("±{}", format::number(tube, 5))));
-            }
+            None => rows.push(("stationarity", format::number(totals.violation, 3))),
+        }
+        if let Some(tube) = model.machines.first().and_then(|record| record.tube) {
+            rows.push(("tube", format!("±{}", format::number(tube, 5))));
         }
         terminal.say(&format!(
             "{}\n{}",
@@ -106,6 +111,7 @@ impl Inspect {
             "n": model.n,
             "d": f.width(),
             "classes": model.labels,
+            "multiclass": if model.scheme == Scheme::One { None } else { Some(model.scheme.name()) },
             "class_weights": model.class_weights,
             "scaling": model.scaling.as_ref().map(|s| s.kind),
             "centres": f.len(),

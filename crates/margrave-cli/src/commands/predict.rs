@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::Args;
 use margrave::data::Label;
 use margrave::gram::Precision;
-use margrave::model::Prediction;
+use margrave::model::{Prediction, Scheme};
 use margrave::{Budget, Dataset, Model, Targets};
 use serde_json::{Map, Value, json};
 
@@ -63,14 +63,15 @@ impl Predict {
         let loaded = self.data.load_like(schema.as_ref(), threads.count())?;
         let load_seconds = begun.elapsed().as_secs_f64();
         let control = signal::start(&Budget::default(), threads)?;
-        let scores = model.scores(&loaded.data.points, Precision::Double, &control)?;
-        if model.expansion.outputs() != 1 {
-            return Err(Failure::new(format!("the model has {} outputs, not one", model.expansion.outputs())));
-        }
-        let predictions = model.decide(&scores);
+        let (predictions, scores) = if self.scores {
+            let scores = model.scores(&loaded.data.points, Precision::Double, &control)?;
+            (model.decide(&scores), Some(scores))
+        } else {
+            (model.predict(&loaded.data.points, Precision::Double, &control)?, None)
+        };
         let predict_seconds = control.seconds();
 
-        let table = self.table(&model, &predictions, &scores);
+        let table = table(&model, &predictions, scores.as_deref());
         let quality = quality(&model, &loaded.data, &predictions);
         match &self.output {
             Some(path) => margrave::io::write_atomic(path, |out| out.write_all(table.as_bytes()))?,
@@ -101,24 +102,49 @@ impl Predict {
         terminal.object(&object)?;
         Ok(Exit::Done)
     }
+}
 
-    /// The predictions as CSV with a header.
-    fn table(&self, model: &Model, predictions: &Prediction, scores: &[f64]) -> String {
-        let mut text = String::from(if self.scores { "prediction,score\n" } else { "prediction\n" });
-        let labels: Vec<String> = model.labels.iter().map(cell).collect();
-        for (row, z) in scores.iter().enumerate() {
-            // Writing to a String cannot fail.
-            let _ = match predictions {
-                Prediction::Labels(codes) => write!(text, "{}", labels[codes[row] as usize]),
-                Prediction::Values(values) => write!(text, "{}", values[row]),
-                Prediction::Inside(inside) => write!(text, "{}", if inside[row] { 1 } else { -1 }),
-            };
-            if self.scores {
-                let _ = write!(text, ",{z}");
-            }
-            text.push('\n');
+/// The predictions as CSV with a header; scores one column a machine.
+fn table(model: &Model, predictions: &Prediction, scores: Option<&[f64]>) -> String {
+    let labels: Vec<String> = model.labels.iter().map(cell).collect();
+    let mut text = String::from("prediction");
+    if scores.is_some() {
+        score_names(model).iter().for_each(|name| {
+            text.push(',');
+            text += name;
+        });
+    }
+    text.push('\n');
+    let k = model.expansion.outputs();
+    let rows = match predictions {
+        Prediction::Labels(codes) => codes.len(),
+        Prediction::Values(values) => values.len(),
+        Prediction::Inside(inside) => inside.len(),
+    };
+    for row in 0..rows {
+        // Writing to a String cannot fail.
+        let _ = match predictions {
+            Prediction::Labels(codes) => write!(text, "{}", labels[codes[row] as usize]),
+            Prediction::Values(values) => write!(text, "{}", values[row]),
+            Prediction::Inside(inside) => write!(text, "{}", if inside[row] { 1 } else { -1 }),
+        };
+        for z in scores.map_or(&[][..], |scores| &scores[row * k..(row + 1) * k]) {
+            let _ = write!(text, ",{z}");
         }
-        text
+        text.push('\n');
+    }
+    text
+}
+
+/// What to call the score of each machine: that of a pair is > 0 for the label named first.
+fn score_names(model: &Model) -> Vec<String> {
+    let named = |text: String| cell(&Label::Text(text));
+    match model.scheme {
+        Scheme::One => vec!["score".to_owned()],
+        Scheme::OneVsOne => margrave::model::pairs(model.labels.len())
+            .map(|(i, j)| named(format!("score {} over {}", model.labels[j], model.labels[i])))
+            .collect(),
+        Scheme::OneVsRest => model.labels.iter().map(|label| named(format!("score {label}"))).collect(),
     }
 }
 

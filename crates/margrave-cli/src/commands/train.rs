@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use clap::Args;
 use margrave::certificate::Certificate;
+use margrave::data::Label;
 use margrave::io::Loaded;
+use margrave::model::Scheme;
 use margrave::observe::{Both, Observer};
 use margrave::problem::{Formulation, Task};
-use margrave::{Fit, Status, Svm, Targets};
+use margrave::{Fit, Model, Status, Svm, Targets};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Common;
@@ -82,6 +84,7 @@ impl Train {
         let mut svm = Svm::of(task)
             .bias(!self.machine.no_bias)
             .svdd(self.machine.svdd)
+            .multiclass(self.machine.multiclass)
             .scale(self.machine.scale.0)
             .solver(self.solver.solver)
             .stop(self.solver.stop())
@@ -199,7 +202,7 @@ fn ended(status: Status) -> &'static str {
 }
 
 pub(crate) fn summary(terminal: &Terminal, fit: &Fit, data: &str, path: &str, total: f64) -> String {
-    let (model, record) = (fit.model(), fit.record());
+    let (model, totals) = (fit.model(), fit.totals());
     let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };
     let features = if model.expansion.width() == 1 { "feature" } else { "features" };
     let mut rows = vec![
@@ -215,25 +218,30 @@ pub(crate) fn summary(terminal: &Terminal, fit: &Fit, data: &str, path: &str, to
         ("kernel", describe(model.expansion.kernel())),
         ("solver", format!("{} ({})", model.solver, fit.reason())),
     ];
-    match fit.certificate() {
-        Certificate::Optimality(o) => {
-            rows.push(("gap", format!("{} relative, proven", format::number(o.relative_gap, 2))));
-            rows.push(("violation", format::number(o.violation, 2)));
-            rows.push(("objective", format!("{} ≥ best ≥ {}", format::number(o.primal, 7), format::number(o.dual, 7))));
+    if model.task == Task::Classify && model.scheme != Scheme::One {
+        rows.insert(1, ("classes", format!("{}: {}", model.labels.len(), some_labels(&model.labels))));
+    }
+    match (totals.dual, totals.relative_gap) {
+        (Some(dual), Some(gap)) => {
+            rows.push(("gap", format!("{} relative, proven", format::number(gap, 2))));
+            rows.push(("violation", format::number(totals.violation, 2)));
+            rows.push((
+                "objective",
+                format!("{} ≥ best ≥ {}", format::number(totals.primal, 7), format::number(dual, 7)),
+            ));
         }
-        Certificate::Stationarity(s) => {
-            rows.push(("objective", format!("{}; not convex, so no gap", format::number(s.objective, 7))));
-            rows.push(("stationarity", format::number(s.stationarity, 2)));
+        _ => {
+            rows.push(("objective", format!("{}; not convex, so no gap", format::number(totals.primal, 7))));
+            rows.push(("stationarity", format::number(totals.violation, 2)));
         }
     }
+    let bounded = match model.scheme {
+        Scheme::One => format!(", {} at their bound", format::count(totals.bounded as u64)),
+        _ => String::new(),
+    };
     rows.push((
         "support vectors",
-        format!(
-            "{} of {}, {} at their bound",
-            format::count(record.support_vectors as u64),
-            format::count(model.n as u64),
-            format::count(record.bounded as u64)
-        ),
+        format!("{} of {}{bounded}", format::count(totals.support_vectors as u64), format::count(model.n as u64)),
     ));
     rows.push(match model.task {
         Task::Classify => ("training error", format!("{} %", format::number(100.0 * fit.train_error(), 3))),
@@ -242,7 +250,7 @@ pub(crate) fn summary(terminal: &Terminal, fit: &Fit, data: &str, path: &str, to
             ("outside", format!("{} % of the training data", format::number(100.0 * fit.train_error(), 3)))
         }
     });
-    rows.push(("time", format!("{} training, {} in all", format::duration(record.seconds), format::duration(total))));
+    rows.push(("time", format!("{} training, {} in all", format::duration(totals.seconds), format::duration(total))));
     rows.push(("model", path.to_owned()));
     format!("{}\n{}", terminal.paint(style, ended(fit.status())), format::table(terminal, &rows))
 }
@@ -265,10 +273,73 @@ pub(crate) fn certificate_keys(certificate: &Certificate, into: &mut Map<String,
     }
 }
 
-fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Value {
-    let (model, record) = (fit.model(), fit.record());
+/// The first labels, as many as fit on a line.
+pub(crate) fn some_labels(labels: &[Label]) -> String {
+    let mut text = String::new();
+    for (at, label) in labels.iter().enumerate() {
+        let next = label.to_string();
+        if text.chars().count() + next.chars().count() > 60 {
+            return text + ", …";
+        }
+        text += if at == 0 { "" } else { ", " };
+        text += &next;
+    }
+    text
+}
+
+/// What one binary machine of several says for itself.
+fn machine_object(model: &Model, at: usize) -> Value {
+    let record = &model.machines[at];
     let mut object = Map::new();
-    certificate_keys(fit.certificate(), &mut object);
+    let classes = match model.scheme {
+        Scheme::OneVsOne => margrave::model::pairs(model.labels.len())
+            .nth(at)
+            .map_or(Value::Null, |(i, j)| json!([model.labels[i], model.labels[j]])),
+        _ => json!([model.labels[at]]),
+    };
+    object.insert("classes".into(), classes);
+    certificate_keys(&record.certificate, &mut object);
+    let rest = json!({
+        "status": record.status,
+        "iterations": record.iterations,
+        "kernel_entries": record.kernel_entries,
+        "seconds": record.seconds,
+        "support_vectors": record.support_vectors,
+        "bounded": record.bounded,
+        "bias": model.expansion.bias()[at],
+    });
+    if let Value::Object(rest) = rest {
+        object.extend(rest);
+    }
+    Value::Object(object)
+}
+
+/// The certificate of one machine, or the sums over several.
+fn proof_keys(fit: &Fit, into: &mut Map<String, Value>) {
+    if let [one] = fit.records() {
+        return certificate_keys(&one.certificate, into);
+    }
+    let totals = fit.totals();
+    match (totals.dual, totals.gap, totals.relative_gap) {
+        (Some(dual), Some(gap), Some(relative)) => {
+            into.insert("primal".into(), json!(totals.primal));
+            into.insert("dual".into(), json!(dual));
+            into.insert("gap".into(), json!(gap));
+            into.insert("relative_gap".into(), json!(relative));
+            into.insert("violation".into(), json!(totals.violation));
+        }
+        _ => {
+            into.insert("objective".into(), json!(totals.primal));
+            into.insert("stationarity".into(), json!(totals.violation));
+        }
+    }
+}
+
+fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Value {
+    let (model, totals) = (fit.model(), fit.totals());
+    let mut object = Map::new();
+    proof_keys(fit, &mut object);
+    let single = model.scheme == Scheme::One;
     let rest = json!({
         "task": model.task,
         "n": model.n,
@@ -281,20 +352,25 @@ fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Valu
         "solver": model.solver,
         "reason": fit.reason(),
         "device": "cpu",
-        "status": record.status,
-        "iterations": record.iterations,
-        "kernel_entries": record.kernel_entries,
-        "seconds": { "load": load, "train": record.seconds, "total": total },
+        "status": totals.status,
+        "iterations": totals.iterations,
+        "kernel_entries": totals.kernel_entries,
+        "seconds": { "load": load, "train": totals.seconds, "total": total },
         "peak_memory_bytes": memory::peak_bytes(),
-        "support_vectors": record.support_vectors,
-        "bounded": record.bounded,
-        "bias": model.expansion.bias()[0],
-        "tube": record.tube,
+        "support_vectors": totals.support_vectors,
+        "bounded": totals.bounded,
+        "bias": if single { json!(model.expansion.bias()[0]) } else { json!(model.expansion.bias()) },
+        "tube": if single { fit.record().tube } else { None },
+        "multiclass": if single { Value::Null } else { json!(model.scheme.name()) },
         "train_error": fit.train_error(),
         "model": path,
     });
     if let Value::Object(rest) = rest {
         object.extend(rest);
+    }
+    if !single {
+        let machines: Vec<Value> = (0..model.machines.len()).map(|at| machine_object(model, at)).collect();
+        object.insert("machines".into(), json!(machines));
     }
     Value::Object(object)
 }

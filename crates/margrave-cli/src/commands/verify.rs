@@ -7,7 +7,7 @@ use clap::Args;
 use margrave::Budget;
 use margrave::certificate::Certificate;
 use margrave::io::model::{AnyModel, LibsvmKind};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::train::certificate_keys;
 use crate::cli::Common;
@@ -59,7 +59,7 @@ impl Verify {
         let loaded = self.data.load_like(schema.as_ref(), threads.count())?;
         let load_seconds = begun.elapsed().as_secs_f64();
         let control = signal::start(&Budget::default(), threads)?;
-        let certificate = match &model {
+        let certificates = match &model {
             AnyModel::Native(model) => {
                 if self.epsilon.is_some() {
                     return Err(Failure::new("--epsilon is for LIBSVM models: this one stores its loss"));
@@ -71,13 +71,34 @@ impl Verify {
                     terminal.note("LIBSVM models do not store C: taken to be 1; say so with -C");
                 }
                 let (cost, epsilon) = (self.cost.unwrap_or(1.0), self.epsilon.unwrap_or(0.1));
-                margrave::verify_libsvm(model, &loaded.data, cost, epsilon, &control)?
+                vec![margrave::verify_libsvm(model, &loaded.data, cost, epsilon, &control)?]
             }
         };
 
+        let (holds, rows, mut object) = match certificates.as_slice() {
+            [one] => self.one(one),
+            several => self.several(several),
+        };
+        let verdict = if holds {
+            terminal.paint(Style::Good, "proven")
+        } else {
+            terminal.paint(Style::Bad, "not within the gap asked")
+        };
+        terminal.say(&format!("{verdict}\n{}", format::table(terminal, &rows)))?;
+        object.insert("holds".into(), json!(holds));
+        object.insert(
+            "seconds".into(),
+            json!({ "load": load_seconds, "verify": control.seconds(), "total": begun.elapsed().as_secs_f64() }),
+        );
+        terminal.object(&object)?;
+        Ok(if holds { Exit::Done } else { Exit::No })
+    }
+
+    /// Whether one machine is within the gap, and what to say of it.
+    fn one(&self, certificate: &Certificate) -> (bool, Vec<(&'static str, String)>, Map<String, Value>) {
         let mut object = Map::new();
-        certificate_keys(&certificate, &mut object);
-        let (holds, rows) = match &certificate {
+        certificate_keys(certificate, &mut object);
+        match certificate {
             Certificate::Optimality(o) => {
                 object.insert("feasible".into(), json!(o.feasible));
                 object.insert("infeasibility".into(), json!(o.infeasibility));
@@ -104,7 +125,7 @@ impl Verify {
                     ("dual feasible", feasible),
                     ("worst rows", if worst.is_empty() { "none".into() } else { worst.join(", ") }),
                 ];
-                (o.relative_gap <= self.gap, rows)
+                (o.relative_gap <= self.gap, rows, object)
             }
             Certificate::Stationarity(s) => {
                 let rows = vec![
@@ -115,21 +136,46 @@ impl Verify {
                     ("objective", format::number(s.objective, 10)),
                     ("loss", "not convex: no bound on the optimum".to_owned()),
                 ];
-                (s.stationarity <= self.gap, rows)
+                (s.stationarity <= self.gap, rows, object)
             }
-        };
-        let verdict = if holds {
-            terminal.paint(Style::Good, "proven")
+        }
+    }
+
+    /// The same for several machines, each of which must be within the gap.
+    fn several(&self, certificates: &[Certificate]) -> (bool, Vec<(&'static str, String)>, Map<String, Value>) {
+        let each: Vec<_> = certificates.iter().map(|certificate| self.one(certificate)).collect();
+        let within = each.iter().filter(|(holds, _, _)| *holds).count();
+        let sum = |of: fn(&Certificate) -> Option<f64>| certificates.iter().map(of).sum::<Option<f64>>();
+        let measure = |c: &Certificate| c.relative_gap().unwrap_or(c.violation());
+        let worst = certificates.iter().map(measure).fold(0.0, f64::max);
+        let violation = certificates.iter().map(Certificate::violation).fold(0.0, f64::max);
+        let mut object = Map::new();
+        let mut rows = vec![
+            ("machines", format!("{within} of {} within the gap", certificates.len())),
+            ("worst gap", format!("{}, asked for {}", format::number(worst, 3), format::number(self.gap, 3))),
+            ("violation", format::number(violation, 3)),
+        ];
+        object.insert("violation".into(), json!(violation));
+        let primal: f64 = certificates.iter().map(Certificate::primal).sum();
+        if let (Some(dual), Some(gap)) = (sum(Certificate::dual), sum(Certificate::gap)) {
+            rows.push(("primal, sum", format::number(primal, 10)));
+            rows.push(("dual, sum", format::number(dual, 10)));
+            object.insert("primal".into(), json!(primal));
+            object.insert("dual".into(), json!(dual));
+            object.insert("gap".into(), json!(gap));
+            object.insert("relative_gap".into(), json!(gap / 1f64.max(primal.abs()).max(dual.abs())));
         } else {
-            terminal.paint(Style::Bad, "not within the gap asked")
-        };
-        terminal.say(&format!("{verdict}\n{}", format::table(terminal, &rows)))?;
-        object.insert("holds".into(), json!(holds));
-        object.insert(
-            "seconds".into(),
-            json!({ "load": load_seconds, "verify": control.seconds(), "total": begun.elapsed().as_secs_f64() }),
-        );
-        terminal.object(&object)?;
-        Ok(if holds { Exit::Done } else { Exit::No })
+            object.insert("objective".into(), json!(primal));
+            object.insert("stationarity".into(), json!(violation));
+        }
+        let mut terms: Vec<_> =
+            certificates.iter().filter_map(Certificate::optimality).flat_map(|o| &o.worst).collect();
+        terms.sort_by(|a, b| b.gap.total_cmp(&a.gap));
+        object.insert("worst".into(), json!(terms.iter().take(10).collect::<Vec<_>>()));
+        let feasible = certificates.iter().filter_map(Certificate::optimality).all(|o| o.feasible);
+        object.insert("feasible".into(), json!(feasible));
+        let machines: Vec<Value> = each.into_iter().map(|(_, _, object)| Value::Object(object)).collect();
+        object.insert("machines".into(), json!(machines));
+        (within == certificates.len(), rows, object)
     }
 }

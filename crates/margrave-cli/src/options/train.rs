@@ -3,6 +3,7 @@
 use clap::Args;
 use margrave::data::{Label, ScaleKind};
 use margrave::loss::LossSpec;
+use margrave::model::Scheme;
 use margrave::problem::{ClassWeight, Task};
 use margrave::solver::Stop;
 use margrave::{Budget, SolverName};
@@ -44,9 +45,9 @@ pub(crate) struct MachineOptions {
     /// Scale features first, inside the model: none, minmax or standard
     #[arg(long, value_name = "KIND", default_value = "none", value_parser = scale)]
     pub(crate) scale: Scale,
-    /// Several classes: ovo or ovr
-    #[arg(long, value_name = "WAY", value_parser = ["ovo", "ovr"])]
-    pub(crate) multiclass: Option<String>,
+    /// Several classes: a machine for each pair (ovo), or for each class against the rest (ovr)
+    #[arg(long, value_name = "WAY", default_value = "ovo", value_parser = multiclass)]
+    pub(crate) multiclass: Scheme,
     /// Calibrated probabilities
     #[arg(long)]
     pub(crate) probability: bool,
@@ -105,9 +106,6 @@ impl MachineOptions {
                 "leave it out; 'margrave predict --scores' gives the scores",
             ));
         }
-        if self.multiclass.is_some() {
-            return Err(Failure::with_hint("--multiclass is not built yet", "train on two classes"));
-        }
         if self.svdd && self.task != Some(Task::Novelty) {
             return Err(Failure::new("--svdd is for novelty detection: add --task novelty"));
         }
@@ -121,6 +119,14 @@ fn task(text: &str) -> Result<Task, String> {
         "regress" => Ok(Task::Regress),
         "novelty" => Ok(Task::Novelty),
         _ => Err("expected classify, regress or novelty".to_owned()),
+    }
+}
+
+fn multiclass(text: &str) -> Result<Scheme, String> {
+    match text {
+        "ovo" => Ok(Scheme::OneVsOne),
+        "ovr" => Ok(Scheme::OneVsRest),
+        _ => Err("expected ovo or ovr".to_owned()),
     }
 }
 

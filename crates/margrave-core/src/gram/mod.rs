@@ -4,10 +4,12 @@
 //! packing, SIMD and sparsity are hidden behind it. A kernel of one's own enters by implementing this trait.
 
 mod cache;
+mod picked;
 mod precomputed;
 mod spectrum;
 
 pub use cache::RowCache;
+pub use picked::{Picked, part};
 pub use precomputed::PrecomputedGram;
 pub use spectrum::{Spectrum, SpectrumMethod, SpectrumOptions, asymmetry, smallest_eigenvalue};
 

@@ -10,6 +10,52 @@ use crate::kernel::{Kernel, Statistic};
 /// Rows of one task of a collapsed machine.
 const CHUNK: usize = 256;
 
+/// How the coefficients of a centre are spread over the outputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Layout {
+    /// One an output: m × k numbers.
+    Full,
+    /// The outputs are the pairs (i, j), i < j, of classes, in lexical order. A centre of class c has a coefficient for each
+    /// pair that c is in, in the order of the other class: m × (classes − 1) numbers.
+    Pairs {
+        /// Number of classes.
+        classes: usize,
+        /// The class of each centre.
+        class_of: Vec<u32>,
+    },
+}
+
+/// The output of the pair of classes i < j out of `classes`.
+pub fn pair_output(classes: usize, i: usize, j: usize) -> usize {
+    i * (2 * classes - i - 1) / 2 + j - i - 1
+}
+
+/// The pairs i < j of classes in the order of their outputs.
+pub fn pairs(classes: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..classes).flat_map(move |i| (i + 1..classes).map(move |j| (i, j)))
+}
+
+impl Layout {
+    /// Coefficients a centre has, with k outputs.
+    fn stride(&self, k: usize) -> usize {
+        match self {
+            Layout::Full => k,
+            Layout::Pairs { classes, .. } => classes - 1,
+        }
+    }
+
+    /// The output that coefficient `slot` of centre `at` belongs to.
+    fn output(&self, at: usize, slot: usize) -> usize {
+        match self {
+            Layout::Full => slot,
+            Layout::Pairs { classes, class_of } => {
+                let own = class_of[at] as usize;
+                if slot < own { pair_output(*classes, slot, own) } else { pair_output(*classes, own, slot + 1) }
+            }
+        }
+    }
+}
+
 /// m centres, k outputs.
 ///
 /// A linear machine is collapsed to w = Σ coefficientⱼ·xⱼ; so is one with a precomputed kernel, whose points *are* rows of K.
@@ -19,6 +65,7 @@ pub struct Expansion {
     centres: Points,
     rows: Vec<u32>,
     coefficients: Vec<f64>,
+    layout: Layout,
     bias: Vec<f64>,
     width: usize,
     /// w of each output, `width × k` row-major.
@@ -37,16 +84,40 @@ impl Expansion {
         bias: Vec<f64>,
         width: usize,
     ) -> Result<Self> {
+        Self::with_layout(kernel, centres, rows, coefficients, Layout::Full, bias, width)
+    }
+
+    /// The same with another layout of the coefficients.
+    pub fn with_layout(
+        kernel: Kernel,
+        centres: Points,
+        rows: Vec<u32>,
+        coefficients: Vec<f64>,
+        layout: Layout,
+        bias: Vec<f64>,
+        width: usize,
+    ) -> Result<Self> {
         kernel.check()?;
         let k = bias.len();
         if k == 0 {
             return Err(Error::data("the model has no output"));
         }
         check_len("rows of the centres", centres.len(), rows.len())?;
-        check_len("coefficients of the model", centres.len().saturating_mul(k), coefficients.len())?;
-        for (what, values) in [("the coefficients", &coefficients), ("the bias", &bias)] {
+        if let Layout::Pairs { classes, class_of } = &layout {
+            if *classes < 2 || classes.checked_mul(classes - 1).is_none_or(|twice| twice / 2 != k) {
+                return Err(Error::data(format!("{classes} classes do not make {k} pairs")));
+            }
+            check_len("classes of the centres", centres.len(), class_of.len())?;
+            if let Some(class) = class_of.iter().find(|&&class| class as usize >= *classes) {
+                return Err(Error::data(format!("a centre is of class {class} of {classes}")));
+            }
+        }
+        let stride = layout.stride(k);
+        check_len("coefficients of the model", centres.len().saturating_mul(stride), coefficients.len())?;
+        for (what, values, width) in [("the coefficients", &coefficients, stride), ("the bias", &bias, k)] {
             if let Some(at) = values.iter().position(|v| !v.is_finite()) {
-                return Err(Error::NotFinite { what, row: at / k, column: Some(at % k), value: values[at] });
+                let (row, column) = (at / width, Some(at % width));
+                return Err(Error::NotFinite { what, row, column, value: values[at] });
             }
         }
         if kernel == Kernel::Precomputed {
@@ -56,7 +127,7 @@ impl Expansion {
         } else {
             check_len("features of the centres", width, centres.dims())?;
         }
-        let mut expansion = Self { kernel, centres, rows, coefficients, bias, width, collapsed: None };
+        let mut expansion = Self { kernel, centres, rows, coefficients, layout, bias, width, collapsed: None };
         expansion.collapsed = expansion.collapse();
         Ok(expansion)
     }
@@ -77,17 +148,20 @@ impl Expansion {
     }
 
     fn collapse(&self) -> Option<Vec<f64>> {
-        let k = self.bias.len();
+        let (k, stride) = (self.bias.len(), self.layout.stride(self.bias.len()));
         let (linear, lookup) = (self.kernel == Kernel::Linear, self.kernel == Kernel::Precomputed);
         // Sparse data of very many features: w would be larger than the centres it replaces.
-        if !(lookup || linear && self.width <= self.centres.stored().max(1 << 20)) {
+        let stored = self.centres.stored().saturating_mul(stride);
+        if !(lookup || linear && self.width.saturating_mul(k) <= stored.max(1 << 20)) {
             return None;
         }
         let mut w = vec![0.0; self.width * k];
         for (j, &row) in self.rows.iter().enumerate() {
-            let own = &self.coefficients[j * k..(j + 1) * k];
+            let own = &self.coefficients[j * stride..(j + 1) * stride];
             let mut add = |column: usize, value: f64| {
-                own.iter().enumerate().for_each(|(output, c)| w[column * k + output] += c * value);
+                for (slot, c) in own.iter().enumerate() {
+                    w[column * k + self.layout.output(j, slot)] += c * value;
+                }
             };
             if lookup { add(row as usize, 1.0) } else { self.centres.visit(j, add) }
         }
@@ -106,9 +180,33 @@ impl Expansion {
     pub fn rows(&self) -> &[u32] {
         &self.rows
     }
-    /// m × k, row-major.
+    /// Those of each centre one after the other, in the order of the layout.
     pub fn coefficients(&self) -> &[f64] {
         &self.coefficients
+    }
+    /// How the coefficients are spread over the outputs.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+    /// Coefficients a centre has.
+    pub fn stride(&self) -> usize {
+        self.layout.stride(self.outputs())
+    }
+    /// The coefficient of every centre in one output.
+    pub fn column(&self, output: usize) -> Vec<f64> {
+        let stride = self.stride();
+        match &self.layout {
+            Layout::Full => (0..self.len()).map(|at| self.coefficients[at * stride + output]).collect(),
+            Layout::Pairs { classes, class_of } => {
+                let (i, j) = pairs(*classes).nth(output).expect("an output is a pair");
+                let own = |(at, &class): (usize, &u32)| match class as usize {
+                    class if class == i => self.coefficients[at * stride + j - 1],
+                    class if class == j => self.coefficients[at * stride + i],
+                    _ => 0.0,
+                };
+                class_of.iter().enumerate().map(own).collect()
+            }
+        }
     }
     /// One an output.
     pub fn bias(&self) -> &[f64] {
@@ -150,13 +248,51 @@ impl Expansion {
                 Some(w) => self.collapsed_scores(w, points, &mut scores, control)?,
                 None => {
                     let centres = self.centres.clone().widen(points.dims());
-                    let gram = CpuGram::new(self.kernel, points, &centres)?;
-                    gram.apply(precision, Pick::All, &self.coefficients, k, &mut scores, control)?;
+                    match &self.layout {
+                        Layout::Full => {
+                            let gram = CpuGram::new(self.kernel, points, &centres)?;
+                            gram.apply(precision, Pick::All, &self.coefficients, k, &mut scores, control)?;
+                        }
+                        Layout::Pairs { classes, class_of } => {
+                            self.pair_scores(*classes, class_of, points, &centres, precision, &mut scores, control)?;
+                        }
+                    }
                 }
             }
         }
         scores.iter_mut().enumerate().for_each(|(at, z)| *z += self.bias[at % k]);
         Ok(scores)
+    }
+
+    /// Class by class, so that every kernel entry is computed once and meets only the pairs it belongs to.
+    fn pair_scores(
+        &self,
+        classes: usize,
+        class_of: &[u32],
+        points: &Points,
+        centres: &Points,
+        precision: Precision,
+        scores: &mut [f64],
+        control: &Control,
+    ) -> Result<()> {
+        let (k, stride) = (self.outputs(), classes - 1);
+        let mut partial = vec![0.0; points.len() * stride];
+        for class in 0..classes {
+            let own: Vec<u32> = (0..self.len() as u32).filter(|&j| class_of[j as usize] as usize == class).collect();
+            let Some(&first) = own.first() else { continue };
+            let v: Vec<f64> = own
+                .iter()
+                .flat_map(|&j| &self.coefficients[j as usize * stride..(j as usize + 1) * stride])
+                .copied()
+                .collect();
+            let gram = CpuGram::new(self.kernel, points, &centres.gather(&own))?;
+            gram.apply(precision, Pick::All, &v, stride, &mut partial, control)?;
+            let outputs: Vec<usize> = (0..stride).map(|slot| self.layout.output(first as usize, slot)).collect();
+            for (z, part) in scores.chunks_exact_mut(k).zip(partial.chunks_exact(stride)) {
+                outputs.iter().zip(part).for_each(|(&output, f)| z[output] += f);
+            }
+        }
+        Ok(())
     }
 
     fn collapsed_scores(
@@ -198,23 +334,22 @@ impl Expansion {
     /// ‖f‖² = Σᵢⱼ coefficientᵢ·coefficientⱼ·k(xᵢ, xⱼ) of each output.
     pub fn squared_norms(&self, control: &Control) -> Result<Vec<f64>> {
         let k = self.outputs();
-        let mut values = vec![0.0; self.coefficients.len()];
+        let mut norms = vec![0.0; k];
         match (&self.kernel, &self.collapsed) {
             (Kernel::Precomputed, _) => {
                 return Err(Error::data("with a precomputed kernel ‖f‖ needs the Gram matrix of the training data"));
             }
-            (Kernel::Linear, Some(w)) => {
-                let mut norms = vec![0.0; k];
-                w.iter().enumerate().for_each(|(at, w)| norms[at % k] += w * w);
-                return Ok(norms);
-            }
+            (Kernel::Linear, Some(w)) => w.iter().enumerate().for_each(|(at, w)| norms[at % k] += w * w),
             _ => {
                 let gram = CpuGram::square(self.kernel, &self.centres)?;
-                gram.apply(Precision::Double, Pick::All, &self.coefficients, k, &mut values, control)?;
+                let mut values = vec![0.0; self.len()];
+                for (output, norm) in norms.iter_mut().enumerate() {
+                    let column = self.column(output);
+                    gram.apply(Precision::Double, Pick::All, &column, 1, &mut values, control)?;
+                    *norm = column.iter().zip(&values).map(|(c, f)| c * f).sum();
+                }
             }
         }
-        let mut norms = vec![0.0; k];
-        self.coefficients.iter().zip(&values).enumerate().for_each(|(at, (c, f))| norms[at % k] += c * f);
         Ok(norms)
     }
 }

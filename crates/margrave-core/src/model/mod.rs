@@ -1,22 +1,24 @@
 //! Fitted machines.
 //!
 //! An [`Expansion`] is the function f(x) + b alone; a [`Model`] adds what is needed to predict, to verify and to go on
-//! training: the task, labels, scaling, loss, costs, certificate. For two classes a score > 0 means the *second* in sorted
-//! order, `labels[1]`, whose samples have y = +1.
+//! training: the task, labels, scaling, loss, costs, certificate. For two classes a score > 0 means the *second*,
+//! `labels[1]`, whose samples have y = +1; several classes have one output a binary machine (see [`Scheme`]).
 
 mod expansion;
 mod margins;
+pub mod multi;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::expansion::Expansion;
+pub use self::expansion::{Expansion, Layout, pair_output, pairs};
 pub use self::margins::{Case, Margins, cases, margins};
+pub use self::multi::Scheme;
 use crate::certificate::{Certificate, certify};
 use crate::control::{Control, Status};
 use crate::data::{Label, Points, Scaling};
-use crate::error::{Error, Result, check_len};
+use crate::error::{Result, check_len};
 use crate::gram::{Gram, Precision};
 use crate::loss::LossSpec;
 use crate::problem::{Formulation, Machine, Setup, Task};
@@ -66,8 +68,10 @@ pub struct Model {
     pub loss: Option<LossSpec>,
     /// Whether the machine has a free bias.
     pub free_bias: bool,
-    /// The labels, sorted; empty unless classifying.
+    /// The labels: sorted if trained here, in the file's order if read from LIBSVM's; empty unless classifying.
     pub labels: Vec<Label>,
+    /// How the outputs make the prediction.
+    pub scheme: Scheme,
     /// Cost factor of each label; empty if all are 1.
     pub class_weights: Vec<f64>,
     /// Features are scaled so before they meet the kernel.
@@ -109,7 +113,118 @@ pub struct Recipe {
     pub solver: String,
 }
 
+/// One binary machine among several: its coefficients by row of the data, zeros left out.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// Rows with a coefficient ≠ 0.
+    pub rows: Vec<u32>,
+    /// Their coefficients.
+    pub coefficients: Vec<f64>,
+    /// The bias.
+    pub bias: f64,
+    /// How it came to be.
+    pub record: Record,
+}
+
+impl Column {
+    /// From a machine over some rows of the data.
+    pub fn new(machine: &Machine, rows: &[u32], record: Record) -> Self {
+        let kept = || machine.coefficients.iter().zip(rows).filter(|(c, _)| **c != 0.0);
+        Self {
+            rows: kept().map(|(_, &row)| row).collect(),
+            coefficients: kept().map(|(c, _)| *c).collect(),
+            bias: machine.bias,
+            record,
+        }
+    }
+}
+
+impl Record {
+    /// The record of a solution of `setup` that became `machine`.
+    pub fn new(
+        setup: &Setup,
+        solution: &crate::solver::Solution,
+        machine: &Machine,
+        certificate: Certificate,
+        seconds: f64,
+        kernel_entries: u64,
+    ) -> Self {
+        Self {
+            certificate,
+            status: solution.status,
+            iterations: solution.iterations,
+            seconds,
+            kernel_entries,
+            support_vectors: machine.coefficients.iter().filter(|c| **c != 0.0).count(),
+            bounded: cases(setup, &solution.beta).iter().filter(|case| **case == Case::Bound).count(),
+            rho: machine.rho,
+            tube: machine.tube,
+        }
+    }
+}
+
+/// What the binary machines of a model come to together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Totals {
+    /// Σ of the primal objectives, or of the objectives of a non-convex loss.
+    pub primal: f64,
+    /// Σ of the dual objectives; `None` for a non-convex loss.
+    pub dual: Option<f64>,
+    /// Σ of the gaps.
+    pub gap: Option<f64>,
+    /// gap / max(1, |primal|, |dual|) of the sums.
+    pub relative_gap: Option<f64>,
+    /// The largest KKT violation, or stationarity residual.
+    pub violation: f64,
+    /// The worst ending.
+    pub status: Status,
+    /// Σ of the iterations.
+    pub iterations: u64,
+    /// Seconds of the whole training.
+    pub seconds: f64,
+    /// Kernel entries computed in all.
+    pub kernel_entries: u64,
+    /// Rows that are a support vector of any machine.
+    pub support_vectors: usize,
+    /// Σ of the numbers at their bound.
+    pub bounded: usize,
+}
+
+/// How bad an ending is.
+fn severity(status: Status) -> u8 {
+    match status {
+        Status::Optimal => 0,
+        Status::Stalled => 1,
+        Status::IterationLimit => 2,
+        Status::TimeLimit => 3,
+        Status::Interrupted => 4,
+    }
+}
+
 impl Model {
+    /// Sums over the binary machines.
+    pub fn totals(&self) -> Totals {
+        let sum = |of: &dyn Fn(&Record) -> f64| self.machines.iter().map(of).sum::<f64>();
+        let convex = self.machines.iter().all(|r| r.certificate.optimality().is_some());
+        let primal = sum(&|r| r.certificate.primal());
+        let dual = convex.then(|| sum(&|r| r.certificate.dual().unwrap_or(0.0)));
+        let gap = convex.then(|| sum(&|r| r.certificate.gap().unwrap_or(0.0)));
+        let statuses = self.machines.iter().map(|r| r.status);
+        Totals {
+            primal,
+            dual,
+            gap,
+            relative_gap: gap.zip(dual).map(|(gap, dual)| gap / 1f64.max(primal.abs()).max(dual.abs())),
+            violation: self.machines.iter().map(|r| r.certificate.violation()).fold(0.0, f64::max),
+            status: statuses.max_by_key(|status| severity(*status)).unwrap_or(Status::Optimal),
+            iterations: self.machines.iter().map(|r| r.iterations).sum(),
+            seconds: sum(&|r| r.seconds),
+            kernel_entries: self.machines.iter().map(|r| r.kernel_entries).sum(),
+            support_vectors: self.expansion.len(),
+            bounded: self.machines.iter().map(|r| r.bounded).sum(),
+        }
+    }
+
     /// The model of one binary machine: `points` are the (scaled) training points, β and the bias of each group its solution.
     pub fn binary(
         recipe: Recipe,
@@ -126,34 +241,91 @@ impl Model {
         let machine = setup.machine(&solution.beta, bias);
         let expansion = Expansion::of_training(kernel, points, &machine.coefficients, vec![machine.bias])?;
         let costs = expansion.rows().iter().map(|&row| setup.costs()[row as usize]).collect();
-        let bounded = cases(setup, &solution.beta).iter().filter(|case| **case == Case::Bound).count();
-        let record = Record {
-            certificate,
-            status: solution.status,
-            iterations: solution.iterations,
-            seconds,
-            kernel_entries,
-            support_vectors: expansion.len(),
-            bounded,
-            rho: machine.rho,
-            tube: machine.tube,
+        let record = Record::new(setup, solution, &machine, certificate, seconds, kernel_entries);
+        Ok(Self::assemble(recipe, Scheme::One, expansion, costs, vec![record], points.len()))
+    }
+
+    /// The model of several binary machines over the (scaled) training points: those of all pairs of classes, or one a class.
+    /// `codes` holds the class of each row, `costs` its cost.
+    pub fn several(
+        recipe: Recipe,
+        kernel: crate::kernel::Kernel,
+        points: &Points,
+        scheme: Scheme,
+        codes: &[u32],
+        costs: &[f64],
+        columns: Vec<Column>,
+    ) -> Result<Self> {
+        let classes = recipe.labels.len();
+        check_len("machines of the model", scheme.machines(classes), columns.len())?;
+        check_len("classes of the rows", points.len(), codes.len())?;
+        check_len("costs of the rows", points.len(), costs.len())?;
+        let mut used = vec![false; points.len()];
+        for column in &columns {
+            column.rows.iter().for_each(|&row| used[row as usize] = true);
+        }
+        let rows: Vec<u32> = (0..points.len() as u32).filter(|&row| used[row as usize]).collect();
+        let mut place = vec![0; points.len()];
+        rows.iter().enumerate().for_each(|(at, &row)| place[row as usize] = at);
+        let (layout, stride) = match scheme {
+            Scheme::OneVsOne => {
+                let class_of = rows.iter().map(|&row| codes[row as usize]).collect();
+                (Layout::Pairs { classes, class_of }, classes - 1)
+            }
+            Scheme::One | Scheme::OneVsRest => (Layout::Full, columns.len()),
         };
+        let mut coefficients = vec![0.0; rows.len() * stride];
+        let mut put = |column: &Column, slot: &dyn Fn(u32) -> usize| {
+            for (&row, value) in column.rows.iter().zip(&column.coefficients) {
+                coefficients[place[row as usize] * stride + slot(row)] = *value;
+            }
+        };
+        match scheme {
+            Scheme::OneVsOne => {
+                for (column, (i, j)) in columns.iter().zip(pairs(classes)) {
+                    put(column, &|row| if codes[row as usize] as usize == i { j - 1 } else { i });
+                }
+            }
+            Scheme::One | Scheme::OneVsRest => {
+                columns.iter().enumerate().for_each(|(output, column)| put(column, &|_| output));
+            }
+        }
+        let centres = match kernel {
+            crate::kernel::Kernel::Precomputed => Points::dense_f64(rows.len(), 0, vec![])?,
+            _ => points.gather(&rows),
+        };
+        let costs = rows.iter().map(|&row| costs[row as usize]).collect();
+        let bias = columns.iter().map(|column| column.bias).collect();
+        let expansion = Expansion::with_layout(kernel, centres, rows, coefficients, layout, bias, points.dims())?;
+        let records = columns.into_iter().map(|column| column.record).collect();
+        Ok(Self::assemble(recipe, scheme, expansion, costs, records, points.len()))
+    }
+
+    fn assemble(
+        recipe: Recipe,
+        scheme: Scheme,
+        expansion: Expansion,
+        costs: Vec<f64>,
+        machines: Vec<Record>,
+        n: usize,
+    ) -> Self {
         let Recipe { task, formulation, loss, free_bias, labels, class_weights, scaling, schema, solver } = recipe;
-        Ok(Self {
+        Self {
             task,
             formulation,
             loss,
             free_bias,
             labels,
+            scheme,
             class_weights,
             scaling,
             schema,
             expansion,
             costs,
-            machines: vec![record],
+            machines,
             solver,
-            n: points.len(),
-        })
+            n,
+        }
     }
 
     /// The scores of every point, `n × k` row-major: f(x) + b, for SVDD half of R² − ‖φ(x) − a‖². Features as in the training
@@ -175,32 +347,55 @@ impl Model {
         Ok(scores)
     }
 
-    /// The predictions that follow from the scores of a model with one output.
+    /// The predictions that follow from scores, n × outputs.
     pub fn decide(&self, scores: &[f64]) -> Prediction {
-        match self.task {
-            Task::Classify => Prediction::Labels(scores.iter().map(|z| u32::from(*z > 0.0)).collect()),
-            Task::Regress => Prediction::Values(scores.to_vec()),
-            Task::Novelty => Prediction::Inside(scores.iter().map(|z| *z >= 0.0).collect()),
+        let k = self.expansion.outputs();
+        match (self.task, self.scheme) {
+            (Task::Classify, Scheme::One) => Prediction::Labels(scores.iter().map(|z| u32::from(*z > 0.0)).collect()),
+            (Task::Classify, Scheme::OneVsOne) => {
+                let classes = self.labels.len();
+                let mut scratch = vec![0; classes];
+                let winner = |z: &[f64]| multi::by_votes(classes, z, &mut scratch);
+                Prediction::Labels(scores.chunks_exact(k).map(winner).collect())
+            }
+            (Task::Classify, Scheme::OneVsRest) => {
+                Prediction::Labels(scores.chunks_exact(k).map(multi::by_score).collect())
+            }
+            (Task::Regress, _) => Prediction::Values(scores.to_vec()),
+            (Task::Novelty, _) => Prediction::Inside(scores.iter().map(|z| *z >= 0.0).collect()),
         }
     }
 
-    /// Scores and decides. Fails for a model of several machines, which is combined elsewhere.
+    /// Scores and decides. Many outputs are scored some rows at a time, so that memory does not grow with both.
     pub fn predict(&self, points: &Points, precision: Precision, control: &Control) -> Result<Prediction> {
-        if self.expansion.outputs() != 1 {
-            return Err(Error::data(format!("the model has {} outputs, not one", self.expansion.outputs())));
+        let at_once = ((1 << 23) / self.expansion.outputs()).max(1);
+        if points.len() <= at_once || self.scheme == Scheme::One {
+            return Ok(self.decide(&self.scores(points, precision, control)?));
         }
-        Ok(self.decide(&self.scores(points, precision, control)?))
+        let mut labels = Vec::with_capacity(points.len());
+        for from in (0..points.len()).step_by(at_once) {
+            let rows: Vec<u32> = (from as u32..(from + at_once).min(points.len()) as u32).collect();
+            if let Prediction::Labels(part) = self.decide(&self.scores(&points.gather(&rows), precision, control)?) {
+                labels.extend(part);
+            }
+        }
+        Ok(Prediction::Labels(labels))
     }
 
     /// The machine of one output over all training rows.
     pub fn machine(&self, output: usize) -> Machine {
         let (rho, tube) = self.machines.get(output).map_or((1.0, None), |record| (record.rho, record.tube));
         let mut coefficients = vec![0.0; self.n];
-        let k = self.expansion.outputs();
-        for (at, &row) in self.expansion.rows().iter().enumerate() {
-            coefficients[row as usize] = self.expansion.coefficients()[at * k + output];
+        for (&row, value) in self.expansion.rows().iter().zip(self.expansion.column(output)) {
+            coefficients[row as usize] = value;
         }
         Machine { coefficients, bias: self.expansion.bias()[output], rho, tube }
+    }
+
+    /// The machine of one output over some of the training rows.
+    pub fn machine_over(&self, output: usize, rows: &[u32]) -> Machine {
+        let whole = self.machine(output);
+        Machine { coefficients: rows.iter().map(|&row| whole.coefficients[row as usize]).collect(), ..whole }
     }
 
     /// β and biases of a binary model as the solution of `setup`: to resume from it.

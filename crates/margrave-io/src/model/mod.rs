@@ -15,7 +15,7 @@ use std::path::Path;
 
 use margrave_core::Error;
 use margrave_core::kernel::Kernel;
-use margrave_core::model::Model;
+use margrave_core::model::{Model, Scheme};
 use margrave_core::problem::{Formulation, Task};
 
 pub use self::libsvm::{LibsvmKind, LibsvmModel};
@@ -126,8 +126,14 @@ fn check(model: &Model) -> margrave_core::Result<()> {
         return wrong(format!("the model has {d} features but its columns make {}", schema.features));
     }
     let labels = model.labels.len();
-    if model.task == Task::Classify && (labels < 2 || labels == 2 && k != 1) {
-        return wrong(format!("a classifier of {labels} labels and {k} outputs"));
+    let expected = match (model.task, model.scheme) {
+        (Task::Classify, Scheme::One) if labels == 2 => 1,
+        (Task::Classify, Scheme::OneVsOne | Scheme::OneVsRest) if labels > 2 => model.scheme.machines(labels),
+        (Task::Regress | Task::Novelty, Scheme::One) => 1,
+        _ => 0,
+    };
+    if k != expected {
+        return wrong(format!("a model to {} with {labels} labels and {k} outputs", model.task));
     }
     if !model.class_weights.is_empty() && model.class_weights.len() != labels {
         return wrong(format!("{} class weights for {labels} labels", model.class_weights.len()));

@@ -1,6 +1,7 @@
 //! The native model file, version 1.
 //!
-//! Arrays: `beta` (m × k), `bias` (k), `costs` (m), `rows` (m); the centres as `centres` (m × d) or, sparse, as
+//! Arrays: `beta` (m × k; for one-vs-one m × (classes − 1), see [`Layout`], with `classes` (m)), `bias` (k), `costs` (m),
+//! `rows` (m); the centres as `centres` (m × d) or, sparse, as
 //! `centres.starts` (m + 1), `centres.columns`, `centres.values`; `scaling.shift` and `scaling.factor` (d) where there is
 //! one. All else is in the JSON header.
 
@@ -8,7 +9,7 @@ use margrave_core::certificate::Certificate;
 use margrave_core::data::{Csr, Dense, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
-use margrave_core::model::{Expansion, Model, Record};
+use margrave_core::model::{Expansion, Layout, Model, Record, Scheme};
 use margrave_core::problem::{Formulation, Task};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,8 @@ struct Header {
     loss: Option<LossSpec>,
     free_bias: bool,
     labels: Vec<Label>,
+    #[serde(default)]
+    scheme: Scheme,
     class_weights: Vec<f64>,
     scaling: Option<ScaleKind>,
     schema: Option<Schema>,
@@ -90,6 +93,7 @@ pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
         loss: model.loss,
         free_bias: model.free_bias,
         labels: model.labels.clone(),
+        scheme: model.scheme,
         class_weights: model.class_weights.clone(),
         scaling: model.scaling.as_ref().map(|s| s.kind),
         schema: super::schema(model).map_err(|e| Broken::new(e.to_string()))?,
@@ -107,7 +111,10 @@ pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
     let mut put = |name: &str, shape: &[usize], values| {
         file.arrays.insert(name.into(), Array::new(shape, values));
     };
-    put("beta", &[m, k], Values::F64(f.coefficients().to_vec()));
+    put("beta", &[m, f.stride()], Values::F64(f.coefficients().to_vec()));
+    if let Layout::Pairs { class_of, .. } = f.layout() {
+        put("classes", &[m], Values::U32(class_of.clone()));
+    }
     put("bias", &[k], Values::F64(f.bias().to_vec()));
     put("costs", &[m], Values::F64(model.costs.clone()));
     put("rows", &[m], Values::U32(f.rows().to_vec()));
@@ -147,7 +154,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
     }
     let header: Header = serde_json::from_str(&file.header).map_err(json)?;
     let (m, k, width) = (header.centres, header.outputs, header.features);
-    let coefficients = m.checked_mul(k).ok_or_else(|| Broken::new(format!("{m} centres and {k} outputs")))?;
+    let (layout, stride) = match header.scheme {
+        Scheme::OneVsOne => {
+            let classes = header.labels.len();
+            (Layout::Pairs { classes, class_of: file.u32s("classes", m)? }, classes.saturating_sub(1))
+        }
+        Scheme::One | Scheme::OneVsRest => (Layout::Full, k),
+    };
+    let coefficients = m.checked_mul(stride).ok_or_else(|| Broken::new(format!("{m} centres and {k} outputs")))?;
     let engine = |e: margrave_core::Error| Broken::new(e.to_string());
     check_size(&header.kernel, width, k).map_err(engine)?;
     let d = if header.kernel == Kernel::Precomputed { 0 } else { width };
@@ -181,10 +195,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
         loss: header.loss,
         free_bias: header.free_bias,
         labels: header.labels,
+        scheme: header.scheme,
         class_weights: header.class_weights,
         scaling,
         schema,
-        expansion: Expansion::new(header.kernel, centres, rows, beta, bias, width).map_err(engine)?,
+        expansion: Expansion::with_layout(header.kernel, centres, rows, beta, layout, bias, width).map_err(engine)?,
         costs: file.f64s("costs", m)?,
         machines: header.machines,
         solver: header.solver,

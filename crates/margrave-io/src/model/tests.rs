@@ -4,7 +4,7 @@ use margrave_core::certificate::{Certificate, Optimality};
 use margrave_core::data::{Csr, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
-use margrave_core::model::{Expansion, Model, Record};
+use margrave_core::model::{Expansion, Model, Record, Scheme};
 use margrave_core::problem::{Formulation, Task};
 use margrave_core::{Error, Status};
 use proptest::prelude::*;
@@ -46,6 +46,7 @@ fn example(centres: Points) -> Model {
         loss: Some(LossSpec::Huber { delta: 5e-324 }),
         free_bias: true,
         labels: vec![Label::Number(-1.0), Label::Text("ünicode \"quoted\"".into())],
+        scheme: Scheme::One,
         class_weights: vec![1.0, 2.5],
         scaling: Some(Scaling { kind: ScaleKind::Standard, shift: vec![0.1; d.min(9)], factor: vec![1e300; d.min(9)] }),
         schema: Some(serde_json::to_string(&Schema::plain(d, centres.is_sparse())).unwrap()),

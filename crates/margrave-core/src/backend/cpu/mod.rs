@@ -89,6 +89,8 @@ pub struct CpuGram {
     single: Ready<f32>,
     double: Ready<f64>,
     entries: Arc<AtomicU64>,
+    /// The counters of the Grams this one was selected from.
+    above: Vec<Arc<AtomicU64>>,
 }
 
 impl std::fmt::Debug for CpuGram {
@@ -210,6 +212,7 @@ impl CpuGram {
             single: Ready::default(),
             double: Ready::default(),
             entries: Arc::new(AtomicU64::new(0)),
+            above: Vec::new(),
         })
     }
 
@@ -277,6 +280,9 @@ impl CpuGram {
 
     fn count(&self, entries: u64) {
         self.entries.fetch_add(entries, Ordering::Relaxed);
+        self.above.iter().for_each(|counter| {
+            counter.fetch_add(entries, Ordering::Relaxed);
+        });
     }
 
     fn transposed(
@@ -371,7 +377,8 @@ impl Gram for CpuGram {
             return None;
         }
         let part = Self::square(self.kernel, &self.rows.gather(rows)).ok()?;
-        Some(Box::new(Self { level: self.level, entries: self.entries.clone(), ..part }))
+        let above = self.above.iter().chain([&self.entries]).cloned().collect();
+        Some(Box::new(Self { level: self.level, above, ..part }))
     }
 
     fn entries(&self) -> u64 {

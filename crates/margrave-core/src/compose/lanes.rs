@@ -1,0 +1,158 @@
+//! Independent trainings side by side.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::control::{Control, Status, Threads};
+use crate::error::{Error, Result};
+use crate::observe::{Begin, Observer, Step};
+
+/// Trainings that run at the same time at most. Memory is shared out by this number, not by the number of threads: how
+/// much a solver may keep can change the last digits of its answer, and threads must not.
+pub const LANES: usize = 8;
+
+/// How often the listener is told and asked.
+const BEAT: Duration = Duration::from_millis(40);
+
+/// Passes on what a lane's solver says, and its wish to stop.
+struct Lane<'a> {
+    task: usize,
+    iterations: &'a [AtomicUsize],
+    stop: &'a AtomicBool,
+}
+
+impl Observer for Lane<'_> {
+    fn step(&mut self, step: &Step) -> ControlFlow<()> {
+        self.iterations[self.task].store(step.iteration as usize, Ordering::Relaxed);
+        if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// Does `work(task)` for every task, several at a time, the largest (by `sizes`) first; results in order.
+///
+/// `work` gets a control and an observer of its own. Once `control` or `observer` ask to stop, tasks under way end with
+/// their best answer so far and the rest are given a control that has already ended. The first error, by task, is
+/// returned; with one the tasks not yet begun are left out.
+pub fn run<T: Send>(
+    sizes: &[u64],
+    begin: &Begin,
+    control: &Control,
+    observer: &mut dyn Observer,
+    work: impl Fn(usize, &Control, &mut dyn Observer) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let tasks = sizes.len();
+    let stop = Arc::new(AtomicBool::new(observer.begin(begin).is_break()));
+    let lanes = control.threads.count().min(LANES).min(tasks).max(1);
+    let mut order: Vec<usize> = (0..tasks).collect();
+    order.sort_by_key(|&task| (std::cmp::Reverse(sizes[task]), task));
+    let whole: u64 = sizes.iter().sum::<u64>().max(1);
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let iterations: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+    let slots: Vec<Mutex<Option<Result<T>>>> = (0..tasks).map(|_| Mutex::new(None)).collect();
+    let (tell, hear) = mpsc::channel();
+    let mut done = 0u64;
+    let mut last = Step { phase: begin.solver, fraction: Some(0.0), ..Step::default() };
+    std::thread::scope(|scope| {
+        for lane in 0..lanes {
+            let share = control.threads.count() / lanes + usize::from(lane < control.threads.count() % lanes);
+            let (tell, stop, order, next) = (tell.clone(), stop.clone(), &order, &next);
+            let (failed, iterations, slots, work) = (&failed, &iterations, &slots, &work);
+            scope.spawn(move || {
+                let control = control.with_threads(Threads::new(share.max(1))).with_cancel(stop.clone());
+                while let Some(&task) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if failed.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let mut observer = Lane { task, iterations, stop: &stop };
+                    let result = work(task, &control, &mut observer);
+                    failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                    *slots[task].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                    // Whoever listened may have ended already.
+                    let _ = tell.send(task);
+                }
+            });
+        }
+        drop(tell);
+        loop {
+            match hear.recv_timeout(BEAT) {
+                Ok(task) => done += sizes[task],
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            last.iteration = iterations.iter().map(|i| i.load(Ordering::Relaxed) as u64).sum();
+            last.seconds = control.seconds();
+            last.fraction = Some(done as f64 / whole as f64);
+            if observer.step(&last).is_break() || control.check().is_err() {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    let mut results = Vec::with_capacity(tasks);
+    let mut missing = false;
+    for slot in slots {
+        match slot.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(result) => results.push(result?),
+            None => missing = true,
+        }
+    }
+    if missing {
+        return Err(Error::data("a training failed"));
+    }
+    let status = match control.check() {
+        Err(why) => why.into(),
+        Ok(()) if stop.load(Ordering::Relaxed) => Status::Interrupted,
+        Ok(()) => Status::Optimal,
+    };
+    observer.finish(status, &last);
+    Ok(results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Budget;
+    use crate::observe::{Recorder, Silent};
+
+    const BEGIN: Begin = Begin { solver: "pairs", n: 0, tol: None, gap: None };
+
+    #[test]
+    fn results_come_in_order_whatever_the_threads() {
+        let sizes: Vec<u64> = (0..37).map(|i| (i * 7) % 11).collect();
+        for count in [1, 2, 5] {
+            let control = Control::unlimited(Threads::new(count));
+            let found = run(&sizes, &BEGIN, &control, &mut Silent, |task, _, _| Ok(task * task)).unwrap();
+            assert_eq!(found, (0..37).map(|i| i * i).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn the_first_error_is_told() {
+        let control = Control::unlimited(Threads::new(2));
+        let fails = |task, _: &Control, _: &mut dyn Observer| match task {
+            3 => Err(Error::data("three")),
+            other => Ok(other),
+        };
+        let said = run(&[1; 9], &BEGIN, &control, &mut Silent, fails).unwrap_err().to_string();
+        assert_eq!(said, "three");
+    }
+
+    #[test]
+    fn stopping_reaches_every_task() {
+        let over = Control::start(&Budget { seconds: Some(0.0), ..Budget::default() }, Threads::new(2));
+        let found = run(&[1; 5], &BEGIN, &over, &mut Silent, |_, control, _| Ok(control.check().is_err())).unwrap();
+        assert_eq!(found, [true; 5]);
+        let mut impatient = Recorder { stop_after: Some(1), ..Recorder::default() };
+        let control = Control::unlimited(Threads::new(2));
+        let endless = |_: usize, control: &Control, _: &mut dyn Observer| {
+            while control.check().is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        };
+        run(&[1; 4], &BEGIN, &control, &mut impatient, endless).unwrap();
+        assert_eq!(impatient.status, Some(Status::Interrupted));
+    }
+}

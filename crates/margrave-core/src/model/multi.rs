@@ -1,0 +1,109 @@
+//! Several binary machines as one classifier: who wins.
+//!
+//! One-vs-one has a machine for each pair of classes i < j, whose score is > 0 for j; the class with the most votes wins,
+//! the first of them on a tie, as in LIBSVM. One-vs-rest has a machine a class; the largest score wins, the first on a tie.
+
+use serde::{Deserialize, Serialize};
+
+use super::expansion::pairs;
+
+/// How the outputs of a model make its prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// One output: two classes, a number, or inside and outside.
+    #[default]
+    One,
+    /// A machine for each pair of classes.
+    OneVsOne,
+    /// A machine for each class.
+    OneVsRest,
+}
+
+impl Scheme {
+    /// The name used on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheme::One => "one",
+            Scheme::OneVsOne => "ovo",
+            Scheme::OneVsRest => "ovr",
+        }
+    }
+
+    /// Binary machines for `classes` classes.
+    pub fn machines(self, classes: usize) -> usize {
+        match self {
+            Scheme::One => 1,
+            Scheme::OneVsOne => classes * classes.saturating_sub(1) / 2,
+            Scheme::OneVsRest => classes,
+        }
+    }
+}
+
+/// The votes for each class, from the scores of all pairs.
+pub fn votes(classes: usize, scores: &[f64], votes: &mut [u32]) {
+    votes.fill(0);
+    for ((i, j), z) in pairs(classes).zip(scores) {
+        votes[if *z > 0.0 { j } else { i }] += 1;
+    }
+}
+
+/// The winner by votes, the first of equals.
+pub fn by_votes(classes: usize, scores: &[f64], scratch: &mut [u32]) -> u32 {
+    votes(classes, scores, scratch);
+    let mut best = 0;
+    for class in 1..classes {
+        if scratch[class] > scratch[best] {
+            best = class;
+        }
+    }
+    best as u32
+}
+
+/// The winner by score, the first of equals.
+pub fn by_score(scores: &[f64]) -> u32 {
+    let mut best = 0;
+    for class in 1..scores.len() {
+        if scores[class] > scores[best] {
+            best = class;
+        }
+    }
+    best as u32
+}
+
+/// One number a class from the scores of all pairs: its votes, and its summed scores squeezed into ±⅓, so that they only
+/// decide between equal votes. What scikit-learn calls the decision function of shape "ovr".
+pub fn votes_with_confidence(classes: usize, scores: &[f64], out: &mut [f64]) {
+    let mut sums = vec![0.0; classes];
+    out.fill(0.0);
+    for ((i, j), z) in pairs(classes).zip(scores) {
+        sums[j] += z;
+        sums[i] -= z;
+        out[if *z > 0.0 { j } else { i }] += 1.0;
+    }
+    for (out, sum) in out.iter_mut().zip(sums) {
+        *out += sum / (3.0 * (sum.abs() + 1.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn winners_by_hand() {
+        let mut scratch = [0; 3];
+        // (0,1) → 1, (0,2) → 0, (1,2) → 2: a cycle, so the first class wins.
+        assert_eq!(by_votes(3, &[1.0, -1.0, 1.0], &mut scratch), 0);
+        assert_eq!(scratch, [1, 1, 1]);
+        // (0,1) → 1, (0,2) → 2, (1,2) → 1.
+        assert_eq!(by_votes(3, &[1.0, 1.0, -1.0], &mut scratch), 1);
+        assert_eq!(by_score(&[0.5, 2.0, 2.0]), 1);
+        let mut out = [0.0; 3];
+        votes_with_confidence(3, &[1.0, -1.0, 3.0], &mut out);
+        // Sums 0, −2, 2: class 2 is the most confident of three with one vote each.
+        assert!((out[0] - 1.0).abs() < 1e-15);
+        assert!((out[1] - (1.0 - 2.0 / 9.0)).abs() < 1e-15 && (out[2] - (1.0 + 2.0 / 9.0)).abs() < 1e-15);
+        assert_eq!(Scheme::OneVsOne.machines(26), 325);
+    }
+}

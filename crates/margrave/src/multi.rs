@@ -1,0 +1,301 @@
+//! Several classes: one binary machine a pair, or one a class.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use margrave_core::certificate::{Certificate, certify};
+use margrave_core::compose::{LANES, Part, one_vs_one, one_vs_rest, run};
+use margrave_core::gram::{Gram, Precision, part};
+use margrave_core::kernel::Kernel;
+use margrave_core::loss::{Loss, LossSpec};
+use margrave_core::model::{Column, Model, Recipe, Record, Scheme, multi};
+use margrave_core::observe::{Begin, Observer, Step};
+use margrave_core::problem::{Formulation, Setup, Task};
+use margrave_core::solver::Solution;
+use margrave_core::solver::ridge::{self, Halt, RidgeOptions, Source};
+use margrave_core::{Control, Error, Result, Status};
+
+use crate::fit::{Prepared, Solved, check_same_rows, solve_one, square_gram};
+use crate::svm::{LossChoice, SolverName, Svm};
+
+/// What is to be trained.
+pub(crate) struct Job<'a> {
+    pub(crate) svm: &'a Svm,
+    pub(crate) prepared: &'a Prepared,
+    pub(crate) kernel: Kernel,
+    pub(crate) formulation: Formulation,
+    pub(crate) loss: Arc<dyn Loss>,
+    pub(crate) control: &'a Control,
+}
+
+/// What came out.
+pub(crate) struct Several {
+    pub(crate) model: Model,
+    pub(crate) reason: String,
+    pub(crate) train_error: f64,
+    pub(crate) kernel_entries: u64,
+}
+
+/// One trained machine.
+struct One {
+    column: Column,
+    part: Part,
+    /// z of the rows of its part.
+    scores: Vec<f64>,
+    solver: &'static str,
+    reason: String,
+}
+
+/// Rows of the part as rows of the data, in the names of a certificate.
+fn rename(certificate: &mut Certificate, rows: &[u32]) {
+    if let Certificate::Optimality(o) = certificate {
+        o.worst.iter_mut().for_each(|worst| worst.row = rows[worst.row] as usize);
+    }
+}
+
+/// The parts a scheme cuts the data into.
+pub(crate) fn parts(scheme: Scheme, classes: usize, codes: &[u32]) -> Vec<Part> {
+    match scheme {
+        Scheme::OneVsRest => one_vs_rest::parts(classes, codes),
+        Scheme::One | Scheme::OneVsOne => one_vs_one::parts(classes, codes),
+    }
+}
+
+impl Prepared {
+    /// The class of each row, where there are more than two.
+    pub(crate) fn codes(&self) -> Vec<u32> {
+        self.targets.iter().map(|y| *y as u32).collect()
+    }
+
+    /// The problem of a part.
+    pub(crate) fn part_setup(
+        &self,
+        part: &Part,
+        formulation: Formulation,
+        loss: Arc<dyn Loss>,
+        bias: bool,
+        gram: &dyn Gram,
+    ) -> Result<Setup> {
+        let weights: Option<Vec<f64>> =
+            self.weights.as_ref().map(|all| part.rows.iter().map(|&row| all[row as usize]).collect());
+        Setup::new(Task::Classify, formulation, &part.targets, weights.as_deref(), loss, bias, || gram.diag())
+    }
+}
+
+/// The names of the classes a machine tells apart, for messages.
+fn name(job: &Job<'_>, scheme: Scheme, at: usize) -> String {
+    let labels = &job.prepared.labels;
+    match scheme {
+        Scheme::OneVsRest => format!("{} against the rest", labels[at]),
+        Scheme::One | Scheme::OneVsOne => margrave_core::model::pairs(labels.len())
+            .nth(at)
+            .map_or_else(String::new, |(i, j)| format!("{} against {}", labels[i], labels[j])),
+    }
+}
+
+pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &mut dyn Observer) -> Result<Several> {
+    let (svm, prepared) = (job.svm, job.prepared);
+    let classes = prepared.labels.len();
+    let scheme = match svm.multiclass {
+        Some(Scheme::OneVsRest) => Scheme::OneVsRest,
+        _ => Scheme::OneVsOne,
+    };
+    let codes = prepared.codes();
+    let gram = square_gram(job.kernel, &prepared.points)?;
+    let square = matches!(svm.loss, LossChoice::Spec(LossSpec::Square));
+    let at_once = scheme == Scheme::OneVsRest
+        && square
+        && svm.start.is_none()
+        && svm.solver == SolverName::Auto
+        && matches!(job.formulation, Formulation::Cost { .. });
+    let machines = if at_once {
+        all_at_once(job, &codes, gram.as_ref(), observer)?
+    } else {
+        one_by_one(job, scheme, &codes, gram.as_ref(), observer)?
+    };
+    let lost = lost(classes, scheme, &codes, &machines);
+    let costs = row_costs(job);
+    let (solver, reason) = machines.first().map_or(("none", String::new()), |m| (m.solver, m.reason.clone()));
+    let how = match scheme {
+        Scheme::OneVsRest => format!("{} machines, one a class; {reason}", machines.len()),
+        _ => format!("{} machines, one a pair of classes; {reason}", machines.len()),
+    };
+    let columns = machines.into_iter().map(|machine| machine.column).collect();
+    let model = Model::several(recipe(solver), job.kernel, &prepared.points, scheme, &codes, &costs, columns)?;
+    let train_error = error(&model, prepared, &codes, &lost, &Control::unlimited(svm.threads.clone()))?;
+    Ok(Several { model, reason: how, train_error, kernel_entries: gram.entries() })
+}
+
+/// The cost of each row, as every machine it takes part in has it.
+fn row_costs(job: &Job<'_>) -> Vec<f64> {
+    let c = match job.formulation {
+        Formulation::Cost { c } => c,
+        _ => 1.0,
+    };
+    let n = job.prepared.points.len();
+    job.prepared.weights.as_ref().map_or_else(|| vec![c; n], |w| w.iter().map(|w| c * w).collect())
+}
+
+/// Rows that may not be given their own class: those that one of the machines they trained has on the wrong side. A class
+/// that wins all its pairs has more votes than any other.
+fn lost(classes: usize, scheme: Scheme, codes: &[u32], machines: &[One]) -> Vec<u32> {
+    let mut lost = vec![false; codes.len()];
+    if scheme == Scheme::OneVsRest {
+        let mut z = vec![0.0; classes];
+        for (row, lost) in lost.iter_mut().enumerate() {
+            machines.iter().zip(&mut z).for_each(|(machine, z)| *z = machine.scores[row]);
+            *lost = multi::by_score(&z) != codes[row];
+        }
+    } else {
+        for machine in machines {
+            for ((&row, y), z) in machine.part.rows.iter().zip(&machine.part.targets).zip(&machine.scores) {
+                lost[row as usize] |= (*z > 0.0) != (*y > 0.0);
+            }
+        }
+    }
+    (0..codes.len() as u32).filter(|&row| lost[row as usize]).collect()
+}
+
+/// Share of the training rows that are not given their own class; only those `lost` can be among them.
+fn error(model: &Model, prepared: &Prepared, codes: &[u32], lost: &[u32], control: &Control) -> Result<f64> {
+    if model.scheme == Scheme::OneVsRest {
+        return Ok(lost.len() as f64 / codes.len().max(1) as f64);
+    }
+    let mut wrong = 0;
+    let (classes, k) = (model.labels.len(), model.expansion.outputs());
+    let mut scratch = vec![0; classes];
+    for rows in lost.chunks(((1 << 22) / k).max(1)) {
+        let z = model.expansion.scores(&prepared.points.gather(rows), Precision::Single, control)?;
+        let winners = z.chunks_exact(k).map(|z| multi::by_votes(classes, z, &mut scratch));
+        wrong += winners.zip(rows).filter(|(winner, row)| *winner != codes[**row as usize]).count();
+    }
+    Ok(wrong as f64 / codes.len().max(1) as f64)
+}
+
+/// Every machine by itself, several at a time.
+fn one_by_one(
+    job: &Job<'_>,
+    scheme: Scheme,
+    codes: &[u32],
+    gram: &dyn Gram,
+    observer: &mut dyn Observer,
+) -> Result<Vec<One>> {
+    let (svm, prepared) = (job.svm, job.prepared);
+    let parts = parts(scheme, prepared.labels.len(), codes);
+    if let Some(model) = &svm.start {
+        check_same_rows(model, &prepared.points)?;
+        if model.scheme != scheme || model.labels != prepared.labels {
+            return Err(Error::data("the model to resume from is not of the same classes and the same --multiclass"));
+        }
+    }
+    // A share that does not depend on the threads: see `LANES`.
+    let memory = svm.budget.memory / parts.len().clamp(1, LANES) as u64;
+    let sizes: Vec<u64> = parts.iter().map(|part| (part.rows.len() as u64).pow(2)).collect();
+    let begin = Begin {
+        solver: if scheme == Scheme::OneVsRest { "one-vs-rest" } else { "one-vs-one" },
+        n: prepared.points.len(),
+        tol: svm.stop.tol,
+        gap: svm.stop.gap,
+    };
+    run(&sizes, &begin, job.control, observer, |at, control, observer| {
+        let begun = Instant::now();
+        let rows = &parts[at].rows;
+        let own = if rows.len() == prepared.points.len() { None } else { Some(part(gram, rows)) };
+        let gram = own.as_deref().unwrap_or(gram);
+        let before = gram.entries();
+        let told = |e: Error| match e {
+            Error::Interrupted(why) => Error::Interrupted(why),
+            other => Error::data(format!("{}: {other}", name(job, scheme, at))),
+        };
+        let setup = prepared.part_setup(&parts[at], job.formulation, job.loss.clone(), svm.bias, gram).map_err(told)?;
+        let start = svm.start.as_ref().map(|model| setup.solution(&model.machine_over(at, rows)).0);
+        let solved = solve_one(svm, &setup, gram, start, memory, control, observer).map_err(told)?;
+        let Solved { solution, scores, mut certificate, solver, reason } = solved;
+        let bias = if certificate.bias().is_empty() { solution.bias.clone() } else { certificate.bias().to_vec() };
+        let machine = setup.machine(&solution.beta, &bias);
+        rename(&mut certificate, rows);
+        let seconds = begun.elapsed().as_secs_f64();
+        let record = Record::new(&setup, &solution, &machine, certificate, seconds, gram.entries() - before);
+        let scores = scores.iter().map(|f| f / machine.rho + machine.bias).collect();
+        let column = Column::new(&machine, rows, record);
+        Ok(One { column, part: parts[at].clone(), scores, solver, reason })
+    })
+}
+
+/// Least squares of all classes against the rest: one factorisation, a right-hand side a class.
+fn all_at_once(job: &Job<'_>, codes: &[u32], gram: &dyn Gram, observer: &mut dyn Observer) -> Result<Vec<One>> {
+    let (svm, prepared) = (job.svm, job.prepared);
+    let begun = Instant::now();
+    let classes = prepared.labels.len();
+    let parts = one_vs_rest::parts(classes, codes);
+    let targets = one_vs_rest::targets(classes, codes);
+    let costs = row_costs(job);
+    let begin = Begin { solver: "ridge", n: codes.len(), tol: svm.stop.tol, gap: svm.stop.gap };
+    let options = RidgeOptions { memory: svm.budget.memory, ..RidgeOptions::default() };
+    let source = if job.kernel == Kernel::Linear { Source::Linear(&prepared.points) } else { Source::Gram(gram) };
+    let mut last = Step { phase: "factor", ..Step::default() };
+    let stopped = observer.begin(&begin).is_break() || observer.step(&last).is_break();
+    let fit = match ridge::fit(source, &targets, classes, &costs, svm.bias.then_some(0.0), &options, job.control) {
+        Ok(fit) if !stopped => Some(fit),
+        Ok(_) | Err(Halt::Interrupted(_)) => None,
+        // Too large to factorise: each by itself, by a solver that needs less.
+        Err(Halt::Error(_)) => return one_by_one(job, Scheme::OneVsRest, codes, gram, observer),
+    };
+    let status = match job.control.check() {
+        Err(why) => why.into(),
+        Ok(()) if stopped => Status::Interrupted,
+        Ok(()) => Status::Optimal,
+    };
+    let calm = Control::unlimited(svm.threads.clone());
+    let mut machines = Vec::with_capacity(classes);
+    for (class, part) in parts.into_iter().enumerate() {
+        let setup = prepared.part_setup(&part, job.formulation, job.loss.clone(), svm.bias, gram)?;
+        let column = |all: &[f64]| (0..codes.len()).map(|row| all[row * classes + class]).collect::<Vec<f64>>();
+        let (beta, scores, bias) = match &fit {
+            Some(fit) => (column(&fit.beta), column(&fit.scores), fit.bias[class]),
+            None => (vec![0.0; codes.len()], vec![0.0; codes.len()], 0.0),
+        };
+        let bias = if svm.bias { vec![bias] } else { vec![] };
+        let certificate =
+            setup.with(gram, |problem| Ok(certify(problem, &beta, Some(&bias), Some(&scores), &calm)?))?;
+        let violation = certificate.violation();
+        let bias = if certificate.bias().is_empty() { bias } else { certificate.bias().to_vec() };
+        let machine = setup.machine(&beta, &bias);
+        let solution = Solution { beta, bias, scores: None, status, iterations: 1, violation };
+        let seconds = begun.elapsed().as_secs_f64() / classes as f64;
+        let record = Record::new(&setup, &solution, &machine, certificate, seconds, gram.entries() / classes as u64);
+        let scores = scores.iter().map(|f| f + machine.bias).collect();
+        let column = Column::new(&machine, &part.rows, record);
+        let reason = "square loss: one factorisation for all classes".to_owned();
+        machines.push(One { column, part, scores, solver: "ridge", reason });
+    }
+    last.seconds = job.control.seconds();
+    last.fraction = Some(1.0);
+    observer.finish(status, &last);
+    Ok(machines)
+}
+
+/// Certifies every machine of a model of several classes anew.
+pub(crate) fn verify(
+    model: &Model,
+    prepared: &Prepared,
+    formulation: Formulation,
+    loss: Arc<dyn Loss>,
+    gram: &dyn Gram,
+    control: &Control,
+) -> Result<Vec<Certificate>> {
+    let codes = prepared.codes();
+    let parts = parts(model.scheme, prepared.labels.len(), &codes);
+    let sizes: Vec<u64> = parts.iter().map(|part| (part.rows.len() as u64).pow(2)).collect();
+    let begin = Begin { solver: "certify", n: codes.len(), tol: None, gap: None };
+    run(&sizes, &begin, control, &mut margrave_core::observe::Silent, |at, control, _| {
+        let rows = &parts[at].rows;
+        let own = if rows.len() == codes.len() { None } else { Some(part(gram, rows)) };
+        let gram = own.as_deref().unwrap_or(gram);
+        let setup = prepared.part_setup(&parts[at], formulation, loss.clone(), model.free_bias, gram)?;
+        let (beta, bias) = setup.solution(&model.machine_over(at, rows));
+        let mut certificate = setup.with(gram, |problem| Ok(certify(problem, &beta, Some(&bias), None, control)?))?;
+        rename(&mut certificate, rows);
+        Ok(certificate)
+    })
+}
