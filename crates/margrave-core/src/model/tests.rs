@@ -9,6 +9,7 @@ use super::*;
 use crate::backend::cpu::CpuGram;
 use crate::control::{Budget, Threads};
 use crate::data::{Csr, ScaleKind};
+use crate::error::Error;
 use crate::gram::{Pick, PrecomputedGram};
 use crate::kernel::Kernel;
 use crate::loss::{Hinge, SquaredHinge};
