@@ -111,6 +111,12 @@ pub trait Gram: Send + Sync {
         None
     }
 
+    /// The same K with single-precision entries good to some 1e-5 instead of 1e-6, where those come faster: for solvers that
+    /// check their answer in double precision. Its entries count here too. `None` where nothing is gained.
+    fn rough(&self) -> Option<Box<dyn Gram + '_>> {
+        None
+    }
+
     /// Kernel entries computed so far by this Gram.
     fn entries(&self) -> u64;
 }

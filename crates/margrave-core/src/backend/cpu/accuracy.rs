@@ -18,6 +18,8 @@ const GROWTH: f64 = 4.0;
 /// What rounding of sums may cost; the rest of the promise is for exp and for storing the result.
 const SINGLE: f64 = 1.7e-6;
 const DOUBLE: f64 = 5e-14;
+/// What rounding of sums may cost in rough entries.
+const ROUGH: f64 = 2e-5;
 /// Share of entries that may be computed twice. One costs as much as some ten others.
 const FEW: f64 = 0.02;
 
@@ -45,6 +47,20 @@ pub(crate) struct Arithmetic {
 impl Arithmetic {
     /// The cheapest arithmetic that is good enough for these points.
     pub(crate) fn choose(kernel: &Kernel, rows: &Points, cols: &Points, square: bool) -> Self {
+        Self::within(SINGLE, kernel, rows, cols, square)
+    }
+
+    /// The same with single-precision entries good to some 10⁻⁵ only.
+    pub(crate) fn rough(kernel: &Kernel, rows: &Points, cols: &Points, square: bool) -> Self {
+        Self::within(ROUGH, kernel, rows, cols, square)
+    }
+
+    /// Whether single-precision entries come at their full speed.
+    pub(crate) fn at_full_speed(&self) -> bool {
+        self.single.is_some_and(|recipe| recipe.again_above.is_none())
+    }
+
+    fn within(limit: f64, kernel: &Kernel, rows: &Points, cols: &Points, square: bool) -> Self {
         let statistic = kernel.statistic();
         let sparse = better_sparse(cols);
         let invariant = matches!(statistic, Statistic::SquaredDistance | Statistic::AbsoluteDistance);
@@ -82,10 +98,10 @@ impl Arithmetic {
 
         let single = if !in_range(<f32 as Scalar>::MAX) {
             None
-        } else if sensitivity * f32::ROUND <= SINGLE {
+        } else if sensitivity * f32::ROUND <= limit {
             Some(plain)
         } else {
-            let above = SINGLE / (sensitivity * f32::ROUND);
+            let above = limit / (sensitivity * f32::ROUND);
             let again = kernel.unit_diagonal() && mostly_small(above);
             again.then_some(Recipe { sum, again_above: Some(above) })
         };

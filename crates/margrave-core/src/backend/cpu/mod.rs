@@ -381,6 +381,27 @@ impl Gram for CpuGram {
         Some(Box::new(Self { level: self.level, above, ..part }))
     }
 
+    fn rough(&self) -> Option<Box<dyn Gram + '_>> {
+        if self.arithmetic.at_full_speed() {
+            return None;
+        }
+        let arithmetic = Arithmetic::rough(&self.kernel, &self.rows, &self.cols, self.square);
+        if !arithmetic.at_full_speed() && (arithmetic.single.is_none() || self.arithmetic.single.is_some()) {
+            return None;
+        }
+        Some(Box::new(CpuGram {
+            kernel: self.kernel,
+            rows: self.rows.clone(),
+            cols: self.cols.clone(),
+            square: self.square,
+            level: self.level,
+            arithmetic,
+            single: Ready::default(),
+            double: Ready::default(),
+            entries: Arc::clone(&self.entries),
+        }))
+    }
+
     fn entries(&self) -> u64 {
         self.entries.load(Ordering::Relaxed)
     }

@@ -11,6 +11,7 @@
 //! | file | what |
 //! |---|---|
 //! | `solve.rs` | the outer loop: pairs, polish, the double-precision check before stopping |
+//! | `blocks.rs` | pair steps inside blocks of variables: how the sets are found |
 //! | `pairs.rs` | selection, two-variable steps, shrinking |
 //! | `step.rs` | the exact minimum along a pair |
 //! | `polish.rs` | the active-set Newton method, all violators at once |
@@ -18,6 +19,7 @@
 //! | `state.rs` | β, gradient, active variables |
 //! | `rows.rs` | kernel rows within the memory budget |
 
+mod blocks;
 mod options;
 mod pairs;
 mod pivot;

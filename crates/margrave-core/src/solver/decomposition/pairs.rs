@@ -30,6 +30,8 @@ pub(super) enum End {
 /// What the solver works with: the problem, rows, counters, and whom to tell.
 pub(super) struct Work<'a, 'o, T> {
     pub(super) problem: &'a KernelProblem<'a>,
+    /// K as the solver works with it: the problem's own, or a rougher and faster one.
+    pub(super) gram: &'a dyn Gram,
     pub(super) control: &'a Control,
     pub(super) observer: &'o mut dyn Observer,
     /// Rows over all variables.
@@ -88,13 +90,13 @@ impl<T: Stored> Work<'_, '_, T> {
         match &mut self.shrunk {
             None => {
                 let cols = self.columns.as_deref().map_or(Pick::All, Pick::List);
-                self.full.fetch(problem.gram, variables, row_of, cols, self.control)
+                self.full.fetch(self.gram, variables, row_of, cols, self.control)
             }
             Some(Shrunk { rows, part: Some(part), place, .. }) => {
                 rows.fetch(&**part, variables, |v| place[v as usize], Pick::All, self.control)
             }
             Some(Shrunk { rows, numbers, .. }) => {
-                rows.fetch(problem.gram, variables, row_of, Pick::List(numbers), self.control)
+                rows.fetch(self.gram, variables, row_of, Pick::List(numbers), self.control)
             }
         }
     }
@@ -241,113 +243,26 @@ impl<T: Stored> Work<'_, '_, T> {
 
     /// One step on the pair that promises most in the group with the largest violation. `false`: nothing moved.
     fn pair(&mut self, state: &mut State, extremes: &mut [Extremes]) -> Result<bool, Interrupt> {
-        let group = (0..extremes.len())
-            .max_by(|&x, &y| extremes[x].violation().total_cmp(&extremes[y].violation()).then(y.cmp(&x)))
-            .expect("at least one group");
-        let (from, to) = state.ranges[group];
-        let (a, slope_up) = (extremes[group].up_at, extremes[group].up);
+        let group = worst_group(extremes);
+        let a = extremes[group].up_at;
         self.need(state, a, Some(extremes[group].down_at), extremes)?;
         let i = state.active[a] as usize;
-        let partner = sweep::best_partner(
-            &state.g[from..to],
-            &state.down[from..to],
-            &self.row(i)[from..to],
-            &state.diag[from..to],
-            state.diag[a],
-            slope_up,
-            (f64::from(state.diag[a]).abs() * 1e-6 + f64::from(f32::MIN_POSITIVE)) as f32,
-        );
-        let Some(b) = partner.map(|b| b + from) else { return Ok(false) };
+        let Some(b) = partner(state, &extremes[group], group, self.row(i)) else { return Ok(false) };
         self.need(state, b, None, extremes)?;
         if !self.has(i) {
             // A small store may have dropped the first row to make room for the second.
             self.fetch(&[i as u32])?;
         }
         let j = state.active[b] as usize;
-        let (ti, tj) = (state.terms[i], state.terms[j]);
-        let cross = self.row(i)[b].wide();
-        let scale = state.kernel_diag[i].abs() + state.kernel_diag[j].abs() + ti.d + tj.d;
-        let kappa = state.kernel_diag[i] + state.kernel_diag[j] - 2.0 * cross + ti.d + tj.d;
-        let slope = slope_up - (state.g[b] + state.down[b]);
-        let kappa = if kappa <= FLAT * scale { 0.0 } else { kappa };
-        let mut t = step::length(slope, kappa, (state.beta[i], &ti), Some((state.beta[j], &tj)));
-        if t == f64::INFINITY {
-            // Flat and unbounded in this precision: move as if the curvature were the smallest we can tell from zero.
-            t = -slope / (FLAT * scale).max(f64::MIN_POSITIVE);
-        }
-        if !(t > 0.0) {
-            return Ok(false);
-        }
-        let (old_i, old_j) = (state.beta[i], state.beta[j]);
-        state.beta[i] = settle(old_i + t, old_i, &ti);
-        state.beta[j] = settle(old_j - t, old_j, &tj);
-        let (di, dj) = (state.beta[i] - old_i, state.beta[j] - old_j);
-        if di == 0.0 && dj == 0.0 {
-            return Ok(false);
-        }
-        state.refresh(a);
-        state.refresh(b);
-        state.g[a] += ti.d * di;
-        state.g[b] += tj.d * dj;
-        let (row_i, row_j) = (self.row(i), self.row(j));
-        for (k, &(from, to)) in state.ranges.iter().enumerate() {
-            let mut e = sweep::update_pair(
-                &mut state.g[from..to],
-                &row_i[from..to],
-                di,
-                &row_j[from..to],
-                dj,
-                &state.up[from..to],
-                &state.down[from..to],
-            );
-            e.up_at += from;
-            e.down_at += from;
-            extremes[k] = e;
-        }
-        Ok(true)
+        Ok(move_pair(state, extremes, (a, b), self.row(i), self.row(j)))
     }
 
     /// Without a bias: one step on the steepest single variable.
     fn single(&mut self, state: &mut State, extremes: &mut [Extremes]) -> Result<bool, Interrupt> {
-        let e = extremes[0];
-        let grow = -e.up >= e.down;
-        let a = if grow { e.up_at } else { e.down_at };
+        let a = steepest(&extremes[0]);
         self.need(state, a, None, extremes)?;
-        let i = state.active[a] as usize;
-        let term = state.terms[i];
-        let kappa = state.kernel_diag[i] + term.d;
-        let kappa = if kappa <= FLAT * (state.kernel_diag[i].abs() + term.d) { 0.0 } else { kappa };
-        let old = state.beta[i];
-        let t = if grow {
-            step::length(e.up, kappa, (old, &term), None)
-        } else {
-            // Falling is growing in the mirror.
-            let mirror = crate::loss::DualTerm { lo: -term.hi, hi: -term.lo, ..term };
-            -step::length(-e.down, kappa, (-old, &mirror), None)
-        };
-        let t = if t.is_finite() { t } else { 0.0 };
-        state.beta[i] = settle(old + t, old, &term);
-        let delta = state.beta[i] - old;
-        if delta == 0.0 {
-            return Ok(false);
-        }
-        state.refresh(a);
-        state.g[a] += term.d * delta;
-        let row = self.row(i);
-        let (from, to) = state.ranges[0];
-        let mut e = sweep::update_pair(
-            &mut state.g[from..to],
-            &row[from..to],
-            delta,
-            &row[from..to],
-            0.0,
-            &state.up[from..to],
-            &state.down[from..to],
-        );
-        e.up_at += from;
-        e.down_at += from;
-        extremes[0] = e;
-        Ok(true)
+        let row = self.row(state.active[a] as usize);
+        Ok(move_one(state, extremes, row))
     }
 
     /// Sets variables aside that are at a bound (or at zero inside the tube) and would stay there whichever of the present
@@ -398,7 +313,7 @@ impl<T: Stored> Work<'_, '_, T> {
         let mut place = vec![NONE; n];
         state.active.iter().enumerate().for_each(|(a, &i)| place[i as usize] = a as u32);
         let distinct = self.problem.row_of.is_none();
-        let part = if distinct { self.problem.gram.select(&numbers) } else { None };
+        let part = if distinct { self.gram.select(&numbers) } else { None };
         // A full store that had to drop rows, or takes half the memory, makes way for the shorter rows.
         if !self.full.has_room() || self.full.bytes() > self.bytes / 2 {
             self.full = Rows::new(n, n, self.bytes);
@@ -428,6 +343,127 @@ impl<T: Stored> Work<'_, '_, T> {
         sweep::add_row(&mut state.g, &moved, 1.0);
         Ok(())
     }
+}
+
+/// The group with the largest violation.
+pub(super) fn worst_group(extremes: &[Extremes]) -> usize {
+    (0..extremes.len())
+        .max_by(|&x, &y| extremes[x].violation().total_cmp(&extremes[y].violation()).then(y.cmp(&x)))
+        .expect("at least one group")
+}
+
+/// The position of the partner with which the variable that most wants to grow gains most, by second order. `row` is the
+/// grower's, over the active variables.
+pub(super) fn partner<T: Stored>(state: &State, e: &Extremes, group: usize, row: &[T]) -> Option<usize> {
+    let (from, to) = state.ranges[group];
+    let own = state.diag[e.up_at];
+    sweep::best_partner(
+        &state.g[from..to],
+        &state.down[from..to],
+        &row[from..to],
+        &state.diag[from..to],
+        own,
+        e.up,
+        (f64::from(own).abs() * 1e-6 + f64::from(f32::MIN_POSITIVE)) as f32,
+    )
+    .map(|b| b + from)
+}
+
+/// Moves the variable at position a up and the one at b down to the minimum along their line; gradient and extremes
+/// follow. `false`: nothing moved.
+pub(super) fn move_pair<T: Stored>(
+    state: &mut State,
+    extremes: &mut [Extremes],
+    (a, b): (usize, usize),
+    row_i: &[T],
+    row_j: &[T],
+) -> bool {
+    let (i, j) = (state.active[a] as usize, state.active[b] as usize);
+    let (ti, tj) = (state.terms[i], state.terms[j]);
+    let cross = row_i[b].wide();
+    let scale = state.kernel_diag[i].abs() + state.kernel_diag[j].abs() + ti.d + tj.d;
+    let kappa = state.kernel_diag[i] + state.kernel_diag[j] - 2.0 * cross + ti.d + tj.d;
+    let slope = state.g[a] + state.up[a] - (state.g[b] + state.down[b]);
+    let kappa = if kappa <= FLAT * scale { 0.0 } else { kappa };
+    let mut t = step::length(slope, kappa, (state.beta[i], &ti), Some((state.beta[j], &tj)));
+    if t == f64::INFINITY {
+        // Flat and unbounded in this precision: move as if the curvature were the smallest we can tell from zero.
+        t = -slope / (FLAT * scale).max(f64::MIN_POSITIVE);
+    }
+    if !(t > 0.0) {
+        return false;
+    }
+    let (old_i, old_j) = (state.beta[i], state.beta[j]);
+    state.beta[i] = settle(old_i + t, old_i, &ti);
+    state.beta[j] = settle(old_j - t, old_j, &tj);
+    let (di, dj) = (state.beta[i] - old_i, state.beta[j] - old_j);
+    if di == 0.0 && dj == 0.0 {
+        return false;
+    }
+    state.refresh(a);
+    state.refresh(b);
+    state.g[a] += ti.d * di;
+    state.g[b] += tj.d * dj;
+    for (k, &(from, to)) in state.ranges.iter().enumerate() {
+        let mut e = sweep::update_pair(
+            &mut state.g[from..to],
+            &row_i[from..to],
+            di,
+            &row_j[from..to],
+            dj,
+            &state.up[from..to],
+            &state.down[from..to],
+        );
+        e.up_at += from;
+        e.down_at += from;
+        extremes[k] = e;
+    }
+    true
+}
+
+/// The position of the variable with the steepest slope of its own.
+pub(super) fn steepest(e: &Extremes) -> usize {
+    if -e.up >= e.down { e.up_at } else { e.down_at }
+}
+
+/// Moves the steepest variable alone to its minimum. `false`: nothing moved.
+pub(super) fn move_one<T: Stored>(state: &mut State, extremes: &mut [Extremes], row: &[T]) -> bool {
+    let e = extremes[0];
+    let a = steepest(&e);
+    let i = state.active[a] as usize;
+    let term = state.terms[i];
+    let kappa = state.kernel_diag[i] + term.d;
+    let kappa = if kappa <= FLAT * (state.kernel_diag[i].abs() + term.d) { 0.0 } else { kappa };
+    let old = state.beta[i];
+    let t = if -e.up >= e.down {
+        step::length(e.up, kappa, (old, &term), None)
+    } else {
+        // Falling is growing in the mirror.
+        let mirror = crate::loss::DualTerm { lo: -term.hi, hi: -term.lo, ..term };
+        -step::length(-e.down, kappa, (-old, &mirror), None)
+    };
+    let t = if t.is_finite() { t } else { 0.0 };
+    state.beta[i] = settle(old + t, old, &term);
+    let delta = state.beta[i] - old;
+    if delta == 0.0 {
+        return false;
+    }
+    state.refresh(a);
+    state.g[a] += term.d * delta;
+    let (from, to) = state.ranges[0];
+    let mut e = sweep::update_pair(
+        &mut state.g[from..to],
+        &row[from..to],
+        delta,
+        &row[from..to],
+        0.0,
+        &state.up[from..to],
+        &state.down[from..to],
+    );
+    e.up_at += from;
+    e.down_at += from;
+    extremes[0] = e;
+    true
 }
 
 /// Rounding must not leave a β a hair from its bound or its kink.

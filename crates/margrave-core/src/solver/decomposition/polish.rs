@@ -118,7 +118,7 @@ impl<T: Stored> Newton<T> {
         let m = free.len();
         let rows = Self::rows_of(free, work);
         let mut block = vec![T::of(0.0); m * m];
-        T::block(work.problem.gram, &rows, Pick::List(&rows), &mut block, work.control)?;
+        T::block(work.gram, &rows, Pick::List(&rows), &mut block, work.control)?;
         for (k, &i) in free.iter().enumerate() {
             block[k * m + k] = T::of(state.kernel_diag[i as usize] + state.terms[i as usize].d);
             self.place[i as usize] = k as u32;
@@ -151,9 +151,9 @@ impl<T: Stored> Newton<T> {
         let old_rows = Self::rows_of(&self.set, work);
         let new_rows = Self::rows_of(missing, work);
         let mut cross = vec![T::of(0.0); m * n];
-        T::block(work.problem.gram, &new_rows, Pick::List(&old_rows), &mut cross, work.control)?;
+        T::block(work.gram, &new_rows, Pick::List(&old_rows), &mut cross, work.control)?;
         let mut own = vec![T::of(0.0); m * m];
-        T::block(work.problem.gram, &new_rows, Pick::List(&new_rows), &mut own, work.control)?;
+        T::block(work.gram, &new_rows, Pick::List(&new_rows), &mut own, work.control)?;
         for (k, &i) in missing.iter().enumerate() {
             own[k * m + k] = T::of(state.kernel_diag[i as usize] + state.terms[i as usize].d);
         }
@@ -554,7 +554,7 @@ impl<T: Stored> Work<'_, '_, T> {
         }
         let rows = self.columns.as_deref().map_or(Pick::All, Pick::List);
         let precision = if size_of::<T>() == 4 { Precision::Single } else { Precision::Double };
-        self.problem.gram.apply(precision, rows, &v, 1, &mut out, self.control)?;
+        self.gram.apply(precision, rows, &v, 1, &mut out, self.control)?;
         Ok(out)
     }
 }

@@ -12,7 +12,7 @@ use super::rows::{Rows, Stored};
 use super::state::State;
 use crate::control::{Control, Status};
 use crate::error::Result;
-use crate::gram::{Pick, Precision};
+use crate::gram::{Gram, Pick, Precision};
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::KernelProblem;
 use crate::solver::Solution;
@@ -37,9 +37,11 @@ pub fn solve(
     let stop = observer.begin(&begin).is_break();
     let state = State::new(problem, options.start.as_deref())?;
     if single_precision_suffices(problem, &state) {
-        Solver::<f32>::new(problem, options, control, observer, state).run(stop)
+        let rough = problem.gram.rough();
+        let gram = rough.as_deref().unwrap_or(problem.gram);
+        Solver::<f32>::new(problem, gram, options, control, observer, state).run(stop)
     } else {
-        Solver::<f64>::new(problem, options, control, observer, state).run(stop)
+        Solver::<f64>::new(problem, problem.gram, options, control, observer, state).run(stop)
     }
 }
 
@@ -82,11 +84,14 @@ struct Solver<'a, 'o, T> {
     options: &'a Options,
     work: Work<'a, 'o, T>,
     state: State,
+    /// A vector over the columns of K, and K times it in double precision.
+    exact: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
     fn new(
         problem: &'a KernelProblem<'a>,
+        gram: &'a dyn Gram,
         options: &'a Options,
         control: &'a Control,
         observer: &'o mut dyn Observer,
@@ -96,6 +101,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         let bytes = (options.memory as f64 * SHARE) as u64;
         let work = Work {
             problem,
+            gram,
             control,
             observer,
             full: Rows::new(n, n, bytes),
@@ -107,7 +113,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             shrinking: options.shrinking,
             last_report: 0.0,
         };
-        Self { options, work, state }
+        Self { options, work, state, exact: None }
     }
 
     /// Largest number of free variables the polish may factor within the memory budget. Rows make room for it if need be:
@@ -222,7 +228,13 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         loop {
             let polish = self.options.polish && *try_at > 0.0;
             let until = if polish { goal.max(*try_at) } else { goal };
-            match self.work.pairs(&mut self.state, until) {
+            // Where block steps no longer help, pairs over all variables may.
+            let ended = if self.options.polish && stuck == 0 {
+                self.work.blocks(&mut self.state, until)
+            } else {
+                self.work.pairs(&mut self.state, until)
+            };
+            match ended {
                 End::Stopped(status) => return Some(status),
                 End::Stuck => stuck += 1,
                 End::Crawling if self.options.polish => crawling += 1,
@@ -289,10 +301,39 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         for (i, b) in self.state.beta.iter().enumerate() {
             v[problem.row(i)] += b;
         }
-        let mut f = vec![0.0; n];
         let precision = if size_of::<T>() == 8 { Precision::Double } else { precision };
-        problem.gram.apply(precision, Pick::All, &v, 1, &mut f, self.work.control).map_err(Status::from)?;
+        if precision == Precision::Single {
+            let mut f = vec![0.0; n];
+            self.work.gram.apply(precision, Pick::All, &v, 1, &mut f, self.work.control).map_err(Status::from)?;
+            self.set_gradient(&f);
+            return Ok(f);
+        }
+        let f = self.exact_scores(v)?;
         self.set_gradient(&f);
+        Ok(f)
+    }
+
+    /// K·v in double precision: from scratch, or from what it was before by the change in v where that touches fewer columns.
+    fn exact_scores(&mut self, v: Vec<f64>) -> std::result::Result<Vec<f64>, Status> {
+        let (problem, control) = (self.work.problem, self.work.control);
+        let apply = |v: &[f64], out: &mut [f64]| {
+            problem.gram.apply(Precision::Double, Pick::All, v, 1, out, control).map_err(Status::from)
+        };
+        let count = |v: &[f64]| v.iter().filter(|x| **x != 0.0).count();
+        let mut f = vec![0.0; problem.gram.shape().0];
+        match self.exact.take() {
+            Some((before, known)) => {
+                let change: Vec<f64> = v.iter().zip(&before).map(|(v, b)| v - b).collect();
+                if 4 * count(&change) <= 3 * count(&v) {
+                    apply(&change, &mut f)?;
+                    f.iter_mut().zip(&known).for_each(|(f, k)| *f += k);
+                } else {
+                    apply(&v, &mut f)?;
+                }
+            }
+            None => apply(&v, &mut f)?,
+        }
+        self.exact = Some((v, f.clone()));
         Ok(f)
     }
 

@@ -111,6 +111,27 @@ impl State {
         self.activate(active, by_variable);
     }
 
+    /// The variables at the given positions (ascending) as a problem of their own, everybody else standing still.
+    pub(super) fn part(&self, positions: &[u32]) -> Self {
+        let variables: Vec<usize> = positions.iter().map(|&a| self.active[a as usize] as usize).collect();
+        let mut part = Self {
+            terms: variables.iter().map(|&i| self.terms[i]).collect(),
+            beta: variables.iter().map(|&i| self.beta[i]).collect(),
+            active: Vec::new(),
+            ranges: Vec::new(),
+            g: Vec::new(),
+            up: Vec::new(),
+            down: Vec::new(),
+            diag: Vec::new(),
+            kernel_diag: variables.iter().map(|&i| self.kernel_diag[i]).collect(),
+            group: variables.iter().map(|&i| self.group[i]).collect(),
+            paired: self.paired,
+        };
+        let g = positions.iter().map(|&a| self.g[a as usize]).collect();
+        part.activate((0..positions.len() as u32).collect(), g);
+        part
+    }
+
     /// Recomputes `up` and `down` of a position after its β has changed.
     pub(super) fn refresh(&mut self, a: usize) {
         let i = self.active[a] as usize;

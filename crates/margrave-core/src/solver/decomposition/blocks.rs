@@ -1,0 +1,179 @@
+//! Block steps: many variables at a time, none of their rows kept.
+//!
+//! A round picks the variables that violate most, computes K over them alone, and takes pair steps among them until they
+//! are nearly at rest; the gradient of all variables then follows in one product that stores nothing. A pair step costs a
+//! pass over the block instead of one over everybody, which stays in cache, and all cores share block and product. Next to
+//! pairs over all variables that costs more steps and more kernel entries, but no memory traffic: a kernel entry is
+//! computed in less time than a fresh page of memory is handed out, or a row fetched back from it.
+//!
+//! Cost a round: q² + n·(variables that moved) kernel entries, q a step. Memory: q² entries.
+
+use super::pairs::{self, End, Work};
+use super::rows::Stored;
+use super::state::State;
+use crate::backend::cpu::pages;
+use crate::backend::cpu::sweep::Extremes;
+use crate::control::{Interrupt, Status};
+use crate::gram::Pick;
+
+/// Variables of a block in the first rounds, and later: few rounds are the mark of an easy problem, for which small blocks
+/// waste less.
+const SIZE: (usize, usize) = (2048, 4096);
+/// Rounds with small blocks.
+const EASY: usize = 8;
+/// The violation inside a block is brought down to this share of what it was.
+const DEPTH: f64 = 0.1;
+/// Steps inside a block at most, a variable.
+const STEPS: u64 = 10;
+/// Steps between two looks at the clock.
+const POLL: u64 = 512;
+
+impl<T: Stored> Work<'_, '_, T> {
+    /// Rounds until the violation of all variables is at most `until`. Nothing may be set aside.
+    pub(super) fn blocks(&mut self, state: &mut State, until: f64) -> End {
+        let n = state.active.len();
+        // A quarter of the memory is enough to be quick, and leaves room for what comes after.
+        let most = ((self.bytes / 4) as f64 / size_of::<T>() as f64).sqrt().max(64.0) as usize;
+        let patience = 20 * n as u64 + 2000;
+        let (mut milestone, mut milestone_at) = (f64::INFINITY, self.iterations);
+        let mut set: Vec<u32> = Vec::new();
+        let mut buffer: Vec<T> = Vec::new();
+        for round in 0.. {
+            let extremes = state.extremes();
+            let violation = state.violation(&extremes);
+            if violation <= until {
+                return End::Reached;
+            }
+            if violation < 0.5 * milestone {
+                (milestone, milestone_at) = (violation, self.iterations);
+            } else if self.iterations - milestone_at > patience {
+                return End::Crawling;
+            }
+            if let Err(status) = self.report(state, "block", violation, false) {
+                return End::Stopped(status);
+            }
+            let size = if round < EASY { SIZE.0 } else { SIZE.1 }.min(most);
+            let next = pick(state, &extremes, size, &set);
+            let m = next.len();
+            if next != set {
+                set = next;
+                let rows: Vec<u32> =
+                    set.iter().map(|&a| self.problem.row(state.active[a as usize] as usize) as u32).collect();
+                if buffer.len() < m * m {
+                    // Given back before more is asked for.
+                    drop(std::mem::take(&mut buffer));
+                    buffer = pages::zeros(m * m);
+                }
+                let block = &mut buffer[..m * m];
+                if let Err(why) = T::block(self.gram, &rows, Pick::List(&rows), block, self.control) {
+                    return End::Stopped(why.into());
+                }
+            }
+            let mut part = state.part(&set);
+            let ended = self.settle_block(&mut part, &buffer[..m * m], until);
+            let moved = match self.take_over(state, &set, &part) {
+                Ok(moved) => moved,
+                Err(why) => return End::Stopped(why.into()),
+            };
+            match ended {
+                Err(status) => return End::Stopped(status),
+                Ok(()) if !moved => return End::Stuck,
+                Ok(()) => {}
+            }
+        }
+        unreachable!("the loop has no other end")
+    }
+
+    /// Pair steps among the variables of a block.
+    fn settle_block(&mut self, part: &mut State, block: &[T], until: f64) -> Result<(), Status> {
+        let m = part.active.len();
+        let mut e = part.extremes();
+        let aim = (DEPTH * part.violation(&e)).max(0.5 * until);
+        for step in 0..STEPS * m as u64 {
+            if part.violation(&e) <= aim {
+                break;
+            }
+            if self.iterations >= self.limit {
+                return Err(Status::IterationLimit);
+            }
+            if step % POLL == POLL - 1 {
+                self.control.check().map_err(Status::from)?;
+            }
+            let row = |a: usize| &block[a * m..(a + 1) * m];
+            let moved = if part.paired {
+                let group = pairs::worst_group(&e);
+                let a = e[group].up_at;
+                pairs::partner(part, &e[group], group, row(a))
+                    .is_some_and(|b| pairs::move_pair(part, &mut e, (a, b), row(a), row(b)))
+            } else {
+                let a = pairs::steepest(&e[0]);
+                pairs::move_one(part, &mut e, row(a))
+            };
+            if !moved {
+                break;
+            }
+            self.iterations += 1;
+        }
+        Ok(())
+    }
+
+    /// Brings what moved in a block to all variables; whether anything did.
+    fn take_over(&mut self, state: &mut State, set: &[u32], part: &State) -> Result<bool, Interrupt> {
+        let (mut changed, mut delta) = (Vec::new(), Vec::new());
+        for (k, &a) in set.iter().enumerate() {
+            let (i, a) = (state.active[a as usize], a as usize);
+            let d = part.beta[k] - state.beta[i as usize];
+            if d != 0.0 {
+                changed.push(i);
+                delta.push(d);
+                state.beta[i as usize] = part.beta[k];
+                state.g[a] += state.terms[i as usize].d * d;
+                state.refresh(a);
+            }
+        }
+        if set.len() == state.active.len() {
+            // The block is everybody.
+            state.g.copy_from_slice(&part.g);
+            return Ok(!changed.is_empty());
+        }
+        let product = self.product(state, &changed, &delta)?;
+        state.g.iter_mut().zip(&product).for_each(|(g, p)| *g += p);
+        Ok(!changed.is_empty())
+    }
+}
+
+/// Positions of up to `size` variables, ascending: half of them those that violate most, the rest from the block before,
+/// free ones first, so that what was settled there is not upset by what comes in.
+fn pick(state: &State, extremes: &[Extremes], size: usize, before: &[u32]) -> Vec<u32> {
+    let n = state.active.len();
+    if n <= size {
+        return (0..n as u32).collect();
+    }
+    let mut found: Vec<(f64, u32)> = Vec::new();
+    for (&(from, to), e) in state.ranges.iter().zip(extremes) {
+        let middle = if state.paired { 0.5 * (e.up + e.down) } else { 0.0 };
+        for a in from..to {
+            let pull = (middle - state.g[a] - state.up[a]).max(state.g[a] + state.down[a] - middle);
+            if pull > 0.0 {
+                found.push((pull, a as u32));
+            }
+        }
+    }
+    let fresh = if before.is_empty() { size } else { size - size / 2 };
+    if found.len() > fresh {
+        found.select_nth_unstable_by(fresh - 1, |x, y| y.0.total_cmp(&x.0).then(x.1.cmp(&y.1)));
+        found.truncate(fresh);
+    }
+    let mut chosen = vec![false; n];
+    found.iter().for_each(|&(_, a)| chosen[a as usize] = true);
+    let mut count = found.len();
+    for want_free in [true, false] {
+        for &a in before {
+            if count < size && !chosen[a as usize] && state.is_free(state.active[a as usize] as usize) == want_free {
+                chosen[a as usize] = true;
+                count += 1;
+            }
+        }
+    }
+    (0..n as u32).filter(|&a| chosen[a as usize]).collect()
+}
