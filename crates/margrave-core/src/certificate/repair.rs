@@ -1,7 +1,7 @@
 //! A feasible dual point near the one given.
 //!
 //! First every β is clipped to its box, −β/c to the domain of the conjugate. Then the sum of each group is put right:
-//! an error of rounding size on the variable with the most room, a larger one as an equal shift of the variables that
+//! an error of rounding size on the variable farthest from its bounds (which stays what it is, a free one), a larger one as an equal shift of the variables that
 //! are not zero, clipped to their boxes (the Euclidean projection among them), so that the change touches few columns
 //! of K. Variables at zero are moved only when the others have no room left.
 
@@ -97,7 +97,11 @@ fn balance(p: &KernelProblem<'_>, beta: &mut [f64], list: &[u32], s: f64) -> boo
             return true;
         }
         if amount <= SMALL * size || round > 0 {
-            let most = list.iter().copied().max_by(|a, b| room(beta, *a, way).total_cmp(&room(beta, *b, way)));
+            let inside = |i: u32| room(beta, i, 1.0).min(room(beta, i, -1.0));
+            let free = list.iter().copied().filter(|&i| beta[i as usize] != 0.0 && inside(i) >= amount);
+            let most = free
+                .max_by(|a, b| inside(*a).total_cmp(&inside(*b)))
+                .or_else(|| list.iter().copied().max_by(|a, b| room(beta, *a, way).total_cmp(&room(beta, *b, way))));
             if let Some(i) = most
                 && room(beta, i, way) >= amount
             {

@@ -242,6 +242,18 @@ fn rounding_is_put_right_and_the_impossible_is_told() {
 }
 
 #[test]
+fn rounding_of_a_sum_does_not_free_a_variable_at_its_bound() {
+    // As with two points, and two at 0 whose labels no line through 0 can meet: α = (½, ½, 100, 100).
+    let gram = line(&[-1.0, 1.0, 0.0, 0.0]);
+    let (y, c) = ([-1.0, 1.0, 1.0, -1.0], [10.0, 10.0, 100.0, 100.0]);
+    let problem = KernelProblem::new(&gram, &y, &c, &Hinge, Constraint::free_bias()).unwrap();
+    for off in [1e-8, -1e-8] {
+        let o = optimal(&problem, &[-0.5, 0.5 + off, 100.0, -100.0], None);
+        assert!(o.violation < 1e-7 && o.relative_gap < 1e-9, "{o:?}");
+    }
+}
+
+#[test]
 fn scores_that_are_given_are_used_and_threads_do_not_matter() {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let n = 20_000;
