@@ -4,12 +4,16 @@
 //! the factor has the same bits for any thread count. A factor can grow by rows ([`Cholesky::append`]) and solve with
 //! some variables held at zero ([`Cholesky::hold`]), which spares refactoring when few variables change.
 //!
+//! The factor stands on and below the diagonal of a square with room to grow; what is above the diagonal is never touched, so
+//! that the matrix itself can be kept there ([`Cholesky::above`]): both together take the memory of one.
+//!
 //! Cost: n³/3 multiply–adds to factor, n² to solve, n²·m to append or hold m variables. Memory: n² entries.
 
 use faer::Par;
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt::factor::{LltParams, cholesky_in_place, cholesky_in_place_scratch};
 use faer::linalg::matmul::matmul;
+use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
 use faer::{Accum, MatMut, MatRef, Spec};
 
@@ -54,7 +58,12 @@ const PANEL: usize = 256;
 /// Side of the tiles that threads share.
 const TILE: usize = 512;
 
-/// L, lower triangular, row-major with rows of length `ld`. What stands above the diagonal is not used.
+/// Rows solved for at a time.
+const STRIP: usize = 512;
+/// Rows or columns of a strip that one task takes.
+const SHARE: usize = 64;
+
+/// L, lower triangular, row-major with rows of length `ld`. What stands above the diagonal is left alone.
 #[derive(Debug, Clone)]
 pub struct Cholesky<T: Scalar> {
     n: usize,
@@ -81,6 +90,10 @@ unsafe impl<T> Sync for Shared<T> {}
 unsafe impl<T> Send for Shared<T> {}
 
 impl<T> Shared<T> {
+    /// The place at an offset.
+    fn at(self, offset: usize) -> *mut T {
+        self.0.wrapping_add(offset)
+    }
     /// A mutable view of the tile with upper left corner (r, c).
     ///
     /// # Safety
@@ -106,6 +119,57 @@ impl<T: Scalar> Cholesky<T> {
         let mut this = Self { n, ld, l: a, held: None };
         this.factor_from(0, control)?;
         Ok(this)
+    }
+
+    /// Factors the matrix that stands above the diagonal of `a`, row-major with rows of length `ld`, its diagonal being
+    /// `diag`. On failure the square is given back, the matrix still in it.
+    pub fn from_above(
+        mut a: Vec<T>,
+        n: usize,
+        ld: usize,
+        diag: &[T],
+        control: &Control,
+    ) -> Result<Self, (Vec<T>, FactorError)> {
+        const SIDE: usize = 64;
+        assert!(ld >= n && a.len() >= n * ld && diag.len() == n);
+        let to = Shared(a.as_mut_ptr());
+        control.threads.each(n.div_ceil(SIDE), |t| {
+            let rows = t * SIDE..((t + 1) * SIDE).min(n);
+            for first in (0..rows.end).step_by(SIDE) {
+                for i in rows.clone() {
+                    for j in first..(first + SIDE).min(i) {
+                        // SAFETY: places below the diagonal are written by the task of their row alone; those above are
+                        // only read.
+                        unsafe { *to.at(i * ld + j) = *to.at(j * ld + i) };
+                    }
+                }
+            }
+            for i in rows {
+                // SAFETY: the diagonal of a row belongs to its task.
+                unsafe { *to.at(i * ld + i) = diag[i] };
+            }
+        });
+        let mut this = Self { n, ld, l: a, held: None };
+        match this.factor_from(0, control) {
+            Ok(()) => Ok(this),
+            Err(why) => Err((this.l, why)),
+        }
+    }
+
+    /// What is kept in row `i` right of the diagonal: columns i + 1 to n.
+    pub fn above(&self, i: usize) -> &[T] {
+        &self.l[i * self.ld + i + 1..i * self.ld + self.n]
+    }
+
+    /// The same for writing, all rows: `work(i, row)` for every i < `rows`, `row` being columns i + 1 to n.
+    pub fn fill_above(&mut self, rows: usize, threads: &Threads, work: impl Fn(usize, &mut [T]) + Sync) {
+        let (n, ld) = (self.n, self.ld);
+        threads.chunks(&mut self.l[..rows * ld], ld, |i, row| work(i, &mut row[i + 1..n]));
+    }
+
+    /// The square, for another use.
+    pub fn into_square(self) -> Vec<T> {
+        self.l
     }
 
     /// Number of variables.
@@ -169,7 +233,7 @@ impl<T: Scalar> Cholesky<T> {
                 // SAFETY: the panel is only read; each task writes its own tile of the rest.
                 let (dst, lhs, rhs) =
                     unsafe { (a.tile(ld, r, c, rows, cols), a.view(ld, r, k, rows, nb), a.view(ld, c, k, cols, nb)) };
-                matmul(dst, Accum::Add, lhs, rhs.transpose(), T::of(-1.0), Par::Seq);
+                subtract(dst, lhs, rhs, r == c);
             });
             k += nb;
         }
@@ -185,31 +249,37 @@ impl<T: Scalar> Cholesky<T> {
         solve_rows(&self.l, self.ld, n, 0, &mut cross, m, &control.threads);
         control.check()?;
         let total = n + m;
-        let mut grown = vec![T::of(0.0); total * total];
-        for i in 0..n {
-            grown[i * total..i * total + i + 1].clone_from_slice(&self.l[i * self.ld..i * self.ld + i + 1]);
+        if total > self.ld || self.l.len() < total * self.ld {
+            let ld = total + total / 8 + 64;
+            let mut grown = super::pages::zeros(ld * ld);
+            for i in 0..n {
+                grown[i * ld..i * ld + n].copy_from_slice(&self.l[i * self.ld..i * self.ld + n]);
+            }
+            (self.l, self.ld) = (grown, ld);
         }
+        let ld = self.ld;
         for i in 0..m {
-            let row = &mut grown[(n + i) * total..(n + i + 1) * total];
-            row[..n].clone_from_slice(&cross[i * n..(i + 1) * n]);
-            row[n..].clone_from_slice(&own[i * m..(i + 1) * m]);
+            let row = &mut self.l[(n + i) * ld..(n + i) * ld + n + i + 1];
+            row[..n].copy_from_slice(&cross[i * n..(i + 1) * n]);
+            row[n..].copy_from_slice(&own[i * m..i * m + i + 1]);
         }
         // The Schur complement of the new block, tile by tile.
-        let a = Shared(grown.as_mut_ptr());
+        let a = Shared(self.l.as_mut_ptr());
         let side = m.div_ceil(TILE);
         let tiles: Vec<(usize, usize)> = (0..side).flat_map(|i| (0..=i).map(move |j| (i, j))).collect();
         control.threads.each(tiles.len(), |t| {
             let (r, c) = (n + tiles[t].0 * TILE, n + tiles[t].1 * TILE);
             let (rows, cols) = (TILE.min(total - r), TILE.min(total - c));
             // SAFETY: columns before n are only read; each task writes its own tile of the columns from n on.
-            let (dst, lhs, rhs) = unsafe {
-                (a.tile(total, r, c, rows, cols), a.view(total, r, 0, rows, n), a.view(total, c, 0, cols, n))
-            };
-            matmul(dst, Accum::Add, lhs, rhs.transpose(), T::of(-1.0), Par::Seq);
+            let (dst, lhs, rhs) =
+                unsafe { (a.tile(ld, r, c, rows, cols), a.view(ld, r, 0, rows, n), a.view(ld, c, 0, cols, n)) };
+            subtract(dst, lhs, rhs, r == c);
         });
-        let mut next = Self { n: total, ld: total, l: grown, held: None };
-        next.factor_from(n, control)?;
-        *self = next;
+        self.n = total;
+        if let Err(why) = self.factor_from(n, control) {
+            self.n = n;
+            return Err(why);
+        }
         Ok(())
     }
 
@@ -252,40 +322,82 @@ impl<T: Scalar> Cholesky<T> {
 
     /// Solves K·x = r in place, in the factor's precision; held variables of `r` are ignored and come back as 0.
     pub fn solve(&self, r: &mut [f64]) {
+        self.solve_on(r, &Threads::one());
+    }
+
+    /// The same on several threads, with the same bits.
+    pub fn solve_on(&self, r: &mut [f64], threads: &Threads) {
         assert_eq!(r.len(), self.n);
         let Some(held) = &self.held else {
-            self.forward(r);
-            self.backward(r);
+            self.forward(r, threads);
+            self.backward(r, threads);
             return;
         };
         held.which.iter().for_each(|&i| r[i as usize] = 0.0);
-        self.forward(r);
+        self.forward(r, threads);
         // μ = −(WᵀW)⁻¹Wᵀy makes the held part of K⁻¹(r + Eμ) vanish.
         let n = self.n;
-        let mut mu: Vec<f64> = (0..held.which.len()).map(|k| -dot(&held.w[k * n..(k + 1) * n], r)).collect();
-        held.inner.solve(&mut mu);
-        for (k, m) in mu.iter().enumerate() {
-            super::sweep::add_row(r, &held.w[k * n..(k + 1) * n], *m);
-        }
-        self.backward(r);
+        let mut mu = vec![0.0; held.which.len()];
+        let y = &*r;
+        threads.chunks(&mut mu, SHARE, |t, part| {
+            for (k, m) in part.iter_mut().enumerate() {
+                let at = (t * SHARE + k) * n;
+                *m = -dot(&held.w[at..at + n], y);
+            }
+        });
+        held.inner.solve_on(&mut mu, threads);
+        threads.chunks(r, STRIP, |t, part| {
+            let from = t * STRIP;
+            for (k, m) in mu.iter().enumerate() {
+                let at = k * n + from;
+                super::sweep::add_row(part, &held.w[at..at + part.len()], *m);
+            }
+        });
+        self.backward(r, threads);
         held.which.iter().for_each(|&i| r[i as usize] = 0.0);
     }
 
-    /// L·x = r.
-    fn forward(&self, r: &mut [f64]) {
-        for i in 0..self.n {
-            let row = &self.l[i * self.ld..i * self.ld + i + 1];
-            r[i] = (r[i] - dot(&row[..i], &r[..i])) / row[i].wide();
+    /// L·x = r: strip by strip, first what the rows above mean to it, shared out, then the strip itself.
+    fn forward(&self, r: &mut [f64], threads: &Threads) {
+        for from in (0..self.n).step_by(STRIP) {
+            let until = (from + STRIP).min(self.n);
+            let (done, rest) = r.split_at_mut(from);
+            let strip = &mut rest[..until - from];
+            if from > 0 {
+                threads.chunks(strip, SHARE, |t, part| {
+                    for (k, x) in part.iter_mut().enumerate() {
+                        let at = (from + t * SHARE + k) * self.ld;
+                        *x -= dot(&self.l[at..at + from], done);
+                    }
+                });
+            }
+            for i in from..until {
+                let row = &self.l[i * self.ld + from..i * self.ld + i + 1];
+                let k = i - from;
+                strip[k] = (strip[k] - dot(&row[..k], &strip[..k])) / row[k].wide();
+            }
         }
     }
 
-    /// Lᵀ·x = r.
-    fn backward(&self, r: &mut [f64]) {
-        for i in (0..self.n).rev() {
-            let row = &self.l[i * self.ld..i * self.ld + i + 1];
-            let x = r[i] / row[i].wide();
-            r[i] = x;
-            super::sweep::add_row(&mut r[..i], &row[..i], -x);
+    /// Lᵀ·x = r: the last strip first, then what it means to the rows above it, shared out.
+    fn backward(&self, r: &mut [f64], threads: &Threads) {
+        for from in (0..self.n).step_by(STRIP).rev() {
+            let until = (from + STRIP).min(self.n);
+            let (above, rest) = r.split_at_mut(from);
+            let strip = &mut rest[..until - from];
+            for i in (from..until).rev() {
+                let row = &self.l[i * self.ld + from..i * self.ld + i + 1];
+                let k = i - from;
+                let x = strip[k] / row[k].wide();
+                strip[k] = x;
+                super::sweep::add_row(&mut strip[..k], &row[..k], -x);
+            }
+            threads.chunks(above, STRIP, |t, part| {
+                for (k, x) in strip.iter().enumerate() {
+                    let at = (from + k) * self.ld + t * STRIP;
+                    super::sweep::add_row(part, &self.l[at..at + part.len()], -x);
+                }
+            });
         }
     }
 
@@ -314,6 +426,17 @@ impl<T: Scalar> Cholesky<T> {
     /// log det K = 2 Σ log Lᵢᵢ.
     pub fn log_det(&self) -> f64 {
         (0..self.n).map(|i| 2.0 * self.l[i * self.ld + i].wide().ln()).sum()
+    }
+}
+
+/// dst −= lhs·rhsᵀ; of a tile on the diagonal only the lower triangle.
+fn subtract<T: Scalar>(dst: MatMut<'_, T>, lhs: MatRef<'_, T>, rhs: MatRef<'_, T>, on_diagonal: bool) {
+    if on_diagonal {
+        use BlockStructure::{Rectangular, TriangularLower};
+        let (lower, all) = (TriangularLower, Rectangular);
+        triangular::matmul(dst, lower, Accum::Add, lhs, all, rhs.transpose(), all, T::of(-1.0), Par::Seq);
+    } else {
+        matmul(dst, Accum::Add, lhs, rhs.transpose(), T::of(-1.0), Par::Seq);
     }
 }
 
@@ -426,6 +549,43 @@ mod tests {
         let mut x = r.clone();
         factor.solve(&mut x);
         assert!(residual(&k, all, &x, &r, &[]) < 1e-10);
+    }
+
+    #[test]
+    fn what_is_above_the_diagonal_stays_there_while_the_factor_grows() {
+        let (n, m) = (700, 90);
+        let total = n + m;
+        let k = spd(total, 4);
+        let control = Control::unlimited(Threads::new(2));
+        for ld in [n, total + 5] {
+            let mut square = vec![0.0; ld * ld];
+            let mut diag = vec![0.0; n];
+            for i in 0..n {
+                diag[i] = k[i * total + i];
+                (i + 1..n).for_each(|j| square[i * ld + j] = k[i * total + j]);
+            }
+            let mut factor = Cholesky::from_above(square, n, ld, &diag, &control).map_err(|e| e.1).unwrap();
+            let cross: Vec<f64> = (n..total).flat_map(|i| k[i * total..i * total + n].to_vec()).collect();
+            let own: Vec<f64> = (n..total).flat_map(|i| k[i * total + n..(i + 1) * total].to_vec()).collect();
+            factor.append(cross, &own, m, &control).unwrap();
+            factor.fill_above(total, &control.threads, |i, row| {
+                if i >= n {
+                    row.copy_from_slice(&k[i * total + i + 1..(i + 1) * total]);
+                } else {
+                    row[n - i - 1..].copy_from_slice(&k[i * total + n..(i + 1) * total]);
+                }
+            });
+            for i in 0..total {
+                assert_eq!(factor.above(i), &k[i * total + i + 1..(i + 1) * total], "row {i}, rows of {ld}");
+            }
+            let r: Vec<f64> = (0..total).map(|i| (i as f64).sin()).collect();
+            let mut x = r.clone();
+            factor.solve_on(&mut x, &control.threads);
+            assert!(residual(&k, total, &x, &r, &[]) < 1e-8, "rows of {ld}");
+            let mut alone = r.clone();
+            factor.solve(&mut alone);
+            assert_eq!(alone, x, "the same bits on one thread");
+        }
     }
 
     #[test]

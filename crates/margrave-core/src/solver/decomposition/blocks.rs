@@ -41,7 +41,7 @@ impl<T: Stored> Work<'_, '_, T> {
         for round in 0.. {
             let extremes = state.extremes();
             let violation = state.violation(&extremes);
-            if violation <= until {
+            if violation <= until || self.is_enough(state) {
                 return End::Reached;
             }
             if violation < 0.5 * milestone {

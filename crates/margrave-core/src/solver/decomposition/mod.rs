@@ -15,11 +15,13 @@
 //! | `pairs.rs` | selection, two-variable steps, shrinking |
 //! | `step.rs` | the exact minimum along a pair |
 //! | `polish.rs` | the active-set Newton method, all violators at once |
+//! | `newton.rs` | K over the free variables, its factor, minima |
 //! | `pivot.rs` | the same one bound at a time, for singular and badly scaled K |
 //! | `state.rs` | β, gradient, active variables |
 //! | `rows.rs` | kernel rows within the memory budget |
 
 mod blocks;
+mod newton;
 mod options;
 mod pairs;
 mod pivot;

@@ -44,6 +44,8 @@ pub(super) struct Work<'a, 'o, T> {
     pub(super) iterations: u64,
     pub(super) limit: u64,
     pub(super) shrinking: bool,
+    /// The relative gap that is enough by itself, where no violation is asked for.
+    pub(super) enough: Option<f64>,
     pub(super) last_report: f64,
 }
 
@@ -81,6 +83,20 @@ impl<T: Stored> Work<'_, '_, T> {
 
     fn has(&self, i: usize) -> bool {
         self.store().has(i)
+    }
+
+    /// Whether the gap, as far as working precision can tell, is well within what is asked for and nothing else is.
+    pub(super) fn is_enough(&self, state: &State) -> bool {
+        let Some(wanted) = self.enough else { return false };
+        if state.active.len() < self.problem.len() {
+            return false;
+        }
+        let mut score = vec![0.0; self.problem.len()];
+        for (a, &i) in state.active.iter().enumerate() {
+            let (i, t) = (i as usize, &state.terms[i as usize]);
+            score[i] = state.g[a] - t.p - t.d * state.beta[i];
+        }
+        state.relative_gap(self.problem, |i| score[i]) <= 0.7 * wanted
     }
 
     /// Makes sure the rows of `variables`, which are not here, are.

@@ -15,12 +15,13 @@
 //!
 //! When a round gains little the sets are not right yet, and the pair steps go on.
 
+use super::newton::Newton;
 use super::pairs::Work;
 use super::rows::{BATCH, Stored};
 use super::state::State;
-use crate::backend::cpu::factor::{Cholesky, FactorError};
+use crate::backend::cpu::factor::FactorError;
 use crate::backend::cpu::sweep;
-use crate::control::{Control, Interrupt, Status};
+use crate::control::{Interrupt, Status};
 use crate::gram::{Pick, Precision};
 
 /// How a polish ended.
@@ -42,193 +43,8 @@ const ROUNDS: usize = 40;
 const PINS: usize = 12;
 /// A round that would pin more than one in so many free variables has the wrong sets: the pair steps do better.
 const TOO_MANY: usize = 4;
-/// Conjugate-gradient steps at most for one solve.
-const REFINE: usize = 30;
-
-/// The factor of K_SS + D for a set S of variables, with S's Gram block.
-pub(super) struct Newton<T: Stored> {
-    /// The variables, in the factor's order.
-    set: Vec<u32>,
-    /// Position in `set`, or NONE.
-    place: Vec<u32>,
-    block: Vec<T>,
-    factor: Option<Cholesky<T>>,
-    jitter: f64,
-    /// Factorisations from scratch so far.
-    pub(super) factorisations: u64,
-}
 
 const NONE: u32 = u32::MAX;
-
-impl<T: Stored> Newton<T> {
-    pub(super) fn new(n: usize) -> Self {
-        Self { set: Vec::new(), place: vec![NONE; n], block: Vec::new(), factor: None, jitter: 0.0, factorisations: 0 }
-    }
-
-    /// Frees the memory.
-    pub(super) fn forget(&mut self) {
-        self.set.iter().for_each(|&i| self.place[i as usize] = NONE);
-        self.set = Vec::new();
-        self.block = Vec::new();
-        self.factor = None;
-    }
-
-    /// Makes S ⊇ `free` with a valid factor; members of S not free are held at zero.
-    fn prepare(&mut self, free: &[u32], state: &State, work: &Work<'_, '_, T>) -> Result<(), FactorError> {
-        let missing: Vec<u32> = free.iter().copied().filter(|&i| self.place[i as usize] == NONE).collect();
-        let held = self.set.len() + missing.len() - free.len();
-        let usable = self.factor.is_some() && missing.len() * 3 <= self.set.len() && held * 4 <= free.len();
-        if !usable {
-            return self.refactor(free, state, work);
-        }
-        if !missing.is_empty() && self.grow(&missing, state, work).is_err() {
-            work.control.check()?;
-            return self.refactor(free, state, work);
-        }
-        self.hold_all_but(free, state, work)
-    }
-
-    fn hold_all_but(&mut self, free: &[u32], state: &State, work: &Work<'_, '_, T>) -> Result<(), FactorError> {
-        let mut is_free = vec![false; self.set.len()];
-        free.iter().for_each(|&i| is_free[self.place[i as usize] as usize] = true);
-        let held: Vec<u32> = (0..self.set.len() as u32).filter(|&k| !is_free[k as usize]).collect();
-        if held.len() * 3 > self.set.len() {
-            return self.refactor(free, state, work);
-        }
-        let factor = self.factor.as_mut().expect("prepared");
-        match factor.hold(&held, work.control) {
-            Err(FactorError::NotPositive(_)) => self.refactor(free, state, work),
-            other => other,
-        }
-    }
-
-    /// Holds these members of S too.
-    fn hold_also(&mut self, variables: &[u32], control: &Control) -> Result<(), FactorError> {
-        let mut places: Vec<u32> = variables.iter().map(|&i| self.place[i as usize]).collect();
-        places.sort_unstable();
-        self.factor.as_mut().expect("prepared").hold_also(&places, control)
-    }
-
-    fn rows_of(set: &[u32], work: &Work<'_, '_, T>) -> Vec<u32> {
-        set.iter().map(|&i| work.problem.row(i as usize) as u32).collect()
-    }
-
-    fn refactor(&mut self, free: &[u32], state: &State, work: &Work<'_, '_, T>) -> Result<(), FactorError> {
-        self.forget();
-        let m = free.len();
-        let rows = Self::rows_of(free, work);
-        let mut block = vec![T::of(0.0); m * m];
-        T::block(work.gram, &rows, Pick::List(&rows), &mut block, work.control)?;
-        for (k, &i) in free.iter().enumerate() {
-            block[k * m + k] = T::of(state.kernel_diag[i as usize] + state.terms[i as usize].d);
-            self.place[i as usize] = k as u32;
-        }
-        self.set = free.to_vec();
-        self.block = block;
-        let scale = free.iter().map(|&i| state.kernel_diag[i as usize] + state.terms[i as usize].d).fold(0.0, f64::max);
-        let unit = if size_of::<T>() == 4 { 1e-6 } else { 1e-14 } * scale;
-        self.jitter = self.jitter.max(unit);
-        loop {
-            let mut l = self.block.clone();
-            (0..m).for_each(|k| l[k * m + k] = T::of(l[k * m + k].wide() + self.jitter));
-            self.factorisations += 1;
-            match Cholesky::new(l, m, m, work.control) {
-                Ok(factor) => {
-                    self.factor = Some(factor);
-                    return Ok(());
-                }
-                Err(FactorError::NotPositive(_)) if self.jitter < scale => self.jitter *= 10.0,
-                Err(e) => {
-                    self.forget();
-                    return Err(e);
-                }
-            }
-        }
-    }
-
-    fn grow(&mut self, missing: &[u32], state: &State, work: &Work<'_, '_, T>) -> Result<(), FactorError> {
-        let (n, m) = (self.set.len(), missing.len());
-        let old_rows = Self::rows_of(&self.set, work);
-        let new_rows = Self::rows_of(missing, work);
-        let mut cross = vec![T::of(0.0); m * n];
-        T::block(work.gram, &new_rows, Pick::List(&old_rows), &mut cross, work.control)?;
-        let mut own = vec![T::of(0.0); m * m];
-        T::block(work.gram, &new_rows, Pick::List(&new_rows), &mut own, work.control)?;
-        for (k, &i) in missing.iter().enumerate() {
-            own[k * m + k] = T::of(state.kernel_diag[i as usize] + state.terms[i as usize].d);
-        }
-        let total = n + m;
-        let mut block = vec![T::of(0.0); total * total];
-        for r in 0..n {
-            block[r * total..r * total + n].copy_from_slice(&self.block[r * n..(r + 1) * n]);
-            for c in 0..m {
-                block[r * total + n + c] = cross[c * n + r];
-            }
-        }
-        for r in 0..m {
-            block[(n + r) * total..(n + r) * total + n].copy_from_slice(&cross[r * n..(r + 1) * n]);
-            block[(n + r) * total + n..(n + r + 1) * total].copy_from_slice(&own[r * m..(r + 1) * m]);
-        }
-        (0..m).for_each(|k| own[k * m + k] = T::of(own[k * m + k].wide() + self.jitter));
-        self.factor.as_mut().expect("a factor to grow").append(cross, &own, m, work.control)?;
-        self.block = block;
-        for (k, &i) in missing.iter().enumerate() {
-            self.place[i as usize] = (n + k) as u32;
-        }
-        self.set.extend_from_slice(missing);
-        Ok(())
-    }
-
-    /// (K_SS + D)·x.
-    fn multiply(&self, x: &[f64], control: &Control) -> Vec<f64> {
-        let m = self.set.len();
-        let mut out = vec![0.0; m];
-        control.threads.chunks(&mut out, 64, |k, part| {
-            for (r, value) in part.iter_mut().enumerate() {
-                let at = (k * 64 + r) * m;
-                *value = sweep::dot(&self.block[at..at + m], x);
-            }
-        });
-        out
-    }
-
-    /// Solves (K_FF + D)x = r over the free members of S (`held[k]`: not free) by preconditioned conjugate gradients, to
-    /// `accuracy` in the largest residual.
-    fn solve(&self, r: &[f64], held: &[bool], accuracy: f64, control: &Control) -> Result<Vec<f64>, FactorError> {
-        let factor = self.factor.as_ref().expect("prepared");
-        let m = r.len();
-        let mut residual: Vec<f64> = (0..m).map(|k| if held[k] { 0.0 } else { r[k] }).collect();
-        let mut x = vec![0.0; m];
-        let mut z = residual.clone();
-        factor.solve(&mut z);
-        let mut direction = z.clone();
-        let mut rz = sweep::dot(&residual, &z);
-        for _ in 0..REFINE {
-            control.check()?;
-            let mut kd = self.multiply(&direction, control);
-            (0..m).filter(|&k| held[k]).for_each(|k| kd[k] = 0.0);
-            let curve = sweep::dot(&direction, &kd);
-            if !(curve > 0.0 && rz > 0.0) {
-                break;
-            }
-            let t = rz / curve;
-            sweep::add_row(&mut x, &direction, t);
-            sweep::add_row(&mut residual, &kd, -t);
-            if residual.iter().fold(0.0, |w: f64, v| w.max(v.abs())) <= accuracy {
-                break;
-            }
-            z.copy_from_slice(&residual);
-            factor.solve(&mut z);
-            let next = sweep::dot(&residual, &z);
-            let scale = next / rz;
-            rz = next;
-            for (d, z) in direction.iter_mut().zip(&z) {
-                *d = z + scale * *d;
-            }
-        }
-        Ok(x)
-    }
-}
 
 /// One round's outcome.
 struct Round {
@@ -250,7 +66,7 @@ impl<T: Stored> Work<'_, '_, T> {
             if let Err(status) = self.report(state, "polish", violation, true) {
                 return Polished::Stopped(status);
             }
-            if violation <= goal {
+            if violation <= goal || self.is_enough(state) {
                 return Polished::Reached;
             }
             // A good round cuts the violation or gains with a long step; two poor ones in a row end the polish.
@@ -332,44 +148,18 @@ impl<T: Stored> Work<'_, '_, T> {
             .iter()
             .map(|&i| (slope(i as usize) - multipliers[state.group[i as usize] as usize]).abs())
             .fold(0.0, f64::max);
-        let accuracy = (0.01 * worst).min(0.2 * goal).max(1e-13 * worst);
+        // Far from the goal the sets are not yet right, and a rough minimum over them is as good as an exact one.
+        let accuracy = (0.01 * worst).max(0.2 * goal);
+        let slopes: Vec<f64> = newton.members().iter().map(|&i| slope(i as usize)).collect();
+        let mut start: Option<Vec<f64>> = None;
         for attempt in 0.. {
-            let held: Vec<bool> = newton.set.iter().map(|&i| !in_free[i as usize]).collect();
-            let mut r: Vec<f64> =
-                newton.set.iter().map(|&i| if in_free[i as usize] { -slope(i as usize) } else { 0.0 }).collect();
-            if !pinned.is_empty() {
-                // What the pinned ones do to the rest.
-                let shift: Vec<f64> =
-                    newton.set.iter().map(|&i| if in_free[i as usize] { 0.0 } else { move_by[i as usize] }).collect();
-                let effect = newton.multiply(&shift, self.control);
-                r.iter_mut().zip(&effect).for_each(|(r, e)| *r -= e);
-            }
-            let mut x = newton.solve(&r, &held, accuracy, self.control)?;
-            if state.paired {
-                for (g, &mu) in multipliers.iter().enumerate() {
-                    // One multiplier a group restores its sum. r already contains −G, so start from the present μ.
-                    let ones: Vec<f64> = newton
-                        .set
-                        .iter()
-                        .map(|&i| f64::from(u8::from(in_free[i as usize] && state.group[i as usize] as usize == g)))
-                        .collect();
-                    let unit = newton.solve(&ones, &held, 1e-6, self.control)?;
-                    let _ = mu;
-                    let in_group = |k: usize| state.group[newton.set[k] as usize] as usize == g;
-                    let moved: f64 = (0..x.len()).filter(|&k| in_group(k)).map(|k| x[k]).sum();
-                    let fixed: f64 = pinned
-                        .iter()
-                        .filter(|&&i| state.group[i as usize] as usize == g)
-                        .map(|&i| move_by[i as usize])
-                        .sum();
-                    let per: f64 = (0..x.len()).filter(|&k| in_group(k)).map(|k| unit[k]).sum();
-                    if per > 0.0 {
-                        sweep::add_row(&mut x, &unit, -(moved + fixed) / per);
-                    }
-                }
-            }
+            let fixed: Vec<f64> =
+                newton.members().iter().map(|&i| if in_free[i as usize] { 0.0 } else { move_by[i as usize] }).collect();
+            let wanted = if start.is_some() { accuracy } else { accuracy.max(0.1 * worst) };
+            let free_now = |k: usize| in_free[newton.members()[k] as usize];
+            let (x, spread) = newton.minimum(&slopes, &fixed, start.take(), free_now, wanted, state, self.control)?;
             let mut leaving: Vec<u32> = Vec::new();
-            for (k, &i) in newton.set.iter().enumerate() {
+            for (k, &i) in newton.members().iter().enumerate() {
                 let v = i as usize;
                 if !in_free[v] {
                     continue;
@@ -383,6 +173,11 @@ impl<T: Stored> Work<'_, '_, T> {
                 } else {
                     move_by[v] = to.clamp(lo, hi) - state.beta[v];
                 }
+            }
+            if leaving.is_empty() && spread.is_finite() && spread > accuracy && wanted > accuracy && attempt < PINS {
+                // The sets stand: now the minimum itself.
+                start = Some(x);
+                continue;
             }
             if leaving.is_empty() || attempt >= PINS {
                 break;

@@ -6,8 +6,9 @@
 //! rows are good enough for what is left, so each such turn gains several digits.
 
 use super::Options;
+use super::newton::Newton;
 use super::pairs::{End, Work};
-use super::polish::{Newton, Polished};
+use super::polish::Polished;
 use super::rows::{Rows, Stored};
 use super::state::State;
 use crate::control::{Control, Status};
@@ -19,8 +20,9 @@ use crate::solver::Solution;
 
 /// Share of the memory budget that is given out; the rest is for vectors and what allocators round up.
 const SHARE: f64 = 0.95;
-/// Bytes the polish needs at most, in units of |F|² entries: block and factor, both twice while they grow, and held ones.
-const POLISH_BLOCKS: f64 = 4.5;
+/// Bytes the polish needs at most, in units of |F|² entries: matrix and factor in one square, with room to grow and twice
+/// while it is moved, and held ones.
+const POLISH_BLOCKS: f64 = 3.5;
 /// Turns of solve–check at most.
 const TURNS: usize = 30;
 
@@ -111,6 +113,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             iterations: 0,
             limit: options.iterations.unwrap_or(u64::MAX),
             shrinking: options.shrinking,
+            enough: options.stop.gap.filter(|_| options.stop.tol.is_none()),
             last_report: 0.0,
         };
         Self { options, work, state, exact: None }
@@ -179,7 +182,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             let mut excess = self.options.stop.tol.map_or(0.0, |tol| violation / tol);
             let gap_holds = match (self.options.stop.gap, &scores) {
                 (Some(wanted), Some(f)) if tol_holds => {
-                    let gap = self.relative_gap(f);
+                    let gap = self.state.relative_gap(self.work.problem, |i| f[self.work.problem.row(i)]);
                     excess = excess.max(gap / wanted);
                     gap <= wanted
                 }
@@ -217,7 +220,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             return 0.0;
         }
         let tube = self.state.terms.iter().map(|t| t.eps).fold(0.0, f64::max);
-        if tube > 0.0 { (0.15 * first).min(tube) } else { 0.15 * first }
+        if tube > 0.0 { (0.15 * first).min(0.3 * tube) } else { 0.15 * first }
     }
 
     /// Brings the violation of all variables to `goal` in working precision; `Some`: ended early.
@@ -250,7 +253,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
                 return Some(status);
             }
             let violation = self.state.violation(&self.state.extremes());
-            if violation <= goal || stuck > 2 {
+            if violation <= goal || stuck > 2 || self.work.is_enough(&self.state) {
                 return None;
             }
             if crawling > 0 {
@@ -353,26 +356,6 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         let rows: Vec<u32> = self.state.active.iter().map(|&i| problem.row(i as usize) as u32).collect();
         let plain = rows.len() == problem.gram.shape().0 && rows.iter().enumerate().all(|(a, &r)| a == r as usize);
         self.work.columns = (!plain).then_some(rows);
-    }
-
-    /// (P − D) / max(1, |P|, |D|) from the scores, with the biases the free variables give.
-    fn relative_gap(&self, f: &[f64]) -> f64 {
-        let problem = self.work.problem;
-        let bias: Vec<f64> = self.state.multipliers().iter().map(|mu| -mu).collect();
-        let (mut quad, mut loss, mut dual) = (0.0, 0.0, 0.0);
-        for i in 0..problem.len() {
-            let (b, row) = (self.state.beta[i], problem.row(i));
-            let z = f[row] + if self.state.paired { bias[self.state.group[i] as usize] } else { 0.0 };
-            quad += b * f[row];
-            if problem.costs[i] > 0.0 {
-                loss += problem.costs[i] * problem.loss(i).value(problem.targets[i], z);
-            }
-            let t = &self.state.terms[i];
-            dual -= t.p * b + t.eps * b.abs() + 0.5 * t.d * b * b;
-        }
-        let linear: f64 = (0..problem.constraint.groups()).map(|g| problem.constraint.sum(g) * bias[g]).sum();
-        let (primal, dual) = (0.5 * quad + loss + linear, dual - 0.5 * quad);
-        (primal - dual) / 1f64.max(primal.abs()).max(dual.abs())
     }
 
     fn finish(self, status: Status, scores: Option<Vec<f64>>, violation: f64) -> Solution {

@@ -171,6 +171,25 @@ impl State {
         each.fold(0.0, f64::max)
     }
 
+    /// (P − D) / max(1, |P|, |D|), given (Kβ)ᵢ, with the biases the free variables give.
+    pub(super) fn relative_gap(&self, problem: &KernelProblem<'_>, score: impl Fn(usize) -> f64) -> f64 {
+        let bias: Vec<f64> = self.multipliers().iter().map(|mu| -mu).collect();
+        let (mut quad, mut loss, mut dual) = (0.0, 0.0, 0.0);
+        for i in 0..problem.len() {
+            let (b, f) = (self.beta[i], score(i));
+            let z = f + if self.paired { bias[self.group[i] as usize] } else { 0.0 };
+            quad += b * f;
+            if problem.costs[i] > 0.0 {
+                loss += problem.costs[i] * problem.loss(i).value(problem.targets[i], z);
+            }
+            let t = &self.terms[i];
+            dual -= t.p * b + t.eps * b.abs() + 0.5 * t.d * b * b;
+        }
+        let linear: f64 = (0..problem.constraint.groups()).map(|g| problem.constraint.sum(g) * bias[g]).sum();
+        let (primal, dual) = (0.5 * quad + loss + linear, dual - 0.5 * quad);
+        (primal - dual) / 1f64.max(primal.abs()).max(dual.abs())
+    }
+
     /// Whether β stands strictly inside a piece on which the objective is quadratic.
     pub(super) fn is_free(&self, i: usize) -> bool {
         let (t, b) = (&self.terms[i], self.beta[i]);
