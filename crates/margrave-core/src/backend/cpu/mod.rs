@@ -399,6 +399,7 @@ impl Gram for CpuGram {
             single: Ready::default(),
             double: Ready::default(),
             entries: Arc::clone(&self.entries),
+            above: self.above.clone(),
         }))
     }
 
