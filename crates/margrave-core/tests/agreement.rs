@@ -146,3 +146,58 @@ fn budgets_end_it_with_a_usable_answer() {
     assert_eq!(s.status, Status::Optimal);
     assert!(gram.entries() > 0);
 }
+
+/// More variables than a block holds, so that rounds, shrinking, narrowing and rows kept or computed again all take part; with
+/// little memory blocks are small and rounds many.
+#[test]
+fn many_rounds_of_blocks_end_certified_and_do_not_depend_on_threads() {
+    const MANY: usize = 3000;
+    let mut rng = ChaCha8Rng::seed_from_u64(21);
+    // Wide points make entries dear enough to be kept, narrow ones do not.
+    for (dims, gamma) in [(4usize, 0.7), (200, 0.01)] {
+        let x: Vec<f64> = (0..MANY * dims).map(|_| rng.random_range(-1.0..1.0)).collect();
+        let clean = |i: usize| (2.0 * x[i * dims]).sin() + x[i * dims + 1] * x[i * dims + 2];
+        let reals: Vec<f64> = (0..MANY).map(|i| clean(i) + rng.random_range(-0.3..0.3)).collect();
+        let labels: Vec<f64> = reals.iter().map(|r| if *r > 0.0 { 1.0 } else { -1.0 }).collect();
+        let points = Points::dense_f64(MANY, dims, x.clone()).unwrap();
+        let costs = vec![3.0; MANY];
+        for (name, targets, constraint, memory) in [
+            ("hinge", &labels, Constraint::free_bias(), 2u64 << 30),
+            ("hinge", &labels, Constraint::free_bias(), 12 << 20),
+            ("hinge", &labels, Constraint::None, 12 << 20),
+            ("epsilon:epsilon=0.2", &reals, Constraint::free_bias(), 12 << 20),
+            ("squared-hinge", &labels, Constraint::free_bias(), 2 << 30),
+        ] {
+            let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+            let mut first: Option<Vec<f64>> = None;
+            for threads in [2, 1] {
+                let gram = CpuGram::square(Kernel::rbf(gamma), &points).unwrap();
+                let problem = KernelProblem::new(&gram, targets, &costs, &*loss, constraint.clone()).unwrap();
+                let options = decomposition::Options {
+                    stop: Stop { tol: Some(1e-3), gap: None },
+                    memory,
+                    ..decomposition::Options::default()
+                };
+                let control = Control::unlimited(Threads::new(threads));
+                let s = decomposition::solve(&problem, &options, &control, &mut Silent).unwrap();
+                let what = format!("{name} {constraint:?} {dims} features, {memory} bytes, {threads} threads");
+                assert_eq!(s.status, Status::Optimal, "{what}: violation {}", s.violation);
+                // The solver's own scores and fresh ones must tell the same.
+                let given = certify(&problem, &s.beta, None, s.scores.as_deref(), &control).unwrap();
+                let fresh = certify(&problem, &s.beta, None, None, &control).unwrap();
+                let (given, fresh) = (given.optimality().unwrap(), fresh.optimality().unwrap());
+                assert!(fresh.violation <= 1.01e-3, "{what}: violation {}", fresh.violation);
+                assert!(fresh.relative_gap <= 1e-3 * 3.0, "{what}: gap {}", fresh.relative_gap);
+                let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
+                assert!(
+                    close(given.primal, fresh.primal) && close(given.dual, fresh.dual),
+                    "{what}: {given:?} {fresh:?}"
+                );
+                match &first {
+                    None => first = Some(s.beta),
+                    Some(beta) => assert!(beta == &s.beta, "{what}: other bits than with two"),
+                }
+            }
+        }
+    }
+}

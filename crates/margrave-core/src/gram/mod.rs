@@ -117,6 +117,12 @@ pub trait Gram: Send + Sync {
         None
     }
 
+    /// Multiply–adds an entry takes, roughly: tells solvers whether to keep entries or to compute them again. ∞: unknown, and
+    /// to be taken for dear.
+    fn effort(&self) -> f64 {
+        f64::INFINITY
+    }
+
     /// Kernel entries computed so far by this Gram.
     fn entries(&self) -> u64;
 }

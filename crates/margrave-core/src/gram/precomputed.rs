@@ -118,6 +118,10 @@ impl Gram for PrecomputedGram {
         self.apply_t(precision, &kv, k, out, control)
     }
 
+    fn effort(&self) -> f64 {
+        1.0
+    }
+
     fn entries(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }

@@ -52,7 +52,8 @@ pub struct Solution {
     pub beta: Vec<f64>,
     /// The bias of each group of the constraint; empty without a bias.
     pub bias: Vec<f64>,
-    /// (K·β) of every *row* of K, without bias, in double precision, where the solver has them: spares the certificate a pass.
+    /// (K·β) of every *row* of K, without bias, in double precision, where the solver has them: spares the certificate a
+    /// pass. Rows with β = 0 whose loss is certainly zero may be good to single precision only.
     pub scores: Option<Vec<f64>>,
     /// How it ended.
     pub status: Status,

@@ -381,6 +381,15 @@ impl Gram for CpuGram {
         Some(Box::new(Self { level: self.level, above, ..part }))
     }
 
+    fn effort(&self) -> f64 {
+        if self.arithmetic.sparse {
+            // Values of sparse rows are met one by one, where packed ones come eight and more at a time.
+            8.0 * self.cols.stored() as f64 / self.cols.len().max(1) as f64
+        } else {
+            self.cols.dims() as f64
+        }
+    }
+
     fn rough(&self) -> Option<Box<dyn Gram + '_>> {
         if self.arithmetic.at_full_speed() {
             return None;

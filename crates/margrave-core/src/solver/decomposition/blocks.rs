@@ -25,13 +25,15 @@ const EASY: usize = 8;
 const DEPTH: f64 = 0.1;
 /// Steps inside a block at most, a variable.
 const STEPS: u64 = 10;
+/// Rounds between two looks at who may be set aside.
+const SHRINK: usize = 6;
 /// Steps between two looks at the clock.
 const POLL: u64 = 512;
 
 impl<T: Stored> Work<'_, '_, T> {
-    /// Rounds until the violation of all variables is at most `until`. Nothing may be set aside.
+    /// Rounds until the violation of the active variables is at most `until`. Those far from moving are set aside on the way.
     pub(super) fn blocks(&mut self, state: &mut State, until: f64) -> End {
-        let n = state.active.len();
+        let n = state.terms.len();
         // A quarter of the memory is enough to be quick, and leaves room for what comes after.
         let most = ((self.bytes / 4) as f64 / size_of::<T>() as f64).sqrt().max(64.0) as usize;
         let patience = 20 * n as u64 + 2000;
@@ -51,6 +53,15 @@ impl<T: Stored> Work<'_, '_, T> {
             }
             if let Err(status) = self.report(state, "block", violation, false) {
                 return End::Stopped(status);
+            }
+            if round % SHRINK == SHRINK - 1 {
+                let before = state.active.len();
+                self.narrow(state, 0.0);
+                if state.active.len() < before {
+                    // Positions have changed.
+                    set.clear();
+                    continue;
+                }
             }
             let size = if round < EASY { SIZE.0 } else { SIZE.1 }.min(most);
             let next = pick(state, &extremes, size, &set);

@@ -47,13 +47,17 @@ pub(super) struct Work<'a, 'o, T> {
     /// The relative gap that is enough by itself, where no violation is asked for.
     pub(super) enough: Option<f64>,
     pub(super) last_report: f64,
+    /// How far the gradient may be from that of the exact K, at most.
+    pub(super) drift: f64,
+    /// The error of an entry of K, at most.
+    pub(super) entry_error: f64,
 }
 
 /// Rows over the active variables only, and what is needed to come back from there.
 pub(super) struct Shrunk<'a, T> {
     rows: Rows<T>,
     /// Positions of the active variables among all.
-    positions: Vec<u32>,
+    pub(super) positions: Vec<u32>,
     /// Rows of K of the active variables.
     numbers: Vec<u32>,
     /// K over the active variables, where the Gram offers it.
@@ -213,6 +217,8 @@ impl<T: Stored> Work<'_, '_, T> {
 
     /// Pair steps until the violation of the active variables is at most `until`.
     pub(super) fn pairs(&mut self, state: &mut State, until: f64) -> End {
+        // The rounding of so many small steps is not followed.
+        self.drift = f64::INFINITY;
         let mut extremes = state.extremes();
         let mut still = 0u32;
         let patience = 4 * state.terms.len() as u64 + 2000;
@@ -284,26 +290,27 @@ impl<T: Stored> Work<'_, '_, T> {
     /// Sets variables aside that are at a bound (or at zero inside the tube) and would stay there whichever of the present
     /// violators moved. `true` if any were. Only when a fifth or more go: compacting rows costs time.
     fn shrink(&mut self, state: &mut State, extremes: &[Extremes]) -> bool {
-        let mut keep: Vec<u32> = Vec::with_capacity(state.active.len());
-        for (&(from, to), e) in state.ranges.iter().zip(extremes) {
-            let (least, most) = if state.paired { (e.up, e.down) } else { (0.0, 0.0) };
-            for a in from..to {
-                // Slopes on both sides point away from moving, beyond every present violator.
-                let rests = state.g[a] + state.up[a] > most && state.g[a] + state.down[a] < least;
-                if !rests || state.is_free(state.active[a] as usize) {
-                    keep.push(a as u32);
-                }
-            }
-        }
+        let keep = restless(state, extremes, 0.0);
         if keep.len() * 5 > state.active.len() * 4 {
             return false;
         }
-        self.set_aside(state, &keep);
+        self.set_aside(state, &keep, true);
         true
     }
 
-    /// Leaves only the given positions active.
-    fn set_aside(&mut self, state: &mut State, keep: &[u32]) {
+    /// Sets aside, without rows of their own for the others, what is farther than `margin` from having a reason to move.
+    pub(super) fn narrow(&mut self, state: &mut State, margin: f64) {
+        if !self.shrinking {
+            return;
+        }
+        let keep = restless(state, &state.extremes(), margin);
+        if keep.len() * 3 <= state.active.len() * 2 {
+            self.set_aside(state, &keep, false);
+        }
+    }
+
+    /// Leaves only the given positions active. `rows`: pair steps follow, which keep rows over the active ones.
+    fn set_aside(&mut self, state: &mut State, keep: &[u32], rows: bool) {
         let n = state.terms.len();
         let active: Vec<u32> = keep.iter().map(|&a| state.active[a as usize]).collect();
         let before = self.shrunk.take();
@@ -329,7 +336,11 @@ impl<T: Stored> Work<'_, '_, T> {
         let mut place = vec![NONE; n];
         state.active.iter().enumerate().for_each(|(a, &i)| place[i as usize] = a as u32);
         let distinct = self.problem.row_of.is_none();
-        let part = if distinct { self.gram.select(&numbers) } else { None };
+        let part = if distinct && rows { self.gram.select(&numbers) } else { None };
+        if !rows {
+            self.shrunk = Some(Shrunk { rows: Rows::new(n, 1, 0), positions, numbers, part, beta, gradient, place });
+            return;
+        }
         // A full store that had to drop rows, or takes half the memory, makes way for the shorter rows.
         if !self.full.has_room() || self.full.bytes() > self.bytes / 2 {
             self.full = Rows::new(n, n, self.bytes);
@@ -359,6 +370,22 @@ impl<T: Stored> Work<'_, '_, T> {
         sweep::add_row(&mut state.g, &moved, 1.0);
         Ok(())
     }
+}
+
+/// Positions of the variables that are free, or come within `margin` of having a reason to move.
+fn restless(state: &State, extremes: &[Extremes], margin: f64) -> Vec<u32> {
+    let mut keep: Vec<u32> = Vec::with_capacity(state.active.len());
+    for (&(from, to), e) in state.ranges.iter().zip(extremes) {
+        let (least, most) = if state.paired { (e.up - margin, e.down + margin) } else { (-margin, margin) };
+        for a in from..to {
+            // Slopes on both sides point away from moving, beyond every present violator.
+            let rests = state.g[a] + state.up[a] > most && state.g[a] + state.down[a] < least;
+            if !rests || state.is_free(state.active[a] as usize) {
+                keep.push(a as u32);
+            }
+        }
+    }
+    keep
 }
 
 /// The group with the largest violation.

@@ -37,6 +37,8 @@ pub(super) enum Polished {
     Stopped(Status),
 }
 
+/// Effort of an entry from which it is kept rather than computed again.
+const DEAR: f64 = 192.0;
 /// Rounds at most in one polish.
 const ROUNDS: usize = 40;
 /// Times a round pins variables and solves again.
@@ -121,6 +123,11 @@ impl<T: Stored> Work<'_, '_, T> {
                 }
             }
         }
+        let released = free.iter().filter(|&&i| !state.is_free(i as usize)).count();
+        if released > (free.len() - released).max(64) {
+            // Most of so many would be pinned again at once, at the price of a large factor: too early.
+            return Ok(Some(Round { length: 0.0, gain: 0.0, wrong_sets: true }));
+        }
         if free.is_empty() {
             return Ok(Some(Round { length: 0.0, gain: 0.0, wrong_sets: false }));
         }
@@ -150,7 +157,12 @@ impl<T: Stored> Work<'_, '_, T> {
             .fold(0.0, f64::max);
         // Far from the goal the sets are not yet right, and a rough minimum over them is as good as an exact one.
         let accuracy = (0.01 * worst).max(0.2 * goal);
-        let slopes: Vec<f64> = newton.members().iter().map(|&i| slope(i as usize)).collect();
+        // Members of S that are set aside by now are held: their slopes do not matter.
+        let slopes: Vec<f64> = newton
+            .members()
+            .iter()
+            .map(|&i| if position[i as usize] == NONE { 0.0 } else { slope(i as usize) })
+            .collect();
         let mut start: Option<Vec<f64>> = None;
         for attempt in 0.. {
             let fixed: Vec<f64> =
@@ -316,40 +328,65 @@ impl<T: Stored> Work<'_, '_, T> {
         }
     }
 
-    /// K[all, changed]·delta, nothing being set aside: from rows at hand if most are there and the rest fit, else by a
-    /// product that stores nothing.
+    /// K[active, changed]·delta: from rows at hand if most are there and the rest fit, else by a product that stores
+    /// nothing. Entries that are dear are kept from the first time on.
     pub(super) fn product(&mut self, state: &State, changed: &[u32], delta: &[f64]) -> Result<Vec<f64>, Interrupt> {
-        let missing: Vec<u32> = changed.iter().copied().filter(|&i| !self.full.has(i as usize)).collect();
+        self.drift += self.entry_error * delta.iter().map(|d| d.abs()).sum::<f64>();
         let mut out = vec![0.0; state.active.len()];
-        if changed.len() + 2 * BATCH <= self.full.capacity() && missing.len() * 4 <= changed.len().max(64) {
-            for &i in changed {
-                if self.full.has(i as usize) {
-                    self.full.touch(i as usize);
-                }
-            }
-            for batch in missing.chunks(BATCH) {
-                self.fetch(batch)?;
-            }
-            // A later batch may have displaced an earlier one.
-            if changed.iter().all(|&i| self.full.has(i as usize)) {
-                let rows = &self.full;
-                const WIDTH: usize = 2048;
-                self.control.threads.chunks(&mut out, WIDTH, |k, part| {
-                    let from = k * WIDTH;
-                    for (&i, &d) in changed.iter().zip(delta) {
-                        sweep::add_row(part, &rows.get(i as usize)[from..from + part.len()], d);
-                    }
-                });
-                return Ok(out);
-            }
+        if self.by_rows(changed, delta, &mut out)? {
+            return Ok(out);
         }
         let mut v = vec![0.0; self.problem.gram.shape().1];
         for (&i, &d) in changed.iter().zip(delta) {
             v[self.problem.row(i as usize)] += d;
         }
-        let rows = self.columns.as_deref().map_or(Pick::All, Pick::List);
+        let numbers: Option<Vec<u32>> = if self.shrunk.is_some() {
+            Some(state.active.iter().map(|&i| self.problem.row(i as usize) as u32).collect())
+        } else {
+            None
+        };
+        let rows = numbers.as_deref().or(self.columns.as_deref()).map_or(Pick::All, Pick::List);
         let precision = if size_of::<T>() == 4 { Precision::Single } else { Precision::Double };
         self.gram.apply(precision, rows, &v, 1, &mut out, self.control)?;
         Ok(out)
+    }
+
+    /// The product from stored rows over all variables; `false` if they are not at hand and not worth fetching.
+    fn by_rows(&mut self, changed: &[u32], delta: &[f64], out: &mut [f64]) -> Result<bool, Interrupt> {
+        let missing: Vec<u32> = changed.iter().copied().filter(|&i| !self.full.has(i as usize)).collect();
+        let few = missing.len() * 4 <= changed.len().max(64);
+        let dear = self.gram.effort() >= DEAR && self.full.room() >= missing.len();
+        if changed.len() + 2 * BATCH > self.full.capacity() || !(few || dear) {
+            return Ok(false);
+        }
+        for &i in changed {
+            if self.full.has(i as usize) {
+                self.full.touch(i as usize);
+            }
+        }
+        let (row_of, cols) = (self.problem, self.columns.as_deref().map_or(Pick::All, Pick::List));
+        for batch in missing.chunks(2 * BATCH) {
+            self.full.fetch(self.gram, batch, |v| row_of.row(v as usize) as u32, cols, self.control)?;
+        }
+        // A later batch may have displaced an earlier one.
+        if !changed.iter().all(|&i| self.full.has(i as usize)) {
+            return Ok(false);
+        }
+        let rows = &self.full;
+        let places = self.shrunk.as_ref().map(|s| s.positions.as_slice());
+        const WIDTH: usize = 2048;
+        self.control.threads.chunks(out, WIDTH, |k, part| {
+            let from = k * WIDTH;
+            for (&i, &d) in changed.iter().zip(delta) {
+                let row = rows.get(i as usize);
+                match places {
+                    None => sweep::add_row(part, &row[from..from + part.len()], d),
+                    Some(places) => {
+                        part.iter_mut().zip(&places[from..]).for_each(|(out, &p)| *out += d * row[p as usize].wide())
+                    }
+                }
+            }
+        });
+        Ok(true)
     }
 }

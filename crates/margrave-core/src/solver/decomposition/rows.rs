@@ -96,6 +96,11 @@ impl<T: Stored> Rows<T> {
         self.capacity
     }
 
+    /// Rows that still fit without dropping any.
+    pub(super) fn room(&self) -> usize {
+        self.capacity - self.owner.len() + self.free.len()
+    }
+
     /// Whether more rows fit without dropping any.
     pub(super) fn has_room(&self) -> bool {
         self.owner.len() < self.capacity

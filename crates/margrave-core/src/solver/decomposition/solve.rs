@@ -86,8 +86,15 @@ struct Solver<'a, 'o, T> {
     options: &'a Options,
     work: Work<'a, 'o, T>,
     state: State,
-    /// A vector over the columns of K, and K times it in double precision.
-    exact: Option<(Vec<f64>, Vec<f64>)>,
+    /// The last scores in double precision.
+    exact: Option<Exact>,
+}
+
+/// K·v in double precision, where it is known.
+struct Exact {
+    v: Vec<f64>,
+    f: Vec<f64>,
+    known: Vec<bool>,
 }
 
 impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
@@ -100,6 +107,17 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         state: State,
     ) -> Self {
         let n = problem.len();
+        // What Grams promise: 2e-6 in single precision, ten times that where rough, 1e-13 in double; relative to √(KᵢᵢKⱼⱼ).
+        let rough = !std::ptr::addr_eq(gram, problem.gram);
+        let largest = state.kernel_diag.iter().fold(0.0f64, |w, k| w.max(k.abs()));
+        let entry_error = largest
+            * if size_of::<T>() == 8 {
+                1e-12
+            } else if rough {
+                3e-5
+            } else {
+                3e-6
+            };
         let bytes = (options.memory as f64 * SHARE) as u64;
         let work = Work {
             problem,
@@ -115,6 +133,8 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             shrinking: options.shrinking,
             enough: options.stop.gap.filter(|_| options.stop.tol.is_none()),
             last_report: 0.0,
+            drift: f64::INFINITY,
+            entry_error,
         };
         Self { options, work, state, exact: None }
     }
@@ -148,6 +168,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         }
         if self.state.beta.iter().all(|b| *b == 0.0) {
             let zero = vec![0.0; self.work.problem.gram.shape().0];
+            self.work.drift = 0.0;
             self.set_gradient(&zero);
             scores = Some(zero);
         }
@@ -227,6 +248,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
     fn approach(&mut self, newton: &mut Newton<T>, goal: f64, try_at: &mut f64) -> Option<Status> {
         let mut stuck = 0;
         let mut crawling = 0;
+        let mut narrow = true;
         let (mut least, mut fruitless) = (f64::INFINITY, 0);
         loop {
             let polish = self.options.polish && *try_at > 0.0;
@@ -282,8 +304,22 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             }
             if polish {
                 let most = self.most_free();
-                match self.work.polish(&mut self.state, newton, goal, most) {
-                    Polished::Reached => return None,
+                if narrow {
+                    self.work.narrow(&mut self.state, violation);
+                }
+                let ended = self.work.polish(&mut self.state, newton, goal, most);
+                if let Err(why) = self.work.take_back(&mut self.state) {
+                    return Some(why.into());
+                }
+                match ended {
+                    Polished::Reached => {
+                        let violation = self.state.violation(&self.state.extremes());
+                        if violation <= goal || self.work.is_enough(&self.state) {
+                            return None;
+                        }
+                        // Somebody set aside had a reason to move after all: from now on everybody is looked at.
+                        narrow = false;
+                    }
                     Polished::Stopped(status) => return Some(status),
                     Polished::Slow => *try_at = (0.3 * self.state.violation(&self.state.extremes())).min(0.5 * *try_at),
                     Polished::TooLarge => *try_at *= 0.3,
@@ -308,36 +344,78 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         if precision == Precision::Single {
             let mut f = vec![0.0; n];
             self.work.gram.apply(precision, Pick::All, &v, 1, &mut f, self.work.control).map_err(Status::from)?;
+            self.work.drift = self.work.entry_error * v.iter().map(|b| b.abs()).sum::<f64>();
             self.set_gradient(&f);
             return Ok(f);
         }
         let f = self.exact_scores(v)?;
+        self.work.drift = 0.0;
         self.set_gradient(&f);
         Ok(f)
     }
 
-    /// K·v in double precision: from scratch, or from what it was before by the change in v where that touches fewer columns.
+    /// K·v in double precision, v being β by column: from scratch, or from what it was before by the change in v where
+    /// that touches fewer columns. Rows whose sample has β = 0 and, within the error of the score the solver has, certainly no
+    /// loss keep that score: nothing in objective or violation depends on its last digits.
     fn exact_scores(&mut self, v: Vec<f64>) -> std::result::Result<Vec<f64>, Status> {
         let (problem, control) = (self.work.problem, self.work.control);
-        let apply = |v: &[f64], out: &mut [f64]| {
-            problem.gram.apply(Precision::Double, Pick::All, v, 1, out, control).map_err(Status::from)
+        let n = problem.gram.shape().0;
+        let (mut f, needed) = self.scores_at_hand();
+        let apply = |rows: &[u32], v: &[f64]| {
+            let mut out = vec![0.0; rows.len()];
+            let pick = if rows.len() == n { Pick::All } else { Pick::List(rows) };
+            problem.gram.apply(Precision::Double, pick, v, 1, &mut out, control).map_err(Status::from).map(|()| out)
         };
         let count = |v: &[f64]| v.iter().filter(|x| **x != 0.0).count();
-        let mut f = vec![0.0; problem.gram.shape().0];
-        match self.exact.take() {
-            Some((before, known)) => {
-                let change: Vec<f64> = v.iter().zip(&before).map(|(v, b)| v - b).collect();
-                if 4 * count(&change) <= 3 * count(&v) {
-                    apply(&change, &mut f)?;
-                    f.iter_mut().zip(&known).for_each(|(f, k)| *f += k);
-                } else {
-                    apply(&v, &mut f)?;
+        let rows: Vec<u32> = (0..n as u32).filter(|&r| needed[r as usize]).collect();
+        let mut anew = rows.clone();
+        let mut known = needed;
+        if let Some(Exact { v: before, f: old, known: was_known }) = self.exact.take() {
+            let change: Vec<f64> = v.iter().zip(&before).map(|(v, b)| v - b).collect();
+            if 4 * count(&change) <= 3 * count(&v) {
+                let again: Vec<u32> = rows.iter().copied().filter(|&r| was_known[r as usize]).collect();
+                anew.retain(|&r| !was_known[r as usize]);
+                for (&r, by) in again.iter().zip(apply(&again, &change)?) {
+                    f[r as usize] = old[r as usize] + by;
+                }
+                if change.iter().all(|c| *c == 0.0) {
+                    // Nothing moved: what was known still is.
+                    for r in (0..n).filter(|&r| was_known[r]) {
+                        (f[r], known[r]) = (old[r], true);
+                    }
                 }
             }
-            None => apply(&v, &mut f)?,
         }
-        self.exact = Some((v, f.clone()));
+        for (&r, score) in anew.iter().zip(apply(&anew, &v)?) {
+            f[r as usize] = score;
+        }
+        self.exact = Some(Exact { v, f: f.clone(), known });
         Ok(f)
+    }
+
+    /// The score of every row as far as the gradient tells it, and whether a more exact one is needed.
+    fn scores_at_hand(&self) -> (Vec<f64>, Vec<bool>) {
+        let problem = self.work.problem;
+        let (state, n) = (&self.state, problem.gram.shape().0);
+        let mut f = vec![0.0; n];
+        let mut needed = vec![true; n];
+        if problem.row_of.is_some() || state.active.len() < n || !self.work.drift.is_finite() {
+            return (f, needed);
+        }
+        let error = self.work.drift + 1e-9;
+        let multipliers = state.multipliers();
+        for (a, &i) in state.active.iter().enumerate() {
+            let i = i as usize;
+            let t = &state.terms[i];
+            f[i] = state.g[a] - t.p - t.d * state.beta[i];
+            let bias = if state.paired { -multipliers[state.group[i] as usize] } else { 0.0 };
+            let loss = |z: f64| problem.costs[i] * problem.loss(i).value(problem.targets[i], z);
+            let z = f[i] + bias;
+            // Twice the error, and some: the bias that the certificate finds best may differ by as much.
+            let reach = 2.0 * error + 1e-3;
+            needed[i] = state.beta[i] != 0.0 || [z - reach, z, z + reach].into_iter().any(|z| loss(z) != 0.0);
+        }
+        (f, needed)
     }
 
     /// g = Kβ + p + dβ for all variables, all of them active.
