@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use margrave::control::Threads;
 
-use crate::commands::{check, completions, demo, inspect, losses, path, predict, scale, train, verify};
+use crate::commands::{check, completions, convert, demo, inspect, losses, path, predict, scale, train, verify};
 
 const ABOUT: &str = "Kernel machines for any loss, with a proof of optimality on every fit";
 
@@ -55,6 +55,14 @@ impl Common {
     }
 }
 
+/// Arguments that another program understands.
+#[derive(Debug, Args)]
+pub(crate) struct Passed {
+    /// As that program takes them
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<String>,
+}
+
 /// The commands, one file each.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -66,6 +74,8 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     /// Show what a model file holds
     Inspect(inspect::Inspect),
+    /// Write a model in another format
+    Convert(convert::Convert),
     /// Scale the features of a data file
     Scale(scale::Scale),
     /// Check a property of data or kernels
@@ -77,6 +87,15 @@ pub(crate) enum Command {
     Losses(losses::Losses),
     /// Regularised least squares for every λ at once, with leave-one-out errors
     Path(path::Path),
+    /// Train as LIBSVM's svm-train does: its options, files and output
+    #[command(name = "svm-train", disable_help_flag = true)]
+    SvmTrain(Passed),
+    /// Predict as LIBSVM's svm-predict does
+    #[command(name = "svm-predict", disable_help_flag = true)]
+    SvmPredict(Passed),
+    /// Scale as LIBSVM's svm-scale does
+    #[command(name = "svm-scale", disable_help_flag = true)]
+    SvmScale(Passed),
     /// Print shell completions
     Completions(completions::Completions),
 }

@@ -5,7 +5,9 @@ mod cli;
 mod commands;
 mod failure;
 mod format;
+mod libsvm;
 mod memory;
+mod models;
 mod options;
 mod plot;
 mod progress;
@@ -29,6 +31,11 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Exit {
+    // LIBSVM's tools have letters of their own, which ours must not take for theirs.
+    let arguments: Vec<String> = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
+    if let Some(tool) = arguments.first().and_then(|name| libsvm::Tool::named(name)) {
+        return libsvm::run(tool, &arguments[1..]);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

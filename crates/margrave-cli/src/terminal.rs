@@ -90,6 +90,13 @@ impl Terminal {
     }
 }
 
+impl Terminal {
+    /// A message as another program would print it; on stderr, always.
+    pub(crate) fn plain_error(&self, message: &str) {
+        let _ = writeln!(std::io::stderr(), "{message}");
+    }
+}
+
 fn paint(colour: bool, style: Style, text: &str) -> String {
     if !colour {
         return text.to_owned();

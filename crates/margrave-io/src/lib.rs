@@ -10,6 +10,7 @@
 mod array;
 mod atomic;
 mod blocks;
+mod c_number;
 mod csv;
 mod detect;
 mod error;
@@ -28,6 +29,7 @@ use std::io::Read;
 use std::path::Path;
 
 pub use atomic::write_atomic;
+pub use c_number::{c_number, c_number_exact};
 pub use error::{Malformed, Place, ReadError, Result};
 use margrave_core::data::{Csr, Dataset, Dense, Points};
 pub use options::{Column, Format, ReadOptions};

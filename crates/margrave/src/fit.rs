@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use margrave_core::backend::cpu::CpuGram;
 use margrave_core::certificate::{Certificate, certify};
+use margrave_core::compose::Part;
+use margrave_core::compose::calibrate::{LeftOut, leave_one_out};
 use margrave_core::data::{Dataset, Label, Points, Scaling, Targets};
 use margrave_core::gram::{Gram, Pick, Precision, PrecomputedGram};
 use margrave_core::kernel::Kernel;
@@ -16,8 +18,9 @@ use margrave_core::solver::textbook::{smo, svmtorch};
 use margrave_core::solver::{Solution, decomposition};
 use margrave_core::{Control, Error, Result, Status, Threads};
 
+use crate::calibrate::{Subject, calibration_of, unseen};
 use crate::multi::{self, Job, Several};
-use crate::svm::{LossChoice, SolverName, Svm, Tradeoff};
+use crate::svm::{LossChoice, Probability, SolverName, Svm, Tradeoff};
 
 /// A trained machine with its proof.
 #[derive(Debug, Clone)]
@@ -387,6 +390,9 @@ pub(crate) fn train(svm: &Svm, data: &Dataset, observer: &mut dyn Observer) -> R
     if svm.kernel == Kernel::Precomputed && svm.scale.is_some() {
         return Err(Error::data("a precomputed kernel has no features to scale: leave out --scale"));
     }
+    if svm.probability.is_some() && svm.task == Task::Novelty {
+        return Err(Error::data("novelty detection has no probabilities: leave out --probability"));
+    }
     let scaling = svm.scale.map(|kind| Scaling::fit(kind, &data.points));
     let points = match &scaling {
         Some(scaling) => scaling.apply(&data.points)?,
@@ -417,6 +423,7 @@ pub(crate) fn train(svm: &Svm, data: &Dataset, observer: &mut dyn Observer) -> R
         return Ok(Fit { model, reason, train_error, seconds, kernel_entries });
     }
     let gram = square_gram(kernel, &prepared.points)?;
+    let own_loss = loss.clone();
     let setup = prepared.setup(svm.task, formulation, loss, svm.bias, gram.as_ref())?;
     let start = match &svm.start {
         None => None,
@@ -430,17 +437,37 @@ pub(crate) fn train(svm: &Svm, data: &Dataset, observer: &mut dyn Observer) -> R
     };
     let budget = &svm.budget;
     let solved = solve_one(svm, &setup, gram.as_ref(), start, budget.memory, &control, observer)?;
-    let Solved { solution, scores, certificate, solver, reason } = solved;
+    let Solved { solution, scores, certificate, left_out, solver, reason } = solved;
     let bias = if certificate.bias().is_empty() { solution.bias.clone() } else { certificate.bias().to_vec() };
     let machine = setup.machine(&solution.beta, &bias);
     let mut z: Vec<f64> = scores.iter().map(|f| f / machine.rho + machine.bias).collect();
     if let Formulation::Svdd { .. } = formulation {
         z.iter_mut().zip(gram.diag()).for_each(|(z, k)| *z -= 0.5 * k);
     }
+    let calibration = match svm.probability {
+        None => None,
+        Some(_) => {
+            let rows = (0..prepared.points.len() as u32).collect();
+            let part = Part { rows, targets: prepared.targets.clone() };
+            let subject = Subject {
+                svm,
+                task: svm.task,
+                formulation,
+                loss: own_loss,
+                gram: gram.as_ref(),
+                part: &part,
+                weights: prepared.weights.as_deref(),
+                memory: svm.budget.memory,
+            };
+            let (left, origin) = unseen(&subject, left_out, &control.without_deadline())?;
+            Some(calibration_of(svm.task, &left, &prepared.targets, origin))
+        }
+    };
     let seconds = begun.elapsed().as_secs_f64();
     let entries = gram.entries();
     let recipe = recipe(solver);
-    let model = Model::binary(recipe, kernel, &prepared.points, &setup, &solution, certificate, seconds, entries)?;
+    let mut model = Model::binary(recipe, kernel, &prepared.points, &setup, &solution, certificate, seconds, entries)?;
+    model.calibration = calibration;
     let train_error = train_error(svm.task, &prepared.targets, &z);
     Ok(Fit { model, reason, train_error, seconds, kernel_entries: entries })
 }
@@ -451,6 +478,8 @@ pub(crate) struct Solved {
     /// K·β of every row.
     pub(crate) scores: Vec<f64>,
     pub(crate) certificate: Certificate,
+    /// Leave-one-out scores, if probabilities were asked for and there is a closed form.
+    pub(crate) left_out: Option<LeftOut>,
     /// The solver's name.
     pub(crate) solver: &'static str,
     /// Why that one.
@@ -483,6 +512,13 @@ pub(crate) fn solve_one(
             }
         };
         let certificate = certify(problem, &solution.beta, Some(&solution.bias), Some(&scores), &calm)?;
-        Ok(Solved { solution, scores, certificate, solver, reason })
+        let left_out = match svm.probability {
+            Some(Probability::LeaveOneOut) => {
+                let bias = if certificate.bias().is_empty() { &solution.bias } else { certificate.bias() };
+                leave_one_out(problem, &solution.beta, bias, &scores, memory, &calm)?
+            }
+            _ => None,
+        };
+        Ok(Solved { solution, scores, certificate, left_out, solver, reason })
     })
 }

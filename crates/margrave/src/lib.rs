@@ -16,6 +16,7 @@
 //! ```
 #![deny(missing_docs)]
 
+mod calibrate;
 mod fit;
 mod multi;
 mod svm;
@@ -33,7 +34,7 @@ pub use margrave_core::{
     kernel, loss, model, observe, problem, solver,
 };
 pub use margrave_io as io;
-pub use svm::{SolverName, Svm};
+pub use svm::{Probability, SolverName, Svm};
 pub use verify::{verify, verify_libsvm};
 
 /// Reads a data file, everything told from its content and name. [`io::load`] takes options.

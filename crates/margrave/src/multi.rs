@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use margrave_core::certificate::{Certificate, certify};
+use margrave_core::compose::calibrate::fit_sigmoid;
 use margrave_core::compose::{LANES, Part, one_vs_one, one_vs_rest, run};
 use margrave_core::gram::{Gram, Precision, part};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Loss, LossSpec};
-use margrave_core::model::{Column, Model, Recipe, Record, Scheme, multi};
+use margrave_core::model::{Calibration, Column, Model, Origin, Recipe, Record, Scheme, multi};
 use margrave_core::observe::{Begin, Observer, Step};
 use margrave_core::problem::{Formulation, Setup, Task};
 use margrave_core::solver::Solution;
 use margrave_core::solver::ridge::{self, Halt, RidgeOptions, Source};
 use margrave_core::{Control, Error, Result, Status};
 
+use crate::calibrate::{Subject, sigmoid_of, unseen};
 use crate::fit::{Prepared, Solved, check_same_rows, solve_one, square_gram};
-use crate::svm::{LossChoice, SolverName, Svm};
+use crate::svm::{LossChoice, Probability, SolverName, Svm};
 
 /// What is to be trained.
 pub(crate) struct Job<'a> {
@@ -42,6 +44,8 @@ struct One {
     part: Part,
     /// z of the rows of its part.
     scores: Vec<f64>,
+    /// a and b of its sigmoid, and what that was fitted to, if probabilities were asked for.
+    sigmoid: Option<(f64, f64, Origin)>,
     solver: &'static str,
     reason: String,
 }
@@ -107,6 +111,7 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
         && square
         && svm.start.is_none()
         && svm.solver == SolverName::Auto
+        && !matches!(svm.probability, Some(Probability::Folds(_)))
         && matches!(job.formulation, Formulation::Cost { .. });
     let machines = if at_once {
         all_at_once(job, &codes, gram.as_ref(), observer)?
@@ -120,8 +125,14 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
         Scheme::OneVsRest => format!("{} machines, one a class; {reason}", machines.len()),
         _ => format!("{} machines, one a pair of classes; {reason}", machines.len()),
     };
+    let sigmoids: Option<Vec<_>> = machines.iter().map(|machine| machine.sigmoid).collect();
     let columns = machines.into_iter().map(|machine| machine.column).collect();
-    let model = Model::several(recipe(solver), job.kernel, &prepared.points, scheme, &codes, &costs, columns)?;
+    let mut model = Model::several(recipe(solver), job.kernel, &prepared.points, scheme, &codes, &costs, columns)?;
+    model.calibration = sigmoids.filter(|list| !list.is_empty()).map(|list| Calibration::Sigmoid {
+        a: list.iter().map(|s| s.0).collect(),
+        b: list.iter().map(|s| s.1).collect(),
+        origin: list[0].2,
+    });
     let train_error = error(&model, prepared, &codes, &lost, &Control::unlimited(svm.threads.clone()))?;
     Ok(Several { model, reason: how, train_error, kernel_entries: gram.entries() })
 }
@@ -210,7 +221,7 @@ fn one_by_one(
         let setup = prepared.part_setup(&parts[at], job.formulation, job.loss.clone(), svm.bias, gram).map_err(told)?;
         let start = svm.start.as_ref().map(|model| setup.solution(&model.machine_over(at, rows)).0);
         let solved = solve_one(svm, &setup, gram, start, memory, control, observer).map_err(told)?;
-        let Solved { solution, scores, mut certificate, solver, reason } = solved;
+        let Solved { solution, scores, mut certificate, left_out, solver, reason } = solved;
         let bias = if certificate.bias().is_empty() { solution.bias.clone() } else { certificate.bias().to_vec() };
         let machine = setup.machine(&solution.beta, &bias);
         rename(&mut certificate, rows);
@@ -218,7 +229,28 @@ fn one_by_one(
         let record = Record::new(&setup, &solution, &machine, certificate, seconds, gram.entries() - before);
         let scores = scores.iter().map(|f| f / machine.rho + machine.bias).collect();
         let column = Column::new(&machine, rows, record);
-        Ok(One { column, part: parts[at].clone(), scores, solver, reason })
+        let sigmoid = match svm.probability {
+            None => None,
+            Some(_) => {
+                let weights: Option<Vec<f64>> =
+                    prepared.weights.as_ref().map(|all| rows.iter().map(|&row| all[row as usize]).collect());
+                let subject = Subject {
+                    svm,
+                    task: Task::Classify,
+                    formulation: job.formulation,
+                    loss: job.loss.clone(),
+                    gram,
+                    part: &parts[at],
+                    weights: weights.as_deref(),
+                    memory,
+                };
+                let (left, origin) = unseen(&subject, left_out, &control.without_deadline())?;
+                // The class against the rest wins by score, not by its side of 0.
+                let (a, b) = sigmoid_of(&left, &parts[at].targets, scheme != Scheme::OneVsRest);
+                Some((a, b, origin))
+            }
+        };
+        Ok(One { column, part: parts[at].clone(), scores, sigmoid, solver, reason })
     })
 }
 
@@ -231,7 +263,8 @@ fn all_at_once(job: &Job<'_>, codes: &[u32], gram: &dyn Gram, observer: &mut dyn
     let targets = one_vs_rest::targets(classes, codes);
     let costs = row_costs(job);
     let begin = Begin { solver: "ridge", n: codes.len(), tol: svm.stop.tol, gap: svm.stop.gap };
-    let options = RidgeOptions { memory: svm.budget.memory, ..RidgeOptions::default() };
+    let loo = svm.probability == Some(Probability::LeaveOneOut);
+    let options = RidgeOptions { loo, memory: svm.budget.memory, ..RidgeOptions::default() };
     let source = if job.kernel == Kernel::Linear { Source::Linear(&prepared.points) } else { Source::Gram(gram) };
     let mut last = Step { phase: "factor", ..Step::default() };
     let stopped = observer.begin(&begin).is_break() || observer.step(&last).is_break();
@@ -265,9 +298,14 @@ fn all_at_once(job: &Job<'_>, codes: &[u32], gram: &dyn Gram, observer: &mut dyn
         let seconds = begun.elapsed().as_secs_f64() / classes as f64;
         let record = Record::new(&setup, &solution, &machine, certificate, seconds, gram.entries() / classes as u64);
         let scores = scores.iter().map(|f| f + machine.bias).collect();
+        let sigmoid = fit.as_ref().and_then(|fit| fit.loo.as_ref()).map(|residuals| {
+            let unseen: Vec<f64> = column(residuals).iter().zip(&part.targets).map(|(r, y)| y - r).collect();
+            let (a, b) = fit_sigmoid(&unseen, &part.targets, false);
+            (a, b, Origin::LeaveOneOut)
+        });
         let column = Column::new(&machine, &part.rows, record);
         let reason = "square loss: one factorisation for all classes".to_owned();
-        machines.push(One { column, part, scores, solver: "ridge", reason });
+        machines.push(One { column, part, scores, sigmoid, solver: "ridge", reason });
     }
     last.seconds = job.control.seconds();
     last.fraction = Some(1.0);

@@ -53,6 +53,16 @@ impl FromStr for SolverName {
     }
 }
 
+/// Which scores probabilities and intervals are fitted to. Neither is random.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Probability {
+    /// Leave-one-out scores in closed form from the final solution; where there is no closed form, five folds.
+    #[default]
+    LeaveOneOut,
+    /// Scores of held-out rows, from so many more trainings.
+    Folds(usize),
+}
+
 /// How strongly losses count against smoothness.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Tradeoff {
@@ -96,6 +106,7 @@ pub struct Svm {
     pub(crate) bias: bool,
     pub(crate) class_weight: ClassWeight,
     pub(crate) multiclass: Option<Scheme>,
+    pub(crate) probability: Option<Probability>,
     pub(crate) scale: Option<ScaleKind>,
     pub(crate) solver: SolverName,
     pub(crate) stop: Stop,
@@ -127,6 +138,7 @@ impl Svm {
             bias: true,
             class_weight: ClassWeight::Equal,
             multiclass: None,
+            probability: None,
             scale: None,
             solver: SolverName::Auto,
             stop: Stop::default(),
@@ -233,6 +245,12 @@ impl Svm {
     /// How several classes become binary machines: [`Scheme::OneVsOne`] unless another is given.
     pub fn multiclass(mut self, scheme: Scheme) -> Self {
         self.multiclass = Some(scheme);
+        self
+    }
+
+    /// Calibrated probabilities (classification) or intervals (regression), and from which scores.
+    pub fn probability(mut self, from: Probability) -> Self {
+        self.probability = Some(from);
         self
     }
 

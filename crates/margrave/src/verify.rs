@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use margrave_core::certificate::{Certificate, certify};
-use margrave_core::data::{Dataset, Label};
-use margrave_core::loss::{Epsilon, Hinge, Loss, LossSpec};
+use margrave_core::certificate::Certificate;
+use margrave_core::data::{Dataset, Label, Points};
+use margrave_core::loss::{Hinge, Loss, LossSpec};
 use margrave_core::model::{Model, Scheme};
-use margrave_core::problem::{ClassWeight, Formulation, Machine, Task};
+use margrave_core::problem::{ClassWeight, Formulation, Task};
 use margrave_core::{Control, Error, Result};
-use margrave_io::model::{LibsvmKind, LibsvmModel};
+use margrave_io::model::{LibsvmKind, LibsvmModel, Training};
 
 use crate::fit::{Prepared, check_same_rows, square_gram};
 use crate::multi;
@@ -25,6 +25,17 @@ pub fn verify(model: &Model, data: &Dataset, cost: Option<f64>, control: &Contro
         None => data.points.clone().widen(model.expansion.width()),
     };
     check_same_rows(model, &points)?;
+    certify_all(model, data, points, cost, control)
+}
+
+/// The certificates of a model whose centres are known to be rows of `points`, the (scaled) points of `data`.
+fn certify_all(
+    model: &Model,
+    data: &Dataset,
+    points: Points,
+    cost: Option<f64>,
+    control: &Control,
+) -> Result<Vec<Certificate>> {
     let known = Some((model.labels.as_slice(), model.class_weights.as_slice()));
     let prepared = Prepared::new(model.task, data, points, &ClassWeight::Equal, known)?;
     let formulation = match (model.formulation, cost) {
@@ -48,54 +59,41 @@ pub fn verify(model: &Model, data: &Dataset, cost: Option<f64>, control: &Contro
     Ok(vec![model.certify(&setup, gram.as_ref(), control)?])
 }
 
-/// Certifies a model of LIBSVM on its training data. The file stores neither C nor ε: `cost` and `epsilon` say what they
-/// were; ν of a one-class model follows from its coefficients.
+/// Certifies a model of LIBSVM on its training data, one certificate a pair of classes. The file stores neither C nor ε:
+/// `cost` and `epsilon` say what they were; ν of a one-class model follows from its coefficients.
 ///
-/// Fails if the data is not what the model was trained on, or for the machines that are not built yet.
+/// Fails if the data is not what the model was trained on, or for ν-machines, whose ν is not stored.
 pub fn verify_libsvm(
     model: &LibsvmModel,
     data: &Dataset,
     cost: f64,
     epsilon: f64,
     control: &Control,
-) -> Result<Certificate> {
+) -> Result<Vec<Certificate>> {
     let points = data.points.clone().widen(model.centres.dims());
-    let task = match model.kind {
-        LibsvmKind::CSvc => Task::Classify,
-        LibsvmKind::EpsilonSvr => Task::Regress,
-        LibsvmKind::OneClass => Task::Novelty,
+    let (n, width) = (points.len(), points.dims());
+    let (formulation, loss) = match model.kind {
+        LibsvmKind::CSvc => (Formulation::Cost { c: cost }, Some(LossSpec::Hinge)),
+        LibsvmKind::EpsilonSvr => (Formulation::Cost { c: cost }, Some(LossSpec::Epsilon { epsilon })),
+        LibsvmKind::OneClass => {
+            (Formulation::OneClass { nu: model.coefficients.iter().sum::<f64>() / n.max(1) as f64 }, None)
+        }
         LibsvmKind::NuSvc | LibsvmKind::NuSvr => {
-            return Err(Error::data("LIBSVM models of ν-machines cannot be verified yet: they do not store ν"));
+            return Err(Error::data("LIBSVM models of ν-machines cannot be verified: they do not store ν"));
         }
     };
-    // LIBSVM: a score > 0 means the first label of the file; here it means the second in order.
-    let mut labels: Vec<Label> = model.labels.clone();
-    let mut sign = 1.0;
-    if let [Label::Number(first), Label::Number(second)] = model.labels.as_slice() {
-        if first > second {
-            labels.reverse();
-        } else {
-            sign = -1.0;
+    // Of equal rows with different labels, the class of the centre tells which is meant.
+    let class_of = model.class_of();
+    let codes: Vec<Option<u32>> = match model.task() {
+        Task::Classify => {
+            let (classes, codes) = data.targets.classes()?;
+            let place = |label: &Label| model.labels.iter().position(|known| known == label).map(|at| at as u32);
+            let places: Vec<Option<u32>> = classes.iter().map(place).collect();
+            codes.iter().map(|&code| places[code as usize]).collect()
         }
-    }
-    let known = Some((labels.as_slice(), &[][..]));
-    let prepared = Prepared::new(task, data, points, &ClassWeight::Equal, known)?;
-    // Of equal rows with different labels, the coefficient tells which is meant.
-    let fits = |centre: usize, row: usize| {
-        task != Task::Classify || sign * model.coefficients[centre] * prepared.targets[row] >= 0.0
+        _ => vec![Some(0); n],
     };
-    let rows = model.find_rows(&prepared.points, fits)?;
-    let mut coefficients = vec![0.0; prepared.points.len()];
-    rows.iter().zip(&model.coefficients).for_each(|(&row, b)| coefficients[row as usize] = sign * b);
-    let nu = model.coefficients.iter().sum::<f64>() / prepared.points.len() as f64;
-    let formulation = match task {
-        Task::Novelty => Formulation::OneClass { nu },
-        _ => Formulation::Cost { c: cost },
-    };
-    let loss: Arc<dyn Loss> = if task == Task::Regress { Arc::new(Epsilon { epsilon }) } else { Arc::new(Hinge) };
-    let gram = square_gram(model.kernel, &prepared.points)?;
-    let setup = prepared.setup(task, formulation, loss, true, gram.as_ref())?;
-    let machine = Machine { coefficients, bias: -sign * model.rho, rho: 1.0, tube: None };
-    let (beta, bias) = setup.solution(&machine);
-    setup.with(gram.as_ref(), |problem| Ok(certify(problem, &beta, Some(&bias), None, control)?))
+    let rows = model.find_rows(&points, |centre, row| codes[row] == Some(class_of[centre]))?;
+    let native = model.to_model(Training { rows, n, formulation, loss, width })?;
+    certify_all(&native, data, points, None, control)
 }

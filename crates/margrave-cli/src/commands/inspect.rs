@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use margrave::data::{Label, ScaleKind};
-use margrave::model::Scheme;
+use margrave::model::{Calibration, Scheme};
 use margrave::problem::Task;
 use serde_json::json;
 
 use super::train::machine_name;
 use crate::failure::{Exit, Outcome};
 use crate::format;
+use crate::models;
 use crate::options::kernel::describe;
 use crate::terminal::{Style, Terminal};
 
@@ -30,7 +31,7 @@ pub(crate) struct Inspect {
 
 impl Inspect {
     pub(crate) fn run(self, terminal: &Terminal) -> Outcome {
-        let model = margrave::io::model::load(&self.model)?;
+        let model = models::load(&self.model, None)?;
         let schema = margrave::io::model::schema(&model)?;
         let f = &model.expansion;
         let labels: Vec<String> = model.labels.iter().map(Label::to_string).collect();
@@ -88,12 +89,23 @@ impl Inspect {
                 format::count(totals.bounded as u64)
             ),
         ));
+        let known = model.machines.iter().all(|record| record.certificate.is_known());
         match totals.relative_gap {
+            Some(_) if !known => {
+                rows.push(("relative gap", "not known: 'margrave verify' proves it on the training data".into()))
+            }
             Some(gap) => {
                 rows.push(("relative gap", format::number(gap, 3)));
                 rows.push(("violation", format::number(totals.violation, 3)));
             }
             None => rows.push(("stationarity", format::number(totals.violation, 3))),
+        }
+        match &model.calibration {
+            Some(Calibration::Sigmoid { .. }) => rows.push(("probabilities", "yes".into())),
+            Some(Calibration::Residuals { sigma, .. }) => {
+                rows.push(("residuals", format!("{} on average, left out", format::number(*sigma, 4))));
+            }
+            None => {}
         }
         if let Some(tube) = model.machines.first().and_then(|record| record.tube) {
             rows.push(("tube", format!("±{}", format::number(tube, 5))));
@@ -120,6 +132,7 @@ impl Inspect {
             "free_bias": model.free_bias,
             "features": schema.as_ref().and_then(|s| s.feature_names()),
             "solver": model.solver,
+            "calibration": model.calibration,
             "machines": model.machines,
         }))?;
         Ok(Exit::Done)

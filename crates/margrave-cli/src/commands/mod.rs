@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod convert;
 pub(crate) mod demo;
 pub(crate) mod inspect;
 pub(crate) mod losses;
@@ -13,6 +14,7 @@ pub(crate) mod verify;
 
 use crate::cli::{Cli, Command};
 use crate::failure::Outcome;
+use crate::libsvm::{self, Tool};
 use crate::terminal::Terminal;
 
 /// Runs the command asked for.
@@ -22,11 +24,15 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Outcome {
         Command::Predict(predict) => predict.run(&cli.common, terminal),
         Command::Verify(verify) => verify.run(&cli.common, terminal),
         Command::Inspect(inspect) => inspect.run(terminal),
+        Command::Convert(convert) => convert.run(terminal),
         Command::Scale(scale) => scale.run(&cli.common, terminal),
         Command::Check(check) => check.run(&cli.common, terminal),
         Command::Demo(demo) => demo.run(&cli.common, terminal),
         Command::Losses(losses) => losses.run(terminal),
         Command::Path(path) => path.run(&cli.common, terminal),
+        Command::SvmTrain(passed) => Ok(libsvm::run(Tool::Train, &passed.arguments)),
+        Command::SvmPredict(passed) => Ok(libsvm::run(Tool::Predict, &passed.arguments)),
+        Command::SvmScale(passed) => Ok(libsvm::run(Tool::Scale, &passed.arguments)),
         Command::Completions(completions) => completions.run(terminal),
     }
 }

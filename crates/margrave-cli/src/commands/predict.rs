@@ -7,6 +7,7 @@ use std::time::Instant;
 use clap::Args;
 use margrave::data::Label;
 use margrave::gram::Precision;
+use margrave::io::model::AnyModel;
 use margrave::model::{Prediction, Scheme};
 use margrave::{Budget, Dataset, Model, Targets};
 use serde_json::{Map, Value, json};
@@ -14,6 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
+use crate::models;
 use crate::options::data::DataOptions;
 use crate::signal;
 use crate::terminal::Terminal;
@@ -29,7 +31,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Predict {
-    /// Model file
+    /// Model file: ours, LIBSVM's or LIBLINEAR's
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     #[command(flatten)]
@@ -40,10 +42,13 @@ pub(crate) struct Predict {
     /// Also write the scores f(x) + b
     #[arg(long, help_heading = "Output")]
     scores: bool,
-    /// Also write calibrated probabilities
+    /// Also write calibrated probabilities, or intervals that hold nine values of ten
     #[arg(long, help_heading = "Output")]
     probability: bool,
 }
+
+/// Share of new samples that an interval is meant to hold.
+const LEVEL: f64 = 0.9;
 
 /// How good predictions are, where the data has targets.
 struct Quality {
@@ -54,16 +59,26 @@ struct Quality {
 impl Predict {
     pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
         let begun = Instant::now();
-        if self.probability {
-            return Err(Failure::with_hint("--probability is not built yet", "--scores writes the scores"));
-        }
-        let model = margrave::io::model::load(&self.model)?;
-        let schema = margrave::io::model::schema(&model)?;
+        let stored = margrave::io::model::load_any(&self.model)?;
+        let schema = match &stored {
+            AnyModel::Native(model) => margrave::io::model::schema(model)?,
+            AnyModel::Libsvm(_) => None,
+        };
         let threads = common.threads();
-        let loaded = self.data.load_like(schema.as_ref(), threads.count())?;
+        let mut loaded = self.data.load_like(schema.as_ref(), threads.count())?;
+        let model = models::native(stored, Some(loaded.data.points.dims()))?;
+        if schema.is_none() {
+            loaded.data.points = models::fit_width(loaded.data.points, &model);
+        }
+        if self.probability && model.calibration.is_none() {
+            return Err(Failure::with_hint(
+                format!("{} was trained without probabilities", self.model.display()),
+                "train with --probability; --scores writes the scores",
+            ));
+        }
         let load_seconds = begun.elapsed().as_secs_f64();
         let control = signal::start(&Budget::default(), threads)?;
-        let (predictions, scores) = if self.scores {
+        let (predictions, scores) = if self.scores || self.probability {
             let scores = model.scores(&loaded.data.points, Precision::Double, &control)?;
             (model.decide(&scores), Some(scores))
         } else {
@@ -71,7 +86,13 @@ impl Predict {
         };
         let predict_seconds = control.seconds();
 
-        let table = table(&model, &predictions, scores.as_deref());
+        let probabilities = match (&scores, self.probability) {
+            (Some(scores), true) => model.probabilities(scores),
+            _ => None,
+        };
+        let radius = if self.probability { model.radius(LEVEL) } else { None };
+        let shown = scores.as_deref().filter(|_| self.scores);
+        let table = table(&model, &predictions, shown, probabilities.as_deref(), radius);
         let quality = quality(&model, &loaded.data, &predictions);
         match &self.output {
             Some(path) => margrave::io::write_atomic(path, |out| out.write_all(table.as_bytes()))?,
@@ -105,7 +126,13 @@ impl Predict {
 }
 
 /// The predictions as CSV with a header; scores one column a machine.
-fn table(model: &Model, predictions: &Prediction, scores: Option<&[f64]>) -> String {
+fn table(
+    model: &Model,
+    predictions: &Prediction,
+    scores: Option<&[f64]>,
+    probabilities: Option<&[f64]>,
+    radius: Option<f64>,
+) -> String {
     let labels: Vec<String> = model.labels.iter().map(cell).collect();
     let mut text = String::from("prediction");
     if scores.is_some() {
@@ -114,8 +141,17 @@ fn table(model: &Model, predictions: &Prediction, scores: Option<&[f64]>) -> Str
             text += name;
         });
     }
+    if probabilities.is_some() {
+        model.labels.iter().for_each(|label| {
+            text.push(',');
+            text += &cell(&Label::Text(format!("probability {label}")));
+        });
+    }
+    if radius.is_some() {
+        let _ = write!(text, ",lower {0} %,upper {0} %", format::number(100.0 * LEVEL, 4));
+    }
     text.push('\n');
-    let k = model.expansion.outputs();
+    let (k, classes) = (model.expansion.outputs(), model.labels.len());
     let rows = match predictions {
         Prediction::Labels(codes) => codes.len(),
         Prediction::Values(values) => values.len(),
@@ -130,6 +166,12 @@ fn table(model: &Model, predictions: &Prediction, scores: Option<&[f64]>) -> Str
         };
         for z in scores.map_or(&[][..], |scores| &scores[row * k..(row + 1) * k]) {
             let _ = write!(text, ",{z}");
+        }
+        for p in probabilities.map_or(&[][..], |all| &all[row * classes..(row + 1) * classes]) {
+            let _ = write!(text, ",{p}");
+        }
+        if let (Some(radius), Prediction::Values(values)) = (radius, predictions) {
+            let _ = write!(text, ",{},{}", values[row] - radius, values[row] + radius);
         }
         text.push('\n');
     }

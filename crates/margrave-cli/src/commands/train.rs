@@ -107,6 +107,9 @@ impl Train {
         if let Some(nu) = self.machine.nu {
             svm = svm.nu(nu);
         }
+        if let Some(from) = self.machine.probability {
+            svm = svm.probability(from);
+        }
         if let Some(weight) = &self.machine.class_weight {
             if task != Task::Classify {
                 return Err(Failure::new(format!("--class-weight is for classification, and the task is {task}")));
@@ -361,6 +364,7 @@ fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Valu
         "bounded": totals.bounded,
         "bias": if single { json!(model.expansion.bias()[0]) } else { json!(model.expansion.bias()) },
         "tube": if single { fit.record().tube } else { None },
+        "calibration": model.calibration,
         "multiclass": if single { Value::Null } else { json!(model.scheme.name()) },
         "train_error": fit.train_error(),
         "model": path,

@@ -71,7 +71,7 @@ impl Verify {
                     terminal.note("LIBSVM models do not store C: taken to be 1; say so with -C");
                 }
                 let (cost, epsilon) = (self.cost.unwrap_or(1.0), self.epsilon.unwrap_or(0.1));
-                vec![margrave::verify_libsvm(model, &loaded.data, cost, epsilon, &control)?]
+                margrave::verify_libsvm(model, &loaded.data, cost, epsilon, &control)?
             }
         };
 

@@ -6,7 +6,7 @@ use margrave::loss::LossSpec;
 use margrave::model::Scheme;
 use margrave::problem::{ClassWeight, Task};
 use margrave::solver::Stop;
-use margrave::{Budget, SolverName};
+use margrave::{Budget, Probability, SolverName};
 
 use super::value;
 use crate::failure::Failure;
@@ -48,9 +48,9 @@ pub(crate) struct MachineOptions {
     /// Several classes: a machine for each pair (ovo), or for each class against the rest (ovr)
     #[arg(long, value_name = "WAY", default_value = "ovo", value_parser = multiclass)]
     pub(crate) multiclass: Scheme,
-    /// Calibrated probabilities
-    #[arg(long)]
-    pub(crate) probability: bool,
+    /// Calibrate probabilities (classification) or intervals (regression): from leave-one-out scores, or from K folds
+    #[arg(long, value_name = "K", num_args = 0..=1, require_equals = true, default_missing_value = "loo", value_parser = probability)]
+    pub(crate) probability: Option<Probability>,
 }
 
 /// `--scale none|minmax|standard`.
@@ -100,12 +100,6 @@ impl SolverOptions {
 impl MachineOptions {
     /// Fails for what is not built yet.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.probability {
-            return Err(Failure::with_hint(
-                "--probability is not built yet",
-                "leave it out; 'margrave predict --scores' gives the scores",
-            ));
-        }
         if self.svdd && self.task != Some(Task::Novelty) {
             return Err(Failure::new("--svdd is for novelty detection: add --task novelty"));
         }
@@ -119,6 +113,14 @@ fn task(text: &str) -> Result<Task, String> {
         "regress" => Ok(Task::Regress),
         "novelty" => Ok(Task::Novelty),
         _ => Err("expected classify, regress or novelty".to_owned()),
+    }
+}
+
+fn probability(text: &str) -> Result<Probability, String> {
+    match text.parse() {
+        _ if text == "loo" => Ok(Probability::LeaveOneOut),
+        Ok(k) if k >= 2 => Ok(Probability::Folds(k)),
+        _ => Err("expected a number of folds ≥ 2, or nothing for leave-one-out".to_owned()),
     }
 }
 

@@ -111,6 +111,29 @@ impl Certificate {
         }
     }
 
+    /// What can be said of a machine that nobody has checked: nothing. Its gap is infinite.
+    pub fn unknown(bias: Vec<f64>) -> Self {
+        Certificate::Optimality(Optimality {
+            primal: f64::INFINITY,
+            dual: f64::NEG_INFINITY,
+            gap: f64::INFINITY,
+            relative_gap: f64::INFINITY,
+            violation: f64::INFINITY,
+            feasible: false,
+            infeasibility: f64::INFINITY,
+            bias,
+            bias_excess: None,
+            squared_norm: 0.0,
+            worst: Vec::new(),
+        })
+    }
+
+    /// Whether it says anything at all: see [`unknown`](Self::unknown).
+    pub fn is_known(&self) -> bool {
+        // A file keeps an infinite gap as the largest number.
+        self.gap().is_none_or(|gap| gap < f64::MAX)
+    }
+
     /// P.
     pub fn primal(&self) -> f64 {
         match self {

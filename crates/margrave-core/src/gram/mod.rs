@@ -7,11 +7,13 @@ mod cache;
 mod picked;
 mod precomputed;
 mod spectrum;
+mod stored;
 
 pub use cache::RowCache;
 pub use picked::{Picked, part};
 pub use precomputed::PrecomputedGram;
 pub use spectrum::{Spectrum, SpectrumMethod, SpectrumOptions, asymmetry, smallest_eigenvalue};
+pub use stored::{StoredGram, Without};
 
 use crate::control::{Control, Interrupt};
 

@@ -4,6 +4,7 @@
 //! training: the task, labels, scaling, loss, costs, certificate. For two classes a score > 0 means the *second*,
 //! `labels[1]`, whose samples have y = +1; several classes have one output a binary machine (see [`Scheme`]).
 
+pub mod calibration;
 mod expansion;
 mod margins;
 pub mod multi;
@@ -12,6 +13,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::calibration::{Calibration, Origin};
 pub use self::expansion::{Expansion, Layout, pair_output, pairs};
 pub use self::margins::{Case, Margins, cases, margins};
 pub use self::multi::Scheme;
@@ -88,6 +90,8 @@ pub struct Model {
     pub solver: String,
     /// Rows of the training data.
     pub n: usize,
+    /// How scores become probabilities or intervals, if that was asked for.
+    pub calibration: Option<Calibration>,
 }
 
 /// The parameters of a fit, apart from the data: what a model remembers of them.
@@ -325,6 +329,7 @@ impl Model {
             machines,
             solver,
             n,
+            calibration: None,
         }
     }
 

@@ -5,8 +5,12 @@
 //! open from strangers and loses no bit of any number.
 
 mod container;
+mod exchange;
+mod liblinear;
 mod libsvm;
 mod native;
+mod onnx;
+mod protobuf;
 #[cfg(test)]
 mod tests;
 
@@ -15,10 +19,12 @@ use std::path::Path;
 
 use margrave_core::Error;
 use margrave_core::kernel::Kernel;
-use margrave_core::model::{Model, Scheme};
+use margrave_core::model::{Calibration, Model, Scheme};
 use margrave_core::problem::{Formulation, Task};
 
+pub use self::exchange::{SHARES, Training};
 pub use self::libsvm::{LibsvmKind, LibsvmModel};
+pub use self::onnx::to_onnx;
 use crate::error::{ReadError, Result, malformed};
 use crate::{Schema, write_atomic};
 
@@ -31,14 +37,27 @@ pub enum AnyModel {
     Libsvm(LibsvmModel),
 }
 
-/// Reads a native model file or LIBSVM's text; `-` is standard input.
+/// Reads a native model file, LIBSVM's text or LIBLINEAR's (which becomes one of ours); `-` is standard input.
 pub fn load_any(path: impl AsRef<Path>) -> Result<AnyModel> {
     let (name, bytes) = bytes_of(path.as_ref())?;
     if libsvm::looks_like(&bytes) {
         let model = libsvm::parse(&bytes);
         return model.map(AnyModel::Libsvm).map_err(|e| malformed(&name, e.to_string(), "give it whole and unchanged"));
     }
+    if liblinear::looks_like(&bytes) {
+        let model =
+            liblinear::parse(&bytes).map_err(|e| malformed(&name, e.to_string(), "give it whole and unchanged"))?;
+        return Ok(AnyModel::Native(Box::new(model)));
+    }
     Ok(AnyModel::Native(Box::new(from_bytes(&bytes, &name)?)))
+}
+
+/// Reads a LIBSVM model from memory; `name` is for messages.
+pub fn libsvm_from_bytes(bytes: &[u8], name: &str) -> Result<LibsvmModel> {
+    if !libsvm::looks_like(bytes) {
+        return Err(malformed(name, "not a LIBSVM model: it does not begin with svm_type", "give one"));
+    }
+    libsvm::parse(bytes).map_err(|e| malformed(name, e.to_string(), "give it whole and unchanged"))
 }
 
 /// Reads a native model file; `-` is standard input.
@@ -137,6 +156,19 @@ fn check(model: &Model) -> margrave_core::Result<()> {
     }
     if !model.class_weights.is_empty() && model.class_weights.len() != labels {
         return wrong(format!("{} class weights for {labels} labels", model.class_weights.len()));
+    }
+    match &model.calibration {
+        Some(Calibration::Sigmoid { a, b, .. }) => {
+            if a.len() != k || b.len() != k || a.iter().chain(b).any(|v| !v.is_finite()) {
+                return wrong(format!("the calibration of the model is not over {k} machines"));
+            }
+        }
+        Some(Calibration::Residuals { sigma, radii, .. }) => {
+            if !sigma.is_finite() || radii.iter().any(|(share, radius)| !(share.is_finite() && radius.is_finite())) {
+                return wrong("the residuals of the model are not finite".into());
+            }
+        }
+        None => {}
     }
     let (possible, text) = match model.formulation {
         Formulation::Cost { c } => (c > 0.0, format!("C = {c}")),

@@ -9,7 +9,7 @@ use margrave_core::certificate::Certificate;
 use margrave_core::data::{Csr, Dense, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
-use margrave_core::model::{Expansion, Layout, Model, Record, Scheme};
+use margrave_core::model::{Calibration, Expansion, Layout, Model, Record, Scheme};
 use margrave_core::problem::{Formulation, Task};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,8 @@ struct Header {
     features: usize,
     outputs: usize,
     sparse: bool,
+    #[serde(default)]
+    calibration: Option<Calibration>,
 }
 
 /// JSON has no infinities: bounds that are infinite become the largest number, which is still a bound.
@@ -104,6 +106,7 @@ pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
         features: f.width(),
         outputs: k,
         sparse: f.centres().is_sparse(),
+        calibration: model.calibration.clone(),
     };
     let header =
         serde_json::to_string(&header).map_err(|e| Broken::new(format!("the header cannot be written: {e}")))?;
@@ -204,5 +207,6 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
         machines: header.machines,
         solver: header.solver,
         n: header.n,
+        calibration: header.calibration,
     })
 }

@@ -4,7 +4,7 @@ use margrave_core::certificate::{Certificate, Optimality};
 use margrave_core::data::{Csr, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
-use margrave_core::model::{Expansion, Model, Record, Scheme};
+use margrave_core::model::{Calibration, Expansion, Model, Origin, Record, Scheme};
 use margrave_core::problem::{Formulation, Task};
 use margrave_core::{Error, Status};
 use proptest::prelude::*;
@@ -55,6 +55,7 @@ fn example(centres: Points) -> Model {
         machines: vec![record],
         solver: "decomposition".into(),
         n: 10 * m + 1,
+        calibration: Some(Calibration::Sigmoid { a: vec![-0.1], b: vec![0.0], origin: Origin::LeaveOneOut }),
     }
 }
 
@@ -76,7 +77,7 @@ fn shown(model: &Model) -> String {
     };
     let f = &model.expansion;
     format!(
-        "{:?} {:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {} {} {:?} {:?} {:?} {:?} {} {centres}",
+        "{:?} {:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {} {} {:?} {:?} {:?} {:?} {} {:?} {centres}",
         model.task,
         model.formulation,
         model.loss,
@@ -93,7 +94,8 @@ fn shown(model: &Model) -> String {
         f.rows(),
         f.coefficients(),
         f.bias(),
-        f.width()
+        f.width(),
+        model.calibration
     )
 }
 

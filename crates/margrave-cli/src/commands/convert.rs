@@ -1,0 +1,71 @@
+//! `margrave convert`: a model in another format.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use margrave::io::model::{AnyModel, LibsvmModel, load_any, to_bytes, to_onnx};
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, Outcome};
+use crate::models;
+use crate::terminal::Terminal;
+
+const EXAMPLES: &str = "\
+Examples:
+  margrave convert heart.model --to libsvm -o heart.libsvm   for svm-predict and everything that reads its files
+  margrave convert heart.libsvm --to native -o heart.model   a model of LIBSVM or LIBLINEAR as one of ours
+  margrave convert heart.model --to onnx -o heart.onnx       for ONNX runtimes, in double precision, scaling included";
+
+/// Arguments of `convert`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Convert {
+    /// Model file: ours, LIBSVM's or LIBLINEAR's
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// native, libsvm or onnx
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    to: Format,
+    /// File to write
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// The formats models are written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Native,
+    Libsvm,
+    Onnx,
+}
+
+fn format(text: &str) -> Result<Format, String> {
+    match text {
+        "native" => Ok(Format::Native),
+        "libsvm" => Ok(Format::Libsvm),
+        "onnx" => Ok(Format::Onnx),
+        _ => Err("expected native, libsvm or onnx".to_owned()),
+    }
+}
+
+impl Convert {
+    pub(crate) fn run(self, terminal: &Terminal) -> Outcome {
+        let stored = load_any(&self.model)?;
+        let refuse = |e: margrave::Error| Failure::new(format!("{}: {e}", self.model.display()));
+        let bytes = match (self.to, stored) {
+            // Nothing is lost on the way from LIBSVM to LIBSVM.
+            (Format::Libsvm, AnyModel::Libsvm(model)) => model.to_text().into_bytes(),
+            (Format::Libsvm, stored) => {
+                let model = models::native(stored, None)?;
+                LibsvmModel::from_model(&model, None).map_err(refuse)?.to_text().into_bytes()
+            }
+            (Format::Native, stored) => to_bytes(&models::native(stored, None)?).map_err(refuse)?,
+            (Format::Onnx, stored) => to_onnx(&models::native(stored, None)?).map_err(refuse)?,
+        };
+        margrave::io::write_atomic(&self.output, |out| out.write_all(&bytes))?;
+        let name = self.output.display().to_string();
+        terminal.say(&format!("{} bytes, written to {name}", crate::format::count(bytes.len() as u64)))?;
+        terminal.object(&json!({ "bytes": bytes.len(), "output": name }))?;
+        Ok(Exit::Done)
+    }
+}

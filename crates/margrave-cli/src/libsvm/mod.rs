@@ -1,0 +1,132 @@
+//! `margrave svm-train`, `svm-predict` and `svm-scale`: LIBSVM's options, files and output, so that scripts written for its
+//! tools work unchanged. Errors end with exit code 1, as theirs do.
+
+mod folds;
+mod predict;
+mod scale;
+mod train;
+
+use std::path::Path;
+
+use margrave::data::{Dataset, Points};
+use margrave::io::{Format, ReadOptions};
+
+use crate::failure::{Exit, Failure};
+use crate::terminal::Terminal;
+
+/// One of LIBSVM's tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tool {
+    Train,
+    Predict,
+    Scale,
+}
+
+impl Tool {
+    /// The tool of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name {
+            "svm-train" => Some(Tool::Train),
+            "svm-predict" => Some(Tool::Predict),
+            "svm-scale" => Some(Tool::Scale),
+            _ => None,
+        }
+    }
+
+    fn usage(self) -> &'static str {
+        match self {
+            Tool::Train => train::USAGE,
+            Tool::Predict => predict::USAGE,
+            Tool::Scale => scale::USAGE,
+        }
+    }
+}
+
+/// What went wrong: a message, and whether the usage belongs to it.
+pub(super) enum Trouble {
+    Usage(String),
+    Failed(String),
+    ClosedPipe,
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Bad { message, .. } | Failure::Stopped { message, .. } => Trouble::Failed(message),
+            Failure::ClosedPipe => Trouble::ClosedPipe,
+        }
+    }
+}
+
+impl From<margrave::Error> for Trouble {
+    fn from(error: margrave::Error) -> Self {
+        Trouble::Failed(format!("ERROR: {error}"))
+    }
+}
+
+impl From<margrave::io::ReadError> for Trouble {
+    fn from(error: margrave::io::ReadError) -> Self {
+        Trouble::Failed(error.to_string())
+    }
+}
+
+/// Runs a tool with its own arguments.
+pub(crate) fn run(tool: Tool, arguments: &[String]) -> Exit {
+    let terminal = Terminal::new(false, false);
+    if arguments.iter().any(|argument| argument == "--help") {
+        let _ = terminal.write(tool.usage());
+        return Exit::Done;
+    }
+    let outcome = match tool {
+        Tool::Train => train::run(arguments, &terminal),
+        Tool::Predict => predict::run(arguments, &terminal),
+        Tool::Scale => scale::run(arguments, &terminal),
+    };
+    match outcome {
+        Ok(exit) => exit,
+        Err(Trouble::ClosedPipe) => Exit::Done,
+        Err(Trouble::Failed(message)) => {
+            terminal.plain_error(&message);
+            Exit::No
+        }
+        Err(Trouble::Usage(message)) => {
+            if !message.is_empty() {
+                terminal.plain_error(&message);
+            }
+            let _ = terminal.write(tool.usage());
+            Exit::No
+        }
+    }
+}
+
+/// A data file in LIBSVM's format, with the serials of a precomputed kernel.
+pub(super) fn read(path: &str) -> Result<(Dataset, Option<Vec<u32>>), Trouble> {
+    if !Path::new(path).exists() {
+        return Err(Trouble::Failed(format!("can't open input file {path}")));
+    }
+    let options = ReadOptions { format: Some(Format::Libsvm), ..ReadOptions::default() };
+    let loaded = margrave::io::load(path, &options)?;
+    Ok((loaded.data, loaded.serials))
+}
+
+/// The number of an option's value.
+pub(super) fn number<T: std::str::FromStr>(option: &str, text: &str) -> Result<T, Trouble> {
+    text.parse().map_err(|_| Trouble::Usage(format!("{option} needs a number, not {text:?}")))
+}
+
+/// The square matrix of a precomputed kernel: rows as given, columns by serial. Fails if a serial has no column.
+pub(super) fn square(points: &Points, serials: &[u32], rows: &[u32]) -> Result<Points, Trouble> {
+    let mut values = Vec::with_capacity(rows.len() * rows.len());
+    let mut row = vec![0.0; points.dims()];
+    for &i in rows {
+        points.copy_row(i as usize, &mut row);
+        for &j in rows {
+            let serial = serials[j as usize] as usize;
+            let value = serial.checked_sub(1).and_then(|column| row.get(column));
+            values.push(*value.ok_or_else(|| {
+                Trouble::Failed(format!("Wrong kernel matrix or sample_serial_number out of range: {serial}"))
+            })?);
+        }
+    }
+    Ok(Points::dense_f64(rows.len(), rows.len(), values)?)
+}

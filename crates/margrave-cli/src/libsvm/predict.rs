@@ -1,0 +1,154 @@
+//! `margrave svm-predict`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use margrave::data::Label;
+use margrave::gram::Precision;
+use margrave::io::model::libsvm_from_bytes;
+use margrave::io::{c_number, write_atomic};
+use margrave::model::calibration::{couple, sigmoid};
+use margrave::model::{Calibration, Prediction, Scheme, pairs};
+use margrave::problem::Task;
+use margrave::{Control, Model, Targets, Threads};
+
+use super::train::regression_quality;
+use super::{Trouble, number, read};
+use crate::failure::Exit;
+use crate::models::fit_width;
+use crate::terminal::Terminal;
+
+pub(super) const USAGE: &str = "\
+Usage: svm-predict [options] test_file model_file output_file
+options:
+-b probability_estimates: whether to predict probability estimates, 0 or 1 (default 0); for one-class SVM only 0 is supported
+-q : quiet mode (no outputs)
+";
+
+pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Trouble> {
+    let (mut probability, mut quiet, mut at) = (false, false, 0);
+    while at < arguments.len() && arguments[at].starts_with('-') {
+        match arguments[at].chars().nth(1) {
+            Some('b') => {
+                at += 1;
+                let value = arguments.get(at).ok_or_else(|| Trouble::Usage(String::new()))?;
+                probability = number::<u8>("-b", value)? != 0;
+            }
+            Some('q') => quiet = true,
+            other => return Err(Trouble::Usage(format!("Unknown option: -{}", other.unwrap_or(' ')))),
+        }
+        at += 1;
+    }
+    let [test, file, output, ..] = &arguments[at..] else { return Err(Trouble::Usage(String::new())) };
+    let (data, _) = read(test)?;
+    let bytes = std::fs::read(file).map_err(|_| Trouble::Failed(format!("can't open model file {file}")))?;
+    let libsvm = libsvm_from_bytes(&bytes, file)?;
+    let model = libsvm.to_model(libsvm.training(Some(data.points.dims())))?;
+    if probability && (model.calibration.is_none() || model.task == Task::Novelty) {
+        return Err(Trouble::Failed("Model does not support probabiliy estimates".into()));
+    }
+    let mut said = String::new();
+    if !probability && model.calibration.is_some() {
+        said += "Model supports probability estimates, but disabled in prediction.\n";
+    }
+    let points = fit_width(data.points.clone(), &model);
+    let control = Control::unlimited(Threads::default());
+    let scores = model.scores(&points, Precision::Double, &control)?;
+    let (mut text, predicted) = match (probability, model.task) {
+        (true, Task::Classify) => with_probabilities(&model, &libsvm.labels, &scores),
+        (true, _) => {
+            if let Some(Calibration::Residuals { sigma, .. }) = &model.calibration {
+                let _ = write!(
+                    said,
+                    "Prob. model for test data: target value = predicted value + z,\nz: Laplace distribution e^(-|z|/sigma)/(2sigma),sigma={}\n",
+                    c_number(*sigma, 6)
+                );
+            }
+            (String::new(), values(&model, &scores))
+        }
+        (false, _) => (String::new(), values(&model, &scores)),
+    };
+    if text.is_empty() {
+        predicted.iter().for_each(|value| {
+            text += &c_number(*value, 17);
+            text.push('\n');
+        });
+    }
+    write_atomic(Path::new(output), |out| out.write_all(text.as_bytes()))?;
+    if let Targets::Real(truth) = &data.targets {
+        if model.task == Task::Regress {
+            let (error, correlation) = regression_quality(truth, &predicted);
+            let _ = write!(
+                said,
+                "Mean squared error = {} (regression)\nSquared correlation coefficient = {} (regression)\n",
+                c_number(error, 6),
+                c_number(correlation, 6)
+            );
+        } else {
+            let right = truth.iter().zip(&predicted).filter(|(a, b)| a == b).count();
+            let share = c_number(100.0 * right as f64 / truth.len() as f64, 6);
+            let _ = writeln!(said, "Accuracy = {share}% ({right}/{}) (classification)", truth.len());
+        }
+    }
+    if !quiet {
+        terminal.write(&said)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn value_of(label: &Label) -> f64 {
+    if let Label::Number(v) = label { *v } else { f64::NAN }
+}
+
+/// One number a row: the label, the value, or 1 and −1.
+fn values(model: &Model, scores: &[f64]) -> Vec<f64> {
+    match model.decide(scores) {
+        Prediction::Labels(codes) => codes.iter().map(|&code| value_of(&model.labels[code as usize])).collect(),
+        Prediction::Values(values) => values,
+        Prediction::Inside(inside) => inside.iter().map(|i| if *i { 1.0 } else { -1.0 }).collect(),
+    }
+}
+
+/// The table of probabilities, labels in the file's order, and the most probable label of each row.
+fn with_probabilities(model: &Model, order: &[Label], scores: &[f64]) -> (String, Vec<f64>) {
+    let (classes, outputs) = (order.len(), model.expansion.outputs());
+    let (a, b) = match &model.calibration {
+        Some(Calibration::Sigmoid { a, b, .. }) => (a.clone(), b.clone()),
+        _ => (vec![-1.0; outputs], vec![0.0; outputs]),
+    };
+    let positive = |machine: usize, z: f64| sigmoid(z, a[machine], b[machine]).clamp(1e-7, 1.0 - 1e-7);
+    let mut text = String::from("labels");
+    order.iter().for_each(|label| {
+        let _ = write!(text, " {}", c_number(value_of(label), 17));
+    });
+    text.push('\n');
+    let (mut p, mut r) = (vec![0.0; classes], vec![0.0; classes * classes]);
+    let mut predicted = Vec::new();
+    for z in scores.chunks_exact(outputs) {
+        if model.scheme == Scheme::One {
+            // Ours is the probability of the file's first label.
+            let first = positive(0, z[0]);
+            p.copy_from_slice(&[first, 1.0 - first]);
+        } else {
+            for (machine, (i, j)) in pairs(classes).enumerate() {
+                let second = positive(machine, z[machine]);
+                (r[j * classes + i], r[i * classes + j]) = (second, 1.0 - second);
+            }
+            couple(classes, &r, 0.005 / classes as f64, &mut p);
+        }
+        let mut best = 0;
+        (1..classes).for_each(|class| {
+            if p[class] > p[best] {
+                best = class;
+            }
+        });
+        let label = value_of(&order[best]);
+        predicted.push(label);
+        text += &c_number(label, 6);
+        p.iter().for_each(|p| {
+            let _ = write!(text, " {}", c_number(*p, 6));
+        });
+        text.push('\n');
+    }
+    (text, predicted)
+}

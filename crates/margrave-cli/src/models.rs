@@ -1,0 +1,43 @@
+//! Models of any format as ours.
+
+use std::path::Path;
+
+use margrave::data::{Csr, Points};
+use margrave::io::model::{AnyModel, load_any};
+use margrave::{Kernel, Model};
+
+use crate::failure::Failure;
+
+/// A stored model as one of ours; `width` is the number of columns of the data, for precomputed kernels.
+pub(crate) fn native(stored: AnyModel, width: Option<usize>) -> Result<Model, Failure> {
+    match stored {
+        AnyModel::Native(model) => Ok(*model),
+        AnyModel::Libsvm(model) => Ok(model.to_model(model.training(width))?),
+    }
+}
+
+/// Reads a model of any format.
+pub(crate) fn load(path: &Path, width: Option<usize>) -> Result<Model, Failure> {
+    native(load_any(path)?, width)
+}
+
+/// Points of a file that was not read with the model's own schema: as many features as the model has, or a form in which
+/// that does not matter.
+pub(crate) fn fit_width(points: Points, model: &Model) -> Points {
+    let width = model.expansion.width();
+    if points.is_sparse() || points.dims() == width || *model.expansion.kernel() == Kernel::Precomputed {
+        return points;
+    }
+    let (mut starts, mut columns, mut values) = (vec![0usize], Vec::new(), Vec::new());
+    for row in 0..points.len() {
+        points.visit(row, |column, value| {
+            if value != 0.0 {
+                columns.push(column as u32);
+                values.push(value);
+            }
+        });
+        starts.push(columns.len());
+    }
+    // The same numbers in another layout: they cannot fail a check they have passed.
+    Csr::new(points.dims(), starts, columns, values).map_or(points, Points::from)
+}

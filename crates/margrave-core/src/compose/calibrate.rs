@@ -1,0 +1,203 @@
+//! Fitting calibrations: leave-one-out scores without refitting, and the sigmoid.
+//!
+//! **Leave-one-out.** At the optimum the free variables F (inside their box, where h is smooth) satisfy M·(β_F, b) = const
+//! with M = [K_FF + D, 1; 1ᵀ, 0], D = diag(d) of their dual terms, those at a bound staying put. Leaving out sample i
+//! while no other variable changes its state takes its score from zᵢ to
+//!
+//! ```text
+//! zᵢ − βᵢ·(1/(M⁻¹)ᵢᵢ − dᵢ)              i free
+//! zᵢ − βᵢ·(Kᵢᵢ − vᵢᵀM⁻¹vᵢ)              i at a bound, vᵢ = (K_Fi, 1)
+//! zᵢ                                      βᵢ = 0
+//! ```
+//!
+//! which is exact for the square loss (everything is free) and the span rule of Vapnik and Chapelle for the hinge. Cost:
+//! |F|³/3 to factor, |F|² a sample.
+//!
+//! **Sigmoid.** Platt's P = 1/(1 + exp(a·z + b)), maximum likelihood with his smoothed targets (n₊ + 1)/(n₊ + 2) and
+//! 1/(n₋ + 2), by Newton's method with a line search (Lin, Lin and Weng 2007).
+
+use crate::control::{Control, Interrupt};
+use crate::gram::{Gram, Pick};
+use crate::model::calibration::sigmoid;
+use crate::problem::{Constraint, KernelProblem};
+use crate::solver::ridge::Halt;
+use crate::solver::ridge::direct::System;
+
+/// Samples at a bound that are left out at most, evenly spread: a sigmoid needs no more.
+const MOST_BOUND: usize = 2000;
+/// Samples solved for at a time.
+const BATCH: usize = 128;
+
+/// Rows and their leave-one-out scores, bias included.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeftOut {
+    /// Rows of the problem.
+    pub rows: Vec<u32>,
+    /// The score each would have had without being trained on.
+    pub scores: Vec<f64>,
+}
+
+/// Leave-one-out scores of a solution (β, b) with K·β = `f`. Of samples at a bound at most some thousands, evenly spread,
+/// are looked at (and then as large a share of the others). `None` where there is no closed form (a loss without a dual
+/// term, several biases, an indefinite K) or the factor does not fit in `memory` bytes.
+pub fn leave_one_out(
+    problem: &KernelProblem<'_>,
+    beta: &[f64],
+    bias: &[f64],
+    f: &[f64],
+    memory: u64,
+    control: &Control,
+) -> Result<Option<LeftOut>, Interrupt> {
+    let bordered = match problem.constraint {
+        Constraint::None => false,
+        Constraint::Sum(_) => true,
+        Constraint::Groups { .. } => return Ok(None),
+    };
+    if problem.row_of.is_some() {
+        return Ok(None);
+    }
+    let n = problem.len();
+    let b = bias.first().copied().unwrap_or(0.0);
+    let (mut free, mut ridge, mut bound, mut rest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for i in 0..n {
+        let Some(term) = problem.dual_term(i) else { return Ok(None) };
+        let edge = |limit: f64| limit.is_finite() && (beta[i] - limit).abs() <= 1e-9 * limit.abs();
+        if problem.costs[i] == 0.0 || beta[i] == 0.0 {
+            rest.push(i as u32);
+        } else if edge(term.lo) || edge(term.hi) {
+            bound.push(i as u32);
+        } else {
+            free.push(i as u32);
+            ridge.push(term.d);
+        }
+    }
+    if 3 * (free.len() as u64).pow(2) * 8 > memory {
+        return Ok(None);
+    }
+    let step = bound.len().div_ceil(MOST_BOUND).max(1);
+    let spread = |list: &[u32]| list.iter().copied().step_by(step).collect::<Vec<u32>>();
+    let bound = spread(&bound);
+    let mut out = LeftOut { rows: spread(&rest), scores: Vec::new() };
+    out.scores = out.rows.iter().map(|&i| f[i as usize] + b).collect();
+    let diag = problem.gram.diag();
+    if free.is_empty() {
+        // Nothing can make up for a sample at its bound but the bias, which is then any of an interval: let it be.
+        for &i in &bound {
+            out.rows.push(i);
+            out.scores.push(f[i as usize] + b - beta[i as usize] * diag[i as usize]);
+        }
+        return Ok(Some(out));
+    }
+    let system = match System::new(problem.gram, &free, &ridge, bordered, memory, control) {
+        Ok(system) => system,
+        Err(Halt::Interrupted(why)) => return Err(why),
+        Err(Halt::Error(_)) => return Ok(None),
+    };
+    let inverse = system.inverse_diag(control)?;
+    for ((&i, m), d) in free.iter().zip(&inverse).zip(&ridge).step_by(step) {
+        // A free sample that alone carries the bias cannot be left out: it is on its margin either way.
+        let moved = if *m > 0.0 { beta[i as usize] * (1.0 / m - d).max(0.0) } else { 0.0 };
+        out.rows.push(i);
+        out.scores.push(f[i as usize] + b - moved);
+    }
+    for chunk in bound.chunks(BATCH) {
+        let v = columns(problem.gram, &free, chunk, control)?;
+        let k = chunk.len();
+        let solved = system.solve(&v, k, if bordered { 1.0 } else { 0.0 }, control)?;
+        for (c, &i) in chunk.iter().enumerate() {
+            let along: f64 = (0..free.len()).map(|r| v[r * k + c] * solved.beta[r * k + c]).sum();
+            let border = if bordered { solved.bias[c] } else { 0.0 };
+            let span = (diag[i as usize] - along - border).max(0.0);
+            out.rows.push(i);
+            out.scores.push(f[i as usize] + b - beta[i as usize] * span);
+        }
+    }
+    Ok(Some(out))
+}
+
+fn columns(gram: &dyn Gram, rows: &[u32], cols: &[u32], control: &Control) -> Result<Vec<f64>, Interrupt> {
+    let mut block = vec![0.0; rows.len() * cols.len()];
+    gram.block_f64(Pick::List(rows), Pick::List(cols), &mut block, control)?;
+    Ok(block)
+}
+
+/// a and b of the most likely sigmoid for scores with labels ±1; with `keep_threshold` b = 0. a < 0 unless scores and
+/// labels have nothing to do with each other, when it is 0 with the threshold kept.
+pub fn fit_sigmoid(scores: &[f64], labels: &[f64], keep_threshold: bool) -> (f64, f64) {
+    let positive = labels.iter().filter(|y| **y > 0.0).count() as f64;
+    let negative = labels.len() as f64 - positive;
+    let (high, low) = ((positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0));
+    let target = |y: f64| if y > 0.0 { high } else { low };
+    // −log-likelihood, written so that nothing overflows.
+    let value = |a: f64, b: f64| -> f64 {
+        scores
+            .iter()
+            .zip(labels)
+            .map(|(z, y)| {
+                let (t, u) = (target(*y), a * z + b);
+                if u >= 0.0 { t * u + (-u).exp().ln_1p() } else { (t - 1.0) * u + u.exp().ln_1p() }
+            })
+            .sum()
+    };
+    let (mut a, mut b) = (0.0, if keep_threshold { 0.0 } else { ((negative + 1.0) / (positive + 1.0)).ln() });
+    let mut now = value(a, b);
+    for _ in 0..100 {
+        let (mut h11, mut h22, mut h21, mut g1, mut g2) = (1e-12, 1e-12, 0.0, 0.0, 0.0);
+        for (z, y) in scores.iter().zip(labels) {
+            let p = sigmoid(*z, a, b);
+            let (d1, d2) = (target(*y) - p, p * (1.0 - p));
+            h11 += z * z * d2;
+            h22 += d2;
+            h21 += z * d2;
+            g1 += z * d1;
+            g2 += d1;
+        }
+        let (da, db) = if keep_threshold {
+            (-g1 / h11, 0.0)
+        } else {
+            let det = h11 * h22 - h21 * h21;
+            (-(h22 * g1 - h21 * g2) / det, -(h11 * g2 - h21 * g1) / det)
+        };
+        let slope = g1 * da + g2 * db;
+        if g1.abs() < 1e-5 && (keep_threshold || g2.abs() < 1e-5) {
+            break;
+        }
+        let mut step = 1.0;
+        let mut moved = false;
+        while step >= 1e-10 {
+            let next = value(a + step * da, b + step * db);
+            if next < now + 1e-4 * step * slope {
+                (a, b, now, moved) = (a + step * da, b + step * db, next, true);
+                break;
+            }
+            step *= 0.5;
+        }
+        if !moved {
+            break;
+        }
+    }
+    // With the threshold kept a score must not count against its own side.
+    if keep_threshold { (a.min(0.0), 0.0) } else { (a, b) }
+}
+
+/// Mean size of residuals, without those beyond five deviations, and the radii that hold given shares of them.
+pub fn residual_scale(residuals: &[f64], shares: &[f64]) -> (f64, Vec<(f64, f64)>) {
+    let n = residuals.len().max(1) as f64;
+    let mean = residuals.iter().map(|r| r.abs()).sum::<f64>() / n;
+    // The deviation of a Laplace distribution of this mean size.
+    let deviation = (2.0 * mean * mean).sqrt();
+    let kept: Vec<f64> = residuals.iter().map(|r| r.abs()).filter(|r| *r <= 5.0 * deviation).collect();
+    let sigma = if kept.is_empty() { mean } else { kept.iter().sum::<f64>() / kept.len() as f64 };
+    let mut sorted: Vec<f64> = residuals.iter().map(|r| r.abs()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let radius = |share: f64| {
+        // The rank that makes the interval valid for a new sample: ⌈share·(n + 1)⌉.
+        let rank = (share * (sorted.len() as f64 + 1.0)).ceil() as usize;
+        sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(0.0)
+    };
+    (sigma, shares.iter().map(|&share| (share, radius(share))).collect())
+}
+
+#[cfg(test)]
+#[path = "calibrate_tests.rs"]
+mod tests;

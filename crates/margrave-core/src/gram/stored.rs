@@ -1,0 +1,232 @@
+//! A Gram matrix kept in memory in single precision: one matrix for all folds, costs and losses of a search.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Gram, Pick, Precision};
+use crate::control::{Control, Interrupt};
+
+/// Rows computed at a time.
+const CHUNK: usize = 128;
+
+/// K of `n` points, n² single-precision numbers.
+pub struct StoredGram {
+    n: usize,
+    values: Vec<f32>,
+    diag: Vec<f64>,
+}
+
+impl StoredGram {
+    /// Bytes needed for n points.
+    pub fn bytes(n: usize) -> u64 {
+        (n as u64).saturating_mul(n as u64).saturating_mul(4)
+    }
+
+    /// Computes all entries of a square Gram.
+    pub fn new(gram: &dyn Gram, control: &Control) -> Result<Self, Interrupt> {
+        let n = gram.shape().0;
+        let mut values = vec![0f32; n * n];
+        for (at, part) in values.chunks_mut(CHUNK * n.max(1)).enumerate() {
+            let from = at * CHUNK;
+            gram.block_f32(Pick::Range(from, (from + CHUNK).min(n)), Pick::All, part, control)?;
+        }
+        Ok(Self { n, values, diag: gram.diag() })
+    }
+
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.n
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// A row.
+    pub fn row(&self, i: usize) -> &[f32] {
+        &self.values[i * self.n..(i + 1) * self.n]
+    }
+
+    /// K over all rows but those of `from..to`: what is trained on while that range is held out.
+    pub fn without(&self, from: usize, to: usize) -> Without<'_> {
+        Without { gram: self, from, to, read: AtomicU64::new(0) }
+    }
+}
+
+/// All rows and columns of a stored Gram but a range.
+pub struct Without<'a> {
+    gram: &'a StoredGram,
+    from: usize,
+    to: usize,
+    read: AtomicU64,
+}
+
+impl Without<'_> {
+    fn len(&self) -> usize {
+        self.gram.n - (self.to - self.from)
+    }
+
+    /// The row of the whole that row `i` here is.
+    pub fn there(&self, i: usize) -> usize {
+        if i < self.from { i } else { i + self.to - self.from }
+    }
+
+    /// The two pieces of a row that are not held out.
+    fn pieces(&self, i: usize) -> (&[f32], &[f32]) {
+        let row = self.gram.row(self.there(i));
+        (&row[..self.from], &row[self.to..])
+    }
+
+    fn copy<T: From<f32> + Copy>(
+        &self,
+        rows: Pick<'_>,
+        cols: Pick<'_>,
+        out: &mut [T],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let n = self.len();
+        let width = cols.len(n);
+        for (r, out) in out.chunks_exact_mut(width.max(1)).enumerate() {
+            if r % 64 == 0 {
+                control.check()?;
+            }
+            let i = rows.get(r);
+            match cols {
+                Pick::All => {
+                    let (before, after) = self.pieces(i);
+                    out.iter_mut().zip(before.iter().chain(after)).for_each(|(out, v)| *out = T::from(*v));
+                }
+                _ => {
+                    let row = self.gram.row(self.there(i));
+                    out.iter_mut().enumerate().for_each(|(c, out)| *out = T::from(row[self.there(cols.get(c))]));
+                }
+            }
+        }
+        self.read.fetch_add((rows.len(n) * width) as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Gram for Without<'_> {
+    fn shape(&self) -> (usize, usize) {
+        (self.len(), self.len())
+    }
+
+    fn diag(&self) -> Vec<f64> {
+        (0..self.len()).map(|i| self.gram.diag[self.there(i)]).collect()
+    }
+
+    fn block_f32(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f32], control: &Control) -> Result<(), Interrupt> {
+        self.copy(rows, cols, out, control)
+    }
+
+    fn block_f64(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        self.copy(rows, cols, out, control)
+    }
+
+    fn apply(
+        &self,
+        _precision: Precision,
+        rows: Pick<'_>,
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let active: Vec<(usize, &[f64])> = v
+            .chunks_exact(k.max(1))
+            .enumerate()
+            .filter(|(_, v)| v.iter().any(|x| *x != 0.0))
+            .map(|(i, v)| (self.there(i), v))
+            .collect();
+        out.fill(0.0);
+        control.threads.chunks(out, 64 * k.max(1), |task, part| {
+            if control.check().is_err() {
+                return;
+            }
+            for (r, out) in part.chunks_exact_mut(k).enumerate() {
+                let row = self.gram.row(self.there(rows.get(task * 64 + r)));
+                if let [out] = out {
+                    // Four sums: one alone would wait for itself.
+                    let mut sums = [0.0; 4];
+                    let mut fours = active.chunks_exact(4);
+                    for four in &mut fours {
+                        for (sum, (column, v)) in sums.iter_mut().zip(four) {
+                            *sum += f64::from(row[*column]) * v[0];
+                        }
+                    }
+                    let rest: f64 = fours.remainder().iter().map(|(column, v)| f64::from(row[*column]) * v[0]).sum();
+                    *out = sums.iter().sum::<f64>() + rest;
+                } else {
+                    for (column, v) in &active {
+                        let value = f64::from(row[*column]);
+                        out.iter_mut().zip(*v).for_each(|(out, v)| *out += value * v);
+                    }
+                }
+            }
+        });
+        self.read.fetch_add((rows.len(self.len()) * active.len()) as u64, Ordering::Relaxed);
+        control.check()
+    }
+
+    fn apply_t(
+        &self,
+        precision: Precision,
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        // K is symmetric up to the rounding of its entries.
+        self.apply(precision, Pick::All, v, k, out, control)
+    }
+
+    fn normal(
+        &self,
+        precision: Precision,
+        w: &[f64],
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let mut kv = vec![0.0; self.len() * k];
+        self.apply(precision, Pick::All, v, k, &mut kv, control)?;
+        for (i, weight) in w.iter().enumerate() {
+            kv[i * k..(i + 1) * k].iter_mut().for_each(|value| *value *= weight);
+        }
+        self.apply(precision, Pick::All, &kv, k, out, control)
+    }
+
+    fn entries(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Threads;
+    use crate::data::Points;
+    use crate::gram::PrecomputedGram;
+
+    #[test]
+    fn a_range_is_left_out() {
+        let n = 7;
+        let values: Vec<f64> = (0..n * n).map(|at| (10 * (at / n).min(at % n) + (at / n).max(at % n)) as f64).collect();
+        let full = PrecomputedGram::new(Points::dense_f64(n, n, values).unwrap());
+        let control = Control::unlimited(Threads::one());
+        let stored = StoredGram::new(&full, &control).unwrap();
+        let part = stored.without(2, 4);
+        assert_eq!((part.shape(), part.diag()), ((5, 5), vec![0.0, 11.0, 44.0, 55.0, 66.0]));
+        let mut row = [0f32; 5];
+        part.block_f32(Pick::List(&[2]), Pick::All, &mut row, &control).unwrap();
+        assert_eq!(row, [4.0, 14.0, 44.0, 45.0, 46.0]);
+        let mut two = [0f64; 2];
+        part.block_f64(Pick::Range(1, 2), Pick::List(&[4, 0]), &mut two, &control).unwrap();
+        assert_eq!(two, [16.0, 1.0]);
+        let mut out = [0.0; 5];
+        part.apply(Precision::Double, Pick::All, &[0.0, 1.0, 0.0, 0.0, 2.0], 1, &mut out, &control).unwrap();
+        assert_eq!(out, [13.0, 43.0, 106.0, 127.0, 148.0]);
+    }
+}
