@@ -90,7 +90,8 @@ fn every_type_and_kernel_can_be_exchanged() {
     let model = desk.path("m");
     for kind in ["0", "1", "2", "3", "4"] {
         for kernel in ["0", "1", "2", "3"] {
-            let args = ["svm-train", "-q", "-s", kind, "-t", kernel, "-n", "0.2", "-g", "0.5", "-r", "1", &data, &model];
+            let args =
+                ["svm-train", "-q", "-s", kind, "-t", kernel, "-n", "0.2", "-g", "0.5", "-r", "1", &data, &model];
             margrave(&args).exits(0);
             let (native, back) = (desk.path("native"), desk.path("back"));
             margrave(&["convert", &model, "--to", "native", "-o", &native]).exits(0);
@@ -124,7 +125,13 @@ fn precomputed_kernels() {
     for i in 0..6usize {
         lines += &format!("{} 0:{}", if i < 3 { 1 } else { -1 }, i + 1);
         for j in 0..6usize {
-            let value = if i == j { 1.0 } else if (i < 3) == (j < 3) { 0.9 } else { 0.1 };
+            let value = if i == j {
+                1.0
+            } else if (i < 3) == (j < 3) {
+                0.9
+            } else {
+                0.1
+            };
             lines += &format!(" {}:{value}", j + 1);
         }
         lines.push('\n');
@@ -213,10 +220,7 @@ fn intervals_of_regression() {
 #[test]
 fn liblinear_models_predict() {
     let desk = Desk::new();
-    let model = desk.file(
-        "m",
-        "solver_type L2R_LR\nnr_class 2\nlabel 5 3\nnr_feature 2\nbias 1\nw\n1 \n-2 \n0.5 \n",
-    );
+    let model = desk.file("m", "solver_type L2R_LR\nnr_class 2\nlabel 5 3\nnr_feature 2\nbias 1\nw\n1 \n-2 \n0.5 \n");
     // Decision x₁ − 2x₂ + 0.5, positive for 5.
     let data = desk.file("x.svm", "5 1:1\n3 2:1\n5\n");
     let said = margrave(&["predict", &model, &data, "--scores", "--probability", "--quiet"]).exits(0);

@@ -34,7 +34,7 @@ pub enum AnyModel {
     /// Ours.
     Native(Box<Model>),
     /// LIBSVM's.
-    Libsvm(LibsvmModel),
+    Libsvm(Box<LibsvmModel>),
 }
 
 /// Reads a native model file, LIBSVM's text or LIBLINEAR's (which becomes one of ours); `-` is standard input.
@@ -42,7 +42,9 @@ pub fn load_any(path: impl AsRef<Path>) -> Result<AnyModel> {
     let (name, bytes) = bytes_of(path.as_ref())?;
     if libsvm::looks_like(&bytes) {
         let model = libsvm::parse(&bytes);
-        return model.map(AnyModel::Libsvm).map_err(|e| malformed(&name, e.to_string(), "give it whole and unchanged"));
+        return model
+            .map(|model| AnyModel::Libsvm(Box::new(model)))
+            .map_err(|e| malformed(&name, e.to_string(), "give it whole and unchanged"));
     }
     if liblinear::looks_like(&bytes) {
         let model =
@@ -158,17 +160,17 @@ fn check(model: &Model) -> margrave_core::Result<()> {
         return wrong(format!("{} class weights for {labels} labels", model.class_weights.len()));
     }
     match &model.calibration {
-        Some(Calibration::Sigmoid { a, b, .. }) => {
-            if a.len() != k || b.len() != k || a.iter().chain(b).any(|v| !v.is_finite()) {
-                return wrong(format!("the calibration of the model is not over {k} machines"));
-            }
+        Some(Calibration::Sigmoid { a, b, .. })
+            if a.len() != k || b.len() != k || a.iter().chain(b).any(|v| !v.is_finite()) =>
+        {
+            return wrong(format!("the calibration of the model is not over {k} machines"));
         }
-        Some(Calibration::Residuals { sigma, radii, .. }) => {
-            if !sigma.is_finite() || radii.iter().any(|(share, radius)| !(share.is_finite() && radius.is_finite())) {
-                return wrong("the residuals of the model are not finite".into());
-            }
+        Some(Calibration::Residuals { sigma, radii, .. })
+            if !sigma.is_finite() || radii.iter().any(|(s, r)| !(s.is_finite() && r.is_finite())) =>
+        {
+            return wrong("the residuals of the model are not finite".into());
         }
-        None => {}
+        _ => {}
     }
     let (possible, text) = match model.formulation {
         Formulation::Cost { c } => (c > 0.0, format!("C = {c}")),
