@@ -20,13 +20,13 @@ use crate::gram::Pick;
 /// waste less.
 const SIZE: (usize, usize) = (2048, 4096);
 /// Rounds with small blocks.
-const EASY: usize = 8;
+const EASY: usize = 12;
 /// The violation inside a block is brought down to this share of what it was.
 const DEPTH: f64 = 0.1;
 /// Steps inside a block at most, a variable.
 const STEPS: u64 = 10;
 /// Rounds between two looks at who may be set aside.
-const SHRINK: usize = 6;
+const SHRINK: usize = 3;
 /// Steps between two looks at the clock.
 const POLL: u64 = 512;
 

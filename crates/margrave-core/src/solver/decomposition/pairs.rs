@@ -304,7 +304,7 @@ impl<T: Stored> Work<'_, '_, T> {
             return;
         }
         let keep = restless(state, &state.extremes(), margin);
-        if keep.len() * 3 <= state.active.len() * 2 {
+        if keep.len() * 5 <= state.active.len() * 4 {
             self.set_aside(state, &keep, false);
         }
     }
