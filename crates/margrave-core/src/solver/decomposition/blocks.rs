@@ -9,6 +9,7 @@
 //! Cost a round: q² + n·(variables that moved) kernel entries, q a step. Memory: q² entries.
 
 use super::pairs::{self, End, Work};
+use super::polish::DEAR;
 use super::rows::Stored;
 use super::state::State;
 use crate::backend::cpu::pages;
@@ -17,7 +18,7 @@ use crate::control::{Interrupt, Status};
 use crate::gram::Pick;
 
 /// Variables of a block in the first rounds, and later: few rounds are the mark of an easy problem, for which small blocks
-/// waste less.
+/// waste less. Half of it where entries are dear.
 const SIZE: (usize, usize) = (2048, 4096);
 /// Rounds with small blocks.
 const EASY: usize = 12;
@@ -36,6 +37,7 @@ impl<T: Stored> Work<'_, '_, T> {
         let n = state.terms.len();
         // A quarter of the memory is enough to be quick, and leaves room for what comes after.
         let most = ((self.bytes / 4) as f64 / size_of::<T>() as f64).sqrt().max(64.0) as usize;
+        let dear = self.gram.effort() >= DEAR;
         let patience = 20 * n as u64 + 2000;
         let (mut milestone, mut milestone_at) = (f64::INFINITY, self.iterations);
         let mut set: Vec<u32> = Vec::new();
@@ -63,7 +65,8 @@ impl<T: Stored> Work<'_, '_, T> {
                     continue;
                 }
             }
-            let size = if round < EASY { SIZE.0 } else { SIZE.1 }.min(most);
+            let size = if round < EASY { SIZE.0 } else { SIZE.1 };
+            let size = if dear { size / 2 } else { size }.min(most);
             let next = pick(state, &extremes, size, &set);
             let m = next.len();
             if next != set {

@@ -38,7 +38,7 @@ pub(super) enum Polished {
 }
 
 /// Effort of an entry from which it is kept rather than computed again.
-const DEAR: f64 = 192.0;
+pub(super) const DEAR: f64 = 192.0;
 /// Rounds at most in one polish.
 const ROUNDS: usize = 40;
 /// Times a round pins variables and solves again.
