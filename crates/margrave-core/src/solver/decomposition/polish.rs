@@ -62,6 +62,7 @@ impl<T: Stored> Work<'_, '_, T> {
     /// Rounds of the polish until the violation of the active variables is at most `goal`.
     pub(super) fn polish(&mut self, state: &mut State, newton: &mut Newton<T>, goal: f64, most: usize) -> Polished {
         let mut before = f64::INFINITY;
+        let mut first = f64::INFINITY;
         let mut slow = 0;
         for _ in 0..ROUNDS {
             let violation = state.violation(&state.extremes());
@@ -71,9 +72,11 @@ impl<T: Stored> Work<'_, '_, T> {
             if violation <= goal || self.is_enough(state) {
                 return Polished::Reached;
             }
-            // A good round cuts the violation or gains with a long step; two poor ones in a row end the polish.
+            // A good round cuts the violation. Two poor ones in a row end the polish, and so does a violation that has grown
+            // beyond what new sets explain: the same variables are then pinned and released in turn.
             slow = if violation > 0.7 * before { slow + 1 } else { 0 };
-            if slow >= 3 {
+            first = first.min(violation);
+            if slow >= 2 || violation > 2.0 * first {
                 return Polished::Slow;
             }
             before = violation;
