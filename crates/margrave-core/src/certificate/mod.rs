@@ -16,10 +16,13 @@
 //! passes over the samples for each bias, and one product restricted to the samples that had to be repaired.
 
 mod bias;
+mod linear;
 mod repair;
 #[cfg(test)]
 mod tests;
 mod violation;
+
+pub use linear::certify_linear;
 
 use std::fmt;
 
@@ -27,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::{Control, Interrupt};
 use crate::gram::{Pick, Precision};
-use crate::problem::{Constraint, KernelProblem, Losses};
+use crate::problem::{Constraint, KernelProblem, Losses, Samples};
 
 /// How many of the worst samples are named.
 const WORST: usize = 10;
@@ -221,8 +224,8 @@ impl fmt::Display for Stationarity {
 
 /// One machine with its scores: what every part of the certificate looks at.
 pub(crate) struct Point<'p, 'a> {
-    problem: &'p KernelProblem<'a>,
-    /// (K·β) of every row.
+    problem: &'p Samples<'a>,
+    /// f of every row, without bias.
     f: &'p [f64],
     control: &'p Control,
 }
@@ -252,16 +255,15 @@ impl Point<'_, '_> {
         self.f(i) + self.problem.constraint.group(i).map_or(0.0, |g| bias[g])
     }
 
-    /// P at `bias`.
-    fn primal(&self, beta: &[f64], bias: &[f64]) -> Result<(f64, f64), Interrupt> {
+    /// P at `bias`, ‖f‖² being known.
+    fn primal(&self, squared_norm: f64, bias: &[f64]) -> Result<f64, Interrupt> {
         let p = self.problem;
-        let squared_norm = self.sum(None, |i| beta[i] * self.f(i))?;
         let loss = self.sum(None, |i| match p.costs[i] {
             0.0 => 0.0,
             c => c * p.loss(i).value(p.targets[i], self.z(i, bias)),
         })?;
         let linear: f64 = bias.iter().enumerate().map(|(g, b)| p.constraint.sum(g) * b).sum();
-        Ok((0.5 * squared_norm + loss + linear, squared_norm))
+        Ok(0.5 * squared_norm + loss + linear)
     }
 }
 
@@ -313,18 +315,20 @@ pub fn certify(
             &computed
         }
     };
-    let point = Point { problem, f, control };
+    let samples = problem.samples();
+    let point = Point { problem: &samples, f, control };
     let given = bias.filter(|b| b.len() == problem.constraint.groups());
     let groups = members(&problem.constraint);
-    if is_convex(problem) {
-        optimality(&point, beta, given, &groups)
+    let squared_norm = point.sum(None, |i| beta[i] * point.f(i))?;
+    if is_convex(&samples) {
+        optimality(&point, squared_norm, beta, given, &groups, |gamma| repaired_distance(problem, beta, gamma, control))
     } else {
-        stationarity(&point, beta, given, &groups)
+        stationarity(&point, squared_norm, beta, given, &groups)
     }
 }
 
 /// Whether every loss is convex with a known conjugate.
-fn is_convex(problem: &KernelProblem<'_>) -> bool {
+fn is_convex(problem: &Samples<'_>) -> bool {
     let known = |loss: &dyn crate::loss::Loss| loss.properties().convex && loss.conjugate(1.0, 0.0).is_some();
     match problem.losses {
         Losses::One(loss) => known(loss),
@@ -332,11 +336,14 @@ fn is_convex(problem: &KernelProblem<'_>) -> bool {
     }
 }
 
+/// `distance` is ½‖f − f_γ‖², f being the machine that was given.
 fn optimality(
     point: &Point<'_, '_>,
+    squared_norm: f64,
     beta: &[f64],
     given: Option<&[f64]>,
     groups: &[Option<Vec<u32>>],
+    distance: impl Fn(&[f64]) -> Result<f64, Interrupt>,
 ) -> Result<Certificate, Interrupt> {
     let (p, control) = (point.problem, point.control);
     let repaired = repair::repair(p, beta, groups);
@@ -347,10 +354,10 @@ fn optimality(
     for (g, list) in groups.iter().enumerate() {
         best.push(bias::best(point, g, list.as_deref(), given.map(|b| b[g]), 1e-14 * scale)?);
     }
-    let (mut primal, squared_norm) = point.primal(beta, &best)?;
+    let mut primal = point.primal(squared_norm, &best)?;
     let mut bias_excess = None;
     if let Some(given) = given {
-        let (at_given, _) = point.primal(beta, given)?;
+        let at_given = point.primal(squared_norm, given)?;
         bias_excess = Some((at_given - primal).max(0.0));
         // A flat minimum has many best biases: the solver's choice among them stands.
         if at_given <= primal + 1e-12 * primal.abs().max(1.0) {
@@ -369,7 +376,7 @@ fn optimality(
         })
         .concat();
     let mut gap: f64 = terms.chunks(CHUNK).map(|part| part.iter().sum::<f64>()).sum();
-    gap += repaired_distance(point, beta, gamma)?;
+    gap += distance(gamma)?;
     if !repaired.exists {
         gap = f64::INFINITY;
     }
@@ -390,7 +397,7 @@ fn optimality(
 }
 
 /// cᵢ·[ℓ(y, z) + ℓ*(y, −γ/c) + (γ/c)·z].
-fn excess(p: &KernelProblem<'_>, i: usize, gamma: f64, z: f64) -> f64 {
+fn excess(p: &Samples<'_>, i: usize, gamma: f64, z: f64) -> f64 {
     let (c, y) = (p.costs[i], p.targets[i]);
     if c == 0.0 {
         return 0.0;
@@ -403,8 +410,7 @@ fn excess(p: &KernelProblem<'_>, i: usize, gamma: f64, z: f64) -> f64 {
 }
 
 /// ½‖f_β − f_γ‖², over the samples where β was changed by more than its last digits.
-fn repaired_distance(point: &Point<'_, '_>, beta: &[f64], gamma: &[f64]) -> Result<f64, Interrupt> {
-    let p = point.problem;
+fn repaired_distance(p: &KernelProblem<'_>, beta: &[f64], gamma: &[f64], control: &Control) -> Result<f64, Interrupt> {
     let largest = gamma.iter().fold(0.0, |m: f64, g| m.max(g.abs()));
     let finite = |b: f64| if b.is_finite() { b } else { 0.0 };
     let difference = |i: usize| {
@@ -417,14 +423,14 @@ fn repaired_distance(point: &Point<'_, '_>, beta: &[f64], gamma: &[f64]) -> Resu
     if rows.is_empty() {
         return Ok(0.0);
     }
-    let product = kernel_product(p, difference, Pick::List(&rows), point.control)?;
+    let product = kernel_product(p, difference, Pick::List(&rows), control)?;
     let mut at_row = vec![0.0; p.gram.shape().0];
     rows.iter().zip(&product).for_each(|(&row, v)| at_row[row as usize] = *v);
     let total: f64 = (0..p.len()).map(|i| difference(i) * at_row[p.row(i)]).sum();
     Ok(0.5 * total.max(0.0))
 }
 
-fn worst(p: &KernelProblem<'_>, terms: &[f64], gap: f64) -> Vec<Worst> {
+fn worst(p: &Samples<'_>, terms: &[f64], gap: f64) -> Vec<Worst> {
     let mut order: Vec<u32> = (0..terms.len() as u32).filter(|&i| terms[i as usize] > 0.0).collect();
     // Ties by number, so that the list does not depend on the selection algorithm.
     let by_term = |a: &u32, b: &u32| terms[*b as usize].total_cmp(&terms[*a as usize]).then(a.cmp(b));
@@ -442,6 +448,7 @@ fn worst(p: &KernelProblem<'_>, terms: &[f64], gap: f64) -> Vec<Worst> {
 
 fn stationarity(
     point: &Point<'_, '_>,
+    squared_norm: f64,
     beta: &[f64],
     given: Option<&[f64]>,
     groups: &[Option<Vec<u32>>],
@@ -454,7 +461,7 @@ fn stationarity(
             each.map(|(g, list)| bias::best(point, g, list.as_deref(), None, 1e-14)).collect::<Result<_, _>>()?
         }
     };
-    let (objective, squared_norm) = point.primal(beta, &bias)?;
+    let objective = point.primal(squared_norm, &bias)?;
     let total: f64 = p.costs.iter().sum();
     let mut residual = 0.0f64;
     for (g, list) in groups.iter().enumerate() {

@@ -5,7 +5,7 @@
 //! are not zero, clipped to their boxes (the Euclidean projection among them), so that the change touches few columns
 //! of K. Variables at zero are moved only when the others have no room left.
 
-use crate::problem::KernelProblem;
+use crate::problem::Samples;
 
 /// Errors of a sum below this share of Σ|β| are put on one variable.
 const SMALL: f64 = 1e-9;
@@ -19,7 +19,7 @@ pub(super) struct Repaired {
 }
 
 /// The box of variable `i`.
-pub(super) fn bounds(p: &KernelProblem<'_>, i: usize) -> (f64, f64) {
+pub(super) fn bounds(p: &Samples<'_>, i: usize) -> (f64, f64) {
     let c = p.costs[i];
     if c == 0.0 {
         return (0.0, 0.0);
@@ -39,7 +39,7 @@ fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     sum + lost
 }
 
-pub(super) fn repair(p: &KernelProblem<'_>, given: &[f64], groups: &[Option<Vec<u32>>]) -> Repaired {
+pub(super) fn repair(p: &Samples<'_>, given: &[f64], groups: &[Option<Vec<u32>>]) -> Repaired {
     let largest_cost = p.costs.iter().fold(0.0f64, |m, c| m.max(*c));
     let mut infeasibility = 0.0f64;
     let mut beta: Vec<f64> = (0..p.len())
@@ -83,7 +83,7 @@ pub(super) fn repair(p: &KernelProblem<'_>, given: &[f64], groups: &[Option<Vec<
 }
 
 /// Moves the sum of `list` to `s` within the boxes; false if the boxes do not allow it.
-fn balance(p: &KernelProblem<'_>, beta: &mut [f64], list: &[u32], s: f64) -> bool {
+fn balance(p: &Samples<'_>, beta: &mut [f64], list: &[u32], s: f64) -> bool {
     let size = list.iter().map(|&i| beta[i as usize].abs()).sum::<f64>().max(s.abs());
     let room = |beta: &[f64], i: u32, way: f64| {
         let (lo, hi) = bounds(p, i as usize);

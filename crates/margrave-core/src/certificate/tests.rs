@@ -143,11 +143,11 @@ fn every_dual_lies_below_every_primal() {
                     assert!(o.gap >= 0.0 && o.relative_gap.is_finite() && o.violation >= 0.0, "{} {o:?}", info.spec);
                     lowest = lowest.min(o.primal);
                     highest = highest.max(o.dual);
-                    let (point, f) = (problem, kernel_product(problem, |i| beta[i], Pick::All, &control()).unwrap());
-                    let point = Point { problem: point, f: &f, control: &control() };
+                    let f = kernel_product(problem, |i| beta[i], Pick::All, &control()).unwrap();
+                    let point = Point { problem: &problem.samples(), f: &f, control: &control() };
                     for shift in [-1.0, -1e-3, -1e-7, 1e-7, 1e-3, 1.0] {
                         let moved: Vec<f64> = o.bias.iter().map(|b| b + shift).collect();
-                        let (there, _) = point.primal(&beta, &moved).unwrap();
+                        let there = point.primal(o.squared_norm, &moved).unwrap();
                         assert!(there >= o.primal - 1e-12 * (1.0 + o.primal.abs()), "{}: better bias", info.spec);
                     }
                 }

@@ -1,7 +1,7 @@
 //! The KKT violation: by how much the score would have to move for every sample to be at its optimum.
 
 use super::Point;
-use crate::problem::KernelProblem;
+use crate::problem::Samples;
 
 /// A β this close to a bound or to zero, relative to its box, is at it.
 const TOUCH: f64 = 1e-12;
@@ -43,7 +43,7 @@ pub(super) fn violation(point: &Point<'_, '_>, gamma: &[f64], bias: &[f64]) -> f
 
 /// Distance of −β/c from the slopes of the loss near z. At a kink every number between the one-sided slopes is one; a kink
 /// is looked for within 1e-6 of z, relative, which is how exactly a score can be expected to sit on it.
-pub(super) fn slope_distance(p: &KernelProblem<'_>, i: usize, beta: f64, z: f64) -> f64 {
+pub(super) fn slope_distance(p: &Samples<'_>, i: usize, beta: f64, z: f64) -> f64 {
     let (c, y, loss) = (p.costs[i], p.targets[i], p.loss(i));
     if c == 0.0 {
         return 0.0;

@@ -4,12 +4,14 @@
 //! packing, SIMD and sparsity are hidden behind it. A kernel of one's own enters by implementing this trait.
 
 mod cache;
+mod matrix;
 mod picked;
 mod precomputed;
 mod spectrum;
 mod stored;
 
 pub use cache::RowCache;
+pub use matrix::Matrix;
 pub use picked::{Picked, part};
 pub use precomputed::PrecomputedGram;
 pub use spectrum::{Spectrum, SpectrumMethod, SpectrumOptions, asymmetry, smallest_eigenvalue};

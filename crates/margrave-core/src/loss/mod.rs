@@ -73,6 +73,11 @@ pub trait Loss: Send + Sync {
     fn value(&self, y: f64, z: f64) -> f64;
     /// dℓ/dz; at a kink any number between the two one-sided slopes.
     fn slope(&self, y: f64, z: f64) -> f64;
+    /// d²ℓ/dz², where it exists; a central difference of the slope unless a loss knows better.
+    fn second(&self, y: f64, z: f64) -> f64 {
+        let h = 1e-5 * z.abs().max(1.0);
+        (self.slope(y, z + h) - self.slope(y, z - h)) / (2.0 * h)
+    }
     /// ℓ*(y, u) = sup_z (u·z − ℓ(y, z)); `None` when the loss is not convex or the conjugate is not known.
     /// +∞ outside [`domain`](Loss::domain).
     fn conjugate(&self, y: f64, u: f64) -> Option<f64>;

@@ -14,9 +14,11 @@
 //! ν-machines have two groups. Without a bias there is no group and no constraint.
 
 mod formulations;
+mod linear_problem;
 mod weights;
 
 pub use formulations::{Formulation, Machine, Setup, Task};
+pub use linear_problem::{Bias, LinearProblem};
 pub use weights::{ClassWeight, binary_labels};
 
 use crate::error::{Error, Result, check_len};
@@ -82,6 +84,74 @@ pub enum Losses<'a> {
     ByGroup(&'a [&'a dyn Loss]),
 }
 
+/// A problem without its matrix: what each variable asks of its score. All that the certificate looks at.
+#[derive(Clone, Copy)]
+pub struct Samples<'a> {
+    /// The row of the matrix that variable i belongs to; `None`: variable i is row i.
+    pub row_of: Option<&'a [u32]>,
+    /// yᵢ of each variable.
+    pub targets: &'a [f64],
+    /// cᵢ of each variable.
+    pub costs: &'a [f64],
+    /// ℓᵢ.
+    pub losses: Losses<'a>,
+    /// The bias.
+    pub constraint: &'a Constraint,
+}
+
+impl<'a> Samples<'a> {
+    /// Fails if lengths differ, or a cost or target is not usable.
+    pub fn check(&self) -> Result<()> {
+        check_len("number of costs", self.len(), self.costs.len())?;
+        if let Constraint::Groups { of, sums } = self.constraint {
+            check_len("number of groups", self.len(), of.len())?;
+            if of.iter().any(|&g| g as usize >= sums.len()) {
+                return Err(Error::data("a variable belongs to a group that has no sum"));
+            }
+        }
+        for (what, values) in [("the targets", self.targets), ("the costs", self.costs)] {
+            if let Some(row) = values.iter().position(|v| !v.is_finite()) {
+                return Err(Error::NotFinite { what, row, column: None, value: values[row] });
+            }
+        }
+        match self.costs.iter().position(|c| *c < 0.0) {
+            Some(i) => Err(Error::data(format!("the cost of row {i} is {}: costs must be ≥ 0", self.costs[i]))),
+            None => Ok(()),
+        }
+    }
+
+    /// Number of variables.
+    pub fn len(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
+    /// The row of the matrix of variable `i`.
+    pub fn row(&self, i: usize) -> usize {
+        self.row_of.map_or(i, |rows| rows[i] as usize)
+    }
+
+    /// ℓᵢ.
+    pub fn loss(&self, i: usize) -> &'a dyn Loss {
+        match self.losses {
+            Losses::One(loss) => loss,
+            Losses::ByGroup(losses) => losses[self.constraint.group(i).unwrap_or(0)],
+        }
+    }
+
+    /// The dual term of variable `i`; `None` if its loss has none. A variable of cost 0 is pinned to 0.
+    pub fn dual_term(&self, i: usize) -> Option<DualTerm> {
+        if self.costs[i] == 0.0 {
+            return Some(DualTerm { p: 0.0, eps: 0.0, d: 0.0, lo: 0.0, hi: 0.0 });
+        }
+        self.loss(i).dual(self.targets[i], self.costs[i])
+    }
+}
+
 /// A kernel machine to be trained: K, targets, costs, losses, constraint.
 #[derive(Clone)]
 pub struct KernelProblem<'a> {
@@ -117,25 +187,21 @@ impl<'a> KernelProblem<'a> {
     pub fn check(&self) -> Result<()> {
         let (n, m) = self.gram.shape();
         check_len("columns of the Gram matrix", n, m)?;
-        check_len("number of costs", self.len(), self.costs.len())?;
         match self.row_of {
             None => check_len("number of targets", n, self.len())?,
             Some(rows) => check_len("number of row numbers", self.len(), rows.len())?,
         }
-        if let Constraint::Groups { of, sums } = &self.constraint {
-            check_len("number of groups", self.len(), of.len())?;
-            if of.iter().any(|&g| g as usize >= sums.len()) {
-                return Err(Error::data("a variable belongs to a group that has no sum"));
-            }
-        }
-        for (what, values) in [("the targets", self.targets), ("the costs", self.costs)] {
-            if let Some(row) = values.iter().position(|v| !v.is_finite()) {
-                return Err(Error::NotFinite { what, row, column: None, value: values[row] });
-            }
-        }
-        match self.costs.iter().position(|c| *c < 0.0) {
-            Some(i) => Err(Error::data(format!("the cost of row {i} is {}: costs must be ≥ 0", self.costs[i]))),
-            None => Ok(()),
+        self.samples().check()
+    }
+
+    /// The problem without its Gram matrix.
+    pub fn samples(&self) -> Samples<'_> {
+        Samples {
+            row_of: self.row_of,
+            targets: self.targets,
+            costs: self.costs,
+            losses: self.losses,
+            constraint: &self.constraint,
         }
     }
 
@@ -164,9 +230,6 @@ impl<'a> KernelProblem<'a> {
 
     /// The dual term of variable `i`; `None` if its loss has none. A variable of cost 0 is pinned to 0.
     pub fn dual_term(&self, i: usize) -> Option<DualTerm> {
-        if self.costs[i] == 0.0 {
-            return Some(DualTerm { p: 0.0, eps: 0.0, d: 0.0, lo: 0.0, hi: 0.0 });
-        }
-        self.loss(i).dual(self.targets[i], self.costs[i])
+        self.samples().dual_term(i)
     }
 }

@@ -5,6 +5,7 @@
 //! input is an error; running out of budget is a status.
 
 pub mod decomposition;
+pub mod linear;
 pub mod ridge;
 pub mod textbook;
 

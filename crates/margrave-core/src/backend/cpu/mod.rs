@@ -20,6 +20,7 @@ mod tile;
 pub mod eigen;
 pub mod factor;
 pub mod pages;
+pub mod rows;
 pub mod sweep;
 
 use std::sync::atomic::{AtomicU64, Ordering};

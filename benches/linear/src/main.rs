@@ -1,0 +1,179 @@
+//! Margrave's side of `benches/linear/run`.
+//!
+//! ```text
+//! margrave-bench-linear train   DATA --loss L -C C --bias free|none|SCALING [--gap R] [--tol T] [--threads N] [--repeats K]
+//!                               [--method auto|coordinate|newton] [--weights OUT] [--trace 1]
+//! margrave-bench-linear certify DATA --loss L -C C --bias free|none|SCALING --weights IN
+//! ```
+//!
+//! DATA is anything Margrave reads. Weight files are raw little-endian f64: w, then b. Times cover training without reading
+//! and without the certificate, whose time is told apart. `certify` gives P at the weights, and a lower bound on the optimum
+//! where the loss is smooth. One JSON object on standard output.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use margrave_core::backend::cpu::rows::RowMatrix;
+use margrave_core::certificate::{Certificate, certify_linear};
+use margrave_core::data::Dataset;
+use margrave_core::gram::{Matrix, Pick};
+use margrave_core::loss::LossSpec;
+use margrave_core::observe::{Observer, Silent, Step};
+use margrave_core::problem::{Bias, LinearProblem};
+use margrave_core::solver::{Stop, linear};
+use margrave_core::{Control, Threads};
+use margrave_io::{ReadOptions, load};
+use serde_json::{Value, json};
+
+type Failure = Box<dyn std::error::Error>;
+
+struct Args {
+    command: String,
+    data: String,
+    options: HashMap<String, String>,
+}
+
+impl Args {
+    fn parse() -> Result<Self, Failure> {
+        let mut words = std::env::args().skip(1);
+        let command = words.next().ok_or("a command is missing: train or certify")?;
+        let data = words.next().ok_or("the data file is missing")?;
+        let mut options = HashMap::new();
+        while let Some(name) = words.next() {
+            let value = words.next().ok_or(format!("{name} needs a value"))?;
+            options.insert(name.trim_start_matches('-').to_owned(), value);
+        }
+        Ok(Self { command, data, options })
+    }
+
+    fn number(&self, name: &str) -> Result<Option<f64>, Failure> {
+        let number = |v: &String| v.parse().map_err(|_| format!("--{name} {v} is not a number").into());
+        self.options.get(name).map(number).transpose()
+    }
+
+    fn text(&self, name: &str) -> Result<&str, Failure> {
+        self.options.get(name).map(String::as_str).ok_or_else(|| format!("--{name} is missing").into())
+    }
+}
+
+fn main() {
+    match run() {
+        Ok(value) => println!("{value}"),
+        Err(why) => {
+            eprintln!("margrave-bench-linear: {why}");
+            std::process::exit(2);
+        }
+    }
+}
+
+/// Points and targets: ±1 (the larger label is +1) for a classification loss.
+fn read(path: &str, classify: bool) -> Result<(Dataset, Vec<f64>), Failure> {
+    let data = load(path, &ReadOptions::default())?.data;
+    let targets = if classify {
+        let (classes, codes) = data.targets.classes()?;
+        if classes.len() != 2 {
+            return Err(format!("{path} has {} classes, two are needed", classes.len()).into());
+        }
+        codes.iter().map(|&c| if c == 1 { 1.0 } else { -1.0 }).collect()
+    } else {
+        data.targets.real()?.to_vec()
+    };
+    Ok((data, targets))
+}
+
+/// Prints every step.
+struct Trace;
+
+impl Observer for Trace {
+    fn step(&mut self, s: &Step) -> ControlFlow<()> {
+        let (primal, dual) = (s.primal.unwrap_or(f64::NAN), s.dual.unwrap_or(f64::NAN));
+        eprintln!(
+            "{:10} {:4} {:8.4} s  P {:.9e}  gap {:.3e}  active {}",
+            s.phase,
+            s.iteration,
+            s.seconds,
+            primal,
+            (primal - dual) / primal.abs().max(1.0),
+            s.active.unwrap_or(0)
+        );
+        ControlFlow::Continue(())
+    }
+}
+
+fn run() -> Result<Value, Failure> {
+    let args = Args::parse()?;
+    let loss = args.text("loss")?.parse::<LossSpec>()?.build()?;
+    let cost = args.number("C")?.unwrap_or(1.0);
+    let bias = match args.text("bias")? {
+        "free" => Bias::Free,
+        "none" => Bias::None,
+        scaling => Bias::Penalised { scaling: scaling.parse()? },
+    };
+    let (data, targets) = read(&args.data, loss.properties().classification)?;
+    let costs = vec![cost; targets.len()];
+    let matrix = RowMatrix::new(&data.points);
+    let problem = LinearProblem::new(&matrix, &targets, &costs, &*loss, bias)?;
+    let threads = Threads::new(args.number("threads")?.unwrap_or(2.0) as usize);
+    let control = Control::unlimited(threads);
+    let interrupted = |_| Failure::from("interrupted");
+    if args.command == "certify" {
+        let bytes = std::fs::read(args.text("weights")?)?;
+        let mut w: Vec<f64> =
+            bytes.chunks_exact(8).map(|c| f64::from_le_bytes(c.try_into().expect("eight bytes"))).collect();
+        let b = w.pop().ok_or("the weight file is empty")?;
+        let mut z = vec![0.0; targets.len()];
+        matrix.dots(Pick::All, &w, &mut z, &control).map_err(interrupted)?;
+        let beta: Vec<f64> = z.iter().zip(&targets).map(|(f, y)| -cost * loss.slope(*y, f + b)).collect();
+        let certificate = certify_linear(&problem, &w, b, &beta, &control).map_err(interrupted)?;
+        let Certificate::Optimality(o) = certificate else { return Err("the loss is not convex".into()) };
+        return Ok(json!({"primal": o.primal, "dual": o.dual, "relative_gap": o.relative_gap}));
+    }
+    let stop = Stop { tol: args.number("tol")?, gap: args.number("gap")? };
+    let options = linear::Options {
+        stop: if stop.tol.is_none() && stop.gap.is_none() { Stop { tol: None, gap: Some(1e-6) } } else { stop },
+        method: args.options.get("method").map_or(Ok(linear::Method::Auto), |m| m.parse())?,
+        ..linear::Options::default()
+    };
+    let mut seconds = Vec::new();
+    let mut last = None;
+    for _ in 0..args.number("repeats")?.unwrap_or(1.0) as usize {
+        let control = Control::unlimited(control.threads.clone());
+        let begun = Instant::now();
+        let solution = if args.options.contains_key("trace") {
+            linear::solve(&problem, &options, &control, &mut Trace)?
+        } else {
+            linear::solve(&problem, &options, &control, &mut Silent)?
+        };
+        seconds.push(begun.elapsed().as_secs_f64());
+        last = Some(solution);
+    }
+    let solution = last.ok_or("--repeats must be at least 1")?;
+    let begun = Instant::now();
+    let certificate =
+        certify_linear(&problem, &solution.weights, solution.bias, &solution.beta, &control).map_err(interrupted)?;
+    let certify_seconds = begun.elapsed().as_secs_f64();
+    if let Some(path) = args.options.get("weights") {
+        let all = solution.weights.iter().chain([&solution.bias]);
+        std::fs::write(path, all.flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>())?;
+    }
+    let mut out = json!({
+        "seconds": seconds,
+        "least": seconds.iter().copied().fold(f64::INFINITY, f64::min),
+        "certify_seconds": certify_seconds,
+        "iterations": solution.iterations,
+        "status": solution.status.name(),
+        "own_gap": solution.relative_gap,
+        "own_violation": if solution.violation.is_nan() { Value::Null } else { json!(solution.violation) },
+        "reason": solution.reason,
+        "violation": certificate.violation(),
+        "primal": certificate.primal(),
+    });
+    if let Certificate::Optimality(o) = certificate {
+        out["dual"] = json!(o.dual);
+        out["relative_gap"] = json!(o.relative_gap);
+        out["feasible"] = json!(o.feasible);
+    }
+    Ok(out)
+}

@@ -1,0 +1,53 @@
+//! The data matrix itself: what a linear machine sees in place of K.
+
+use super::Pick;
+use crate::control::{Control, Interrupt};
+use crate::data::Points;
+
+/// X, a row a sample: products alone, so that X may lie in memory or be read in blocks.
+///
+/// Every method gives the same bits for any number of threads, and returns `Err` soon (≤ 50 ms) after `control` says
+/// so; the output is then unspecified but initialised. Values may be single precision; sums are double.
+pub trait Matrix: Send + Sync {
+    /// Number of rows, n.
+    fn rows(&self) -> usize;
+
+    /// Number of columns, d.
+    fn dims(&self) -> usize;
+
+    /// Number of stored values: `n·d` if dense.
+    fn stored(&self) -> usize;
+
+    /// `out[r] = wᵀx` of the chosen rows.
+    fn dots(&self, rows: Pick<'_>, w: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
+
+    /// `out += Σ coefficient·x` over the chosen rows. Rows of coefficient 0 cost nothing.
+    fn combine(
+        &self,
+        rows: Pick<'_>,
+        coefficients: &[f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt>;
+
+    /// The second moments of the chosen rows about `centre` (length d, or empty for the origin), weighted: adds
+    /// Σ a·(x − centre)(x − centre)ᵀ to the lower triangle of `second` (d × d, row-major) and Σ a·(x − centre) to `first`.
+    /// Weights are ≥ 0; rows of weight 0 cost nothing.
+    fn moments(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        centre: &[f64],
+        first: &mut [f64],
+        second: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt>;
+
+    /// `out[j] += Σ a·xⱼ²` over the chosen rows.
+    fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
+
+    /// The rows themselves, where they are in memory.
+    fn points(&self) -> Option<&Points> {
+        None
+    }
+}

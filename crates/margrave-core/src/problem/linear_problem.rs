@@ -1,0 +1,103 @@
+//! A machine without a kernel: f(x) = wᵀx, so X stands where K stood.
+//!
+//! ```text
+//! P(w, b) = ½‖w‖² + ½ρ·b² + Σᵢ cᵢ·ℓ(yᵢ, wᵀxᵢ + b)
+//! D(β)    = −½‖Xᵀβ‖² − (Σβ)²/(2ρ) − Σᵢ cᵢ·ℓ*(yᵢ, −βᵢ/cᵢ)
+//! ```
+//!
+//! ρ = 0 is the free bias (D then asks for Σβ = 0), ρ → ∞ no bias at all, ρ = 1/s² a bias that is the weight of a further
+//! feature of value s, penalised like the others.
+
+use super::{Constraint, Losses, Samples};
+use crate::error::{Error, Result, check_len};
+use crate::gram::Matrix;
+use crate::loss::{DualTerm, Loss};
+
+/// What is asked of the bias of a linear machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bias {
+    /// There is none.
+    None,
+    /// Unpenalised, as in the kernel machines.
+    Free,
+    /// The weight of a feature that is `scaling` for every sample: ½(b/scaling)² joins the penalty.
+    Penalised {
+        /// Value of that feature, > 0.
+        scaling: f64,
+    },
+}
+
+impl Bias {
+    /// ρ; `None` without a bias.
+    pub fn penalty(self) -> Option<f64> {
+        match self {
+            Bias::None => None,
+            Bias::Free => Some(0.0),
+            Bias::Penalised { scaling } => Some(1.0 / (scaling * scaling)),
+        }
+    }
+}
+
+/// A linear machine to be trained: X, targets, costs, loss, bias.
+#[derive(Clone)]
+pub struct LinearProblem<'a> {
+    /// X, a row a sample.
+    pub matrix: &'a dyn Matrix,
+    /// yᵢ.
+    pub targets: &'a [f64],
+    /// cᵢ ≥ 0; a sample of cost 0 takes no part.
+    pub costs: &'a [f64],
+    /// ℓ.
+    pub loss: &'a dyn Loss,
+    /// The bias.
+    pub bias: Bias,
+    constraint: Constraint,
+}
+
+impl<'a> LinearProblem<'a> {
+    /// Fails if lengths differ, or a cost, a target or the scaling of the bias is not usable.
+    pub fn new(
+        matrix: &'a dyn Matrix,
+        targets: &'a [f64],
+        costs: &'a [f64],
+        loss: &'a dyn Loss,
+        bias: Bias,
+    ) -> Result<Self> {
+        check_len("number of targets", matrix.rows(), targets.len())?;
+        if let Bias::Penalised { scaling } = bias
+            && !(scaling > 0.0 && scaling.is_finite() && bias.penalty().is_some_and(|p| p > 0.0 && p.is_finite()))
+        {
+            return Err(Error::option("intercept-scaling", scaling, "a finite number > 0"));
+        }
+        let constraint = if bias == Bias::Free { Constraint::free_bias() } else { Constraint::None };
+        let problem = Self { matrix, targets, costs, loss, bias, constraint };
+        problem.samples().check()?;
+        Ok(problem)
+    }
+
+    /// The samples without their features.
+    pub fn samples(&self) -> Samples<'_> {
+        Samples {
+            row_of: None,
+            targets: self.targets,
+            costs: self.costs,
+            losses: Losses::One(self.loss),
+            constraint: &self.constraint,
+        }
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
+    /// The dual term of sample `i`; `None` if the loss has none. A sample of cost 0 is pinned to 0.
+    pub fn dual_term(&self, i: usize) -> Option<DualTerm> {
+        self.samples().dual_term(i)
+    }
+}

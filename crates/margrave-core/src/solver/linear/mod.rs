@@ -1,0 +1,24 @@
+//! Linear machines: f(x) = wᵀx + b, from the data matrix itself, for every loss, in time proportional to the data.
+//!
+//! ```text
+//! minimise over w, b:   ½‖w‖² + ½ρb² + Σᵢ cᵢ·ℓ(yᵢ, wᵀxᵢ + b)
+//! ```
+//!
+//! | losses | method |
+//! |---|---|
+//! | with a dual term and a kink (hinge, ε-insensitive, pinball, …) | proximal points of the dual, each a smooth primal problem solved by Newton; many features: dual coordinate descent first |
+//! | with a dual term, smooth (squared hinge, square, Huber, …) | Newton |
+//! | smooth and convex without one (logistic, log-cosh, …) | Newton |
+//! | not convex | IRWLS from the solution of the hinge |
+//!
+//! See `newton.rs`, `coordinate.rs` and `piece.rs` for the algorithms and their papers.
+
+mod coordinate;
+mod newton;
+mod options;
+mod piece;
+mod solve;
+mod state;
+
+pub use options::{LinearSolution, Method, Options, Start};
+pub use solve::solve;

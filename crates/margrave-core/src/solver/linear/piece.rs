@@ -1,0 +1,244 @@
+//! One sample's loss as the Newton method sees it: smooth, by itself or after smoothing.
+//!
+//! A loss with a dual term h is ℓ(z) = sup_β (−βz − h(β)). Adding ½e(β − βₖ)² to h gives a smooth ℓ with curvature
+//! 1/(d + e) where β is free: the proximal point of the dual, which is the method of multipliers on the primal. With e > 0 for every
+//! sample the smoothed problem is solved by Newton; βₖ ← β then moves the smoothing so that e need not go to 0.
+
+use crate::loss::{DualTerm, Loss};
+use crate::problem::LinearProblem;
+
+/// What the Newton method asks of a sample.
+pub(super) trait Piece: Sync {
+    /// β(z): minus the slope of the smooth loss.
+    fn beta(&self, i: usize, z: f64) -> f64;
+    /// Its curvature at z, ≥ 0.
+    fn curvature(&self, i: usize, z: f64) -> f64;
+    /// How far z can move before β does, 0 where it does at once.
+    fn distance(&self, i: usize, z: f64) -> f64;
+    /// The loss itself, times the cost.
+    fn value(&self, i: usize, z: f64) -> f64;
+    /// The share of the sample in the gap of the problem itself: ℓ(z) + h(β) + βz ≥ 0, times the cost.
+    fn excess(&self, i: usize, z: f64, beta: f64) -> f64;
+}
+
+/// One value for all samples, or one each.
+#[derive(Debug, Clone)]
+enum Shared {
+    All(f64),
+    Each(Vec<f64>),
+}
+
+impl Shared {
+    fn new(values: Vec<f64>) -> Self {
+        match values.first() {
+            Some(&first) if values.iter().all(|v| *v == first) => Shared::All(first),
+            None => Shared::All(0.0),
+            Some(_) => Shared::Each(values),
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self, i: usize) -> f64 {
+        match self {
+            Shared::All(v) => *v,
+            Shared::Each(values) => values[i],
+        }
+    }
+}
+
+/// The dual terms of all samples.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    p: Vec<f64>,
+    eps: Shared,
+    d: Shared,
+    lo: Vec<f64>,
+    hi: Vec<f64>,
+}
+
+impl Terms {
+    /// `None` if the loss has no dual term.
+    pub(super) fn new(problem: &LinearProblem<'_>) -> Option<Self> {
+        let n = problem.len();
+        let (mut p, mut lo, mut hi) = (Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n));
+        let (mut eps, mut d) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        let samples = problem.samples();
+        for i in 0..n {
+            let term = samples.dual_term(i)?;
+            p.push(term.p);
+            lo.push(term.lo);
+            hi.push(term.hi);
+            eps.push(term.eps);
+            d.push(term.d);
+        }
+        Some(Self { p, eps: Shared::new(eps), d: Shared::new(d), lo, hi })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.p.len()
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, i: usize) -> DualTerm {
+        DualTerm { p: self.p[i], eps: self.eps.get(i), d: self.d.get(i), lo: self.lo[i], hi: self.hi[i] }
+    }
+
+    /// The width in z over which β(z) crosses its box by itself: 0 for the hinge, ∞ for the square. The least of all.
+    pub(super) fn least_width(&self) -> f64 {
+        (0..self.len()).filter(|&i| self.hi[i] > self.lo[i]).fold(f64::INFINITY, |least, i| {
+            let d = self.d.get(i);
+            least.min(if d > 0.0 { d * (self.hi[i] - self.lo[i]) } else { 0.0 })
+        })
+    }
+}
+
+/// clip(soft(t, eps)·gain, lo, hi).
+#[inline(always)]
+fn clipped(t: f64, eps: f64, gain: f64, lo: f64, hi: f64) -> f64 {
+    let soft = (t - eps).max(0.0) + (t + eps).min(0.0);
+    (soft * gain).max(lo).min(hi)
+}
+
+/// Dual terms smoothed to a least width.
+pub(super) struct Smoothed<'a> {
+    terms: &'a Terms,
+    /// βₖ·e − p.
+    shift: Vec<f64>,
+    /// 1/(d + e).
+    gain: Vec<f64>,
+}
+
+impl<'a> Smoothed<'a> {
+    /// e is chosen so that β(z) takes at least `width` to cross its box; `centre` is βₖ.
+    pub(super) fn new(terms: &'a Terms, width: f64, centre: &[f64]) -> Self {
+        let n = terms.len();
+        let (mut shift, mut gain) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        for i in 0..n {
+            let (d, span) = (terms.d.get(i), terms.hi[i] - terms.lo[i]);
+            if span == 0.0 {
+                shift.push(0.0);
+                gain.push(0.0);
+                continue;
+            }
+            // An unbounded box has d > 0.
+            let e = if span.is_finite() { (width / span - d).max(0.0) } else { 0.0 };
+            shift.push(centre[i] * e - terms.p[i]);
+            gain.push(1.0 / (d + e).max(f64::MIN_POSITIVE));
+        }
+        Self { terms, shift, gain }
+    }
+}
+
+impl Piece for Smoothed<'_> {
+    #[inline(always)]
+    fn beta(&self, i: usize, z: f64) -> f64 {
+        let t = self.terms;
+        clipped(self.shift[i] - z, t.eps.get(i), self.gain[i], t.lo[i], t.hi[i])
+    }
+
+    #[inline(always)]
+    fn curvature(&self, i: usize, z: f64) -> f64 {
+        let (t, s) = (self.terms, self.shift[i] - z);
+        let eps = t.eps.get(i);
+        let beta = ((s - eps).max(0.0) + (s + eps).min(0.0)) * self.gain[i];
+        // Both ends belong to the curved piece: at z = 0 every sample may sit on one.
+        if s.abs() >= eps && beta >= t.lo[i] && beta <= t.hi[i] { self.gain[i] } else { 0.0 }
+    }
+
+    #[inline(always)]
+    fn distance(&self, i: usize, z: f64) -> f64 {
+        let (t, s) = (self.terms, self.shift[i] - z);
+        let (eps, gain) = (t.eps.get(i), self.gain[i]);
+        if gain == 0.0 {
+            return f64::INFINITY;
+        }
+        // β rises with s from lo to 0 on [lo/gain − eps, −eps], and from 0 to hi on [eps, eps + hi/gain].
+        let (bottom, top) = (t.lo[i] / gain - eps, t.hi[i] / gain + eps);
+        let below = if t.lo[i] < 0.0 { (bottom - s).max(s + eps) } else { f64::INFINITY };
+        let above = if t.hi[i] > 0.0 { (s - top).max(eps - s) } else { f64::INFINITY };
+        below.min(above).max(0.0)
+    }
+
+    #[inline(always)]
+    fn value(&self, i: usize, z: f64) -> f64 {
+        let t = self.terms.get(i);
+        let s = -(t.p + z);
+        let soft = (s - t.eps).max(0.0) + (s + t.eps).min(0.0);
+        let beta = if t.d > 0.0 {
+            (soft / t.d).max(t.lo).min(t.hi)
+        } else if soft > 0.0 {
+            t.hi
+        } else if soft < 0.0 {
+            t.lo
+        } else {
+            0.0
+        };
+        beta * s - t.eps * beta.abs() - 0.5 * t.d * beta * beta
+    }
+
+    #[inline(always)]
+    fn excess(&self, i: usize, z: f64, beta: f64) -> f64 {
+        let t = self.terms.get(i);
+        let s = -(t.p + z);
+        (self.value(i, z) - (beta * s - t.eps * beta.abs() - 0.5 * t.d * beta * beta)).max(0.0)
+    }
+}
+
+/// A loss taken as it is: smooth and convex, or not convex and replaced by its IRWLS quadratics.
+pub(super) struct Direct<'a> {
+    problem: &'a LinearProblem<'a>,
+    /// Weights of IRWLS in place of curvatures.
+    reweight: bool,
+}
+
+/// IRWLS weights are capped here: a kink is smoothed over 1e-8 of the score.
+const CAP: f64 = 1e8;
+
+impl<'a> Direct<'a> {
+    pub(super) fn new(problem: &'a LinearProblem<'a>, reweight: bool) -> Self {
+        Self { problem, reweight }
+    }
+
+    fn loss(&self) -> &'a dyn Loss {
+        self.problem.loss
+    }
+}
+
+impl Piece for Direct<'_> {
+    fn beta(&self, i: usize, z: f64) -> f64 {
+        match self.problem.costs[i] {
+            0.0 => 0.0,
+            c => -c * self.loss().slope(self.problem.targets[i], z),
+        }
+    }
+
+    fn curvature(&self, i: usize, z: f64) -> f64 {
+        let (c, y) = (self.problem.costs[i], self.problem.targets[i]);
+        if c == 0.0 {
+            return 0.0;
+        }
+        let second =
+            if self.reweight { self.loss().reweight(y, z, CAP).weight } else { self.loss().second(y, z).min(CAP) };
+        c * second.max(0.0)
+    }
+
+    fn distance(&self, _i: usize, _z: f64) -> f64 {
+        0.0
+    }
+
+    fn value(&self, i: usize, z: f64) -> f64 {
+        match self.problem.costs[i] {
+            0.0 => 0.0,
+            c => c * self.loss().value(self.problem.targets[i], z),
+        }
+    }
+
+    fn excess(&self, i: usize, z: f64, beta: f64) -> f64 {
+        let (c, y) = (self.problem.costs[i], self.problem.targets[i]);
+        if c == 0.0 || self.reweight {
+            return 0.0;
+        }
+        let (lo, hi) = self.loss().domain(y);
+        c * self.loss().excess(y, z, (-beta / c).clamp(lo, hi)).unwrap_or(0.0)
+    }
+}

@@ -1,0 +1,464 @@
+//! The outer loop: a rough answer from a part of the samples, then proximal points of the dual until the gap asked for.
+//!
+//! Each proximal step smooths the kinks of the losses over a width in units of the score and solves the smooth problem by
+//! Newton (`newton.rs`). The multipliers then move to the new β and the width shrinks; the excess that smoothing leaves
+//! falls with its square. This is the semismooth Newton augmented Lagrangian method (Li, Sun and Toh, SIAM J. Optim. 28,
+//! 2018, for the lasso; the same idea on the hinge), with the width tied to the box of each sample and the
+//! samples far from a kink left out of all but the checks.
+
+use rand::SeedableRng;
+use rand::seq::index;
+use rand_chacha::ChaCha8Rng;
+
+use super::coordinate::Descended;
+use super::newton::{Ended, Goal};
+use super::piece::{Direct, Smoothed, Terms};
+use super::state::{Measure, State, sums};
+use super::{LinearSolution, Method, Options};
+use crate::backend::cpu::rows::RowMatrix;
+use crate::control::{Control, Status};
+use crate::data::Points;
+use crate::error::Result;
+use crate::gram::Pick;
+use crate::loss::{Hinge, Loss};
+use crate::observe::{Begin, Observer, Silent, Step};
+use crate::problem::LinearProblem;
+use crate::solver::Stop;
+
+/// Factor of the smoothing width from one proximal step to the next.
+const SHRINK: f64 = 0.3;
+/// Score distance, in widths, from which samples are left out of Newton steps.
+const REACH: f64 = 4.0;
+/// Fewest samples for which a part is solved first.
+const MANY: usize = 8192;
+/// Proximal steps at most.
+const ROUNDS: usize = 80;
+
+/// Solves `problem`.
+pub fn solve(
+    problem: &LinearProblem<'_>,
+    options: &Options,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<LinearSolution> {
+    options.check()?;
+    let begin = Begin { solver: "linear", n: problem.len(), tol: options.stop.tol, gap: options.stop.gap };
+    let stop = observer.begin(&begin).is_break();
+    let mut run = Run::new(problem, options, control, observer);
+    let status = if stop { Status::Interrupted } else { run.run()? };
+    Ok(run.finish(status))
+}
+
+struct Run<'a, 'o> {
+    options: &'a Options,
+    state: State<'a, 'o>,
+    terms: Option<Terms>,
+    /// Typical size of a score error: the unit of widths.
+    unit: f64,
+    reason: String,
+    last: Option<Measure>,
+    violation: f64,
+    start_objective: Option<f64>,
+}
+
+impl<'a, 'o> Run<'a, 'o> {
+    fn new(
+        problem: &'a LinearProblem<'a>,
+        options: &'a Options,
+        control: &'a Control,
+        observer: &'o mut dyn Observer,
+    ) -> Self {
+        let (n, d) = (problem.len(), problem.matrix.dims());
+        let state = State {
+            problem,
+            x: problem.matrix,
+            control,
+            observer,
+            rho: problem.bias.penalty(),
+            centre: Vec::new(),
+            w: vec![0.0; d],
+            b: 0.0,
+            z: vec![0.0; n],
+            beta: vec![0.0; n],
+            v: vec![0.0; d],
+            sum: 0.0,
+            iterations: 0,
+            limit: options.iterations.unwrap_or(u64::MAX),
+            memory: options.memory,
+            moments: None,
+        };
+        Self {
+            options,
+            state,
+            terms: Terms::new(problem),
+            unit: unit(problem),
+            reason: String::new(),
+            last: None,
+            violation: f64::NAN,
+            start_objective: None,
+        }
+    }
+
+    fn finish(mut self, status: Status) -> LinearSolution {
+        self.settle();
+        let state = self.state;
+        let last = Step { iteration: state.iterations, seconds: state.control.seconds(), ..Step::default() };
+        state.observer.finish(status, &last);
+        LinearSolution {
+            weights: state.w,
+            bias: state.b,
+            beta: state.beta,
+            status,
+            iterations: state.iterations,
+            violation: self.violation,
+            relative_gap: self.last.map_or(f64::INFINITY, |m| m.relative()),
+            start_objective: self.start_objective,
+            reason: self.reason,
+        }
+    }
+
+    fn run(&mut self) -> Result<Status> {
+        let properties = self.state.problem.loss.properties();
+        let ended = match self.terms.take() {
+            Some(terms) => {
+                let ended = self.proximal(&terms);
+                self.terms = Some(terms);
+                ended
+            }
+            None if properties.convex => self.smooth(),
+            None => self.reweighted(),
+        };
+        match ended {
+            Ok(status) => Ok(status),
+            Err(Halt::Status(status)) => Ok(status),
+            Err(Halt::Error(error)) => Err(error),
+        }
+    }
+
+    /// The gap to aim at; without one, what the violation will need, found by trial.
+    fn aim(&self) -> f64 {
+        self.options.stop.gap.unwrap_or(1e-4)
+    }
+
+    /// Column means of dense data: second moments about them do not cancel.
+    fn set_centre(&mut self) -> std::result::Result<(), Status> {
+        let state = &mut self.state;
+        let dense = state.x.stored() == state.x.rows().saturating_mul(state.x.dims());
+        if state.rho.is_none() || !dense || state.n() == 0 {
+            return Ok(());
+        }
+        let share = vec![1.0 / state.n() as f64; state.n()];
+        let mut centre = vec![0.0; state.x.dims()];
+        state.x.combine(Pick::All, &share, &mut centre, state.control)?;
+        state.centre = centre;
+        Ok(())
+    }
+
+    /// Takes the start that was given; true if there was one.
+    fn resume(&mut self, terms: Option<&Terms>) -> std::result::Result<bool, Status> {
+        let Some(start) = &self.options.start else { return Ok(false) };
+        let state = &mut self.state;
+        if start.beta.len() == state.n() {
+            for i in 0..state.n() {
+                let (lo, hi) = terms.map_or((f64::NEG_INFINITY, f64::INFINITY), |t| {
+                    let t = t.get(i);
+                    (t.lo, t.hi)
+                });
+                state.beta[i] = if start.beta[i].is_finite() { start.beta[i].clamp(lo, hi) } else { 0.0 };
+            }
+            state.recombine()?;
+        }
+        state.w = if start.weights.len() == state.w.len() { start.weights.clone() } else { state.v.clone() };
+        state.b = if state.rho.is_some() && start.bias.is_finite() { start.bias } else { 0.0 };
+        state.rescore()?;
+        Ok(true)
+    }
+
+    /// Solves a part of the samples, costs scaled up to match, and takes its w and b.
+    fn part(&mut self) -> std::result::Result<bool, Halt> {
+        let state = &mut self.state;
+        let (n, problem) = (state.n(), state.problem);
+        let size = (n / 8).max(20 * state.x.dims()).max(MANY / 2);
+        let Some(points) = state.x.points().filter(|_| n >= MANY && 3 * size <= n) else { return Ok(false) };
+        let mut rng = ChaCha8Rng::seed_from_u64(self.options.seed);
+        let mut rows: Vec<u32> = index::sample(&mut rng, n, size).iter().map(|i| i as u32).collect();
+        rows.sort_unstable();
+        let whole: f64 = problem.costs.iter().sum();
+        let chosen: f64 = rows.iter().map(|&i| problem.costs[i as usize]).sum();
+        if !(chosen > 0.0) {
+            return Ok(false);
+        }
+        let factor = whole / chosen;
+        let points = points.gather(&rows);
+        let matrix = RowMatrix::new(&points);
+        let targets: Vec<f64> = rows.iter().map(|&i| problem.targets[i as usize]).collect();
+        let costs: Vec<f64> = rows.iter().map(|&i| factor * problem.costs[i as usize]).collect();
+        let part = LinearProblem::new(&matrix, &targets, &costs, problem.loss, problem.bias)?;
+        let stop = Stop { tol: None, gap: Some(self.options.stop.gap.unwrap_or(0.0).max(1e-2)) };
+        let options =
+            Options { stop, start: None, iterations: Some(state.limit - state.iterations), ..self.options.clone() };
+        let mut silent = Silent;
+        let mut run = Run::new(&part, &options, state.control, &mut silent);
+        let status = run.run()?;
+        state.iterations += run.state.iterations;
+        state.w = run.state.w;
+        state.b = run.state.b;
+        match status {
+            Status::Optimal | Status::Stalled => {
+                state.rescore()?;
+                Ok(true)
+            }
+            early => Err(early.into()),
+        }
+    }
+
+    /// The rows, where coordinate descent comes first.
+    fn coordinates(&mut self) -> Option<&'a Points> {
+        let x = self.state.x;
+        let wanted = match self.options.method {
+            Method::Coordinate => true,
+            Method::Newton => false,
+            Method::Auto => x.dims() > 1500,
+        };
+        x.points().filter(|_| wanted)
+    }
+
+    /// Losses with a dual term.
+    fn proximal(&mut self, terms: &Terms) -> std::result::Result<Status, Halt> {
+        self.set_centre()?;
+        let smooth = terms.least_width() >= 0.5 * self.unit;
+        self.reason = match smooth {
+            true => "the loss is smooth: Newton's method on the primal".into(),
+            false => "Newton's method on smoothed losses, the smoothing moved along with β".into(),
+        };
+        let resumed = self.resume(Some(terms))?;
+        let mut width = if smooth { 0.0 } else { 2.0 * self.unit };
+        if resumed {
+            let piece = Smoothed::new(terms, width, &self.state.beta);
+            let m = self.state.measure(&piece);
+            self.last = Some(m);
+            let aim = self.aim();
+            if m.relative() <= aim && self.balanced() && self.tol_holds(terms) {
+                return Ok(Status::Optimal);
+            }
+            width = (self.unit * m.relative().sqrt()).clamp(1e-6 * self.unit, width);
+        } else if let Some(points) = self.coordinates() {
+            let most = if self.options.method == Method::Coordinate { 2000 } else { 300 };
+            match self.state.descend_coordinates(terms, points, self.aim(), self.options.seed, most)? {
+                Descended::Reached(m) => {
+                    self.last = Some(m);
+                    if self.tol_holds(terms) {
+                        return Ok(Status::Optimal);
+                    }
+                }
+                Descended::Crawling(m) => self.last = Some(m),
+            }
+            let relative = self.last.map_or(1.0, |m| m.relative());
+            width = (self.unit * relative.sqrt()).clamp(1e-6 * self.unit, width.max(1e-6 * self.unit));
+        } else if self.part()? {
+            width = 0.1 * width;
+        }
+        let mut aim = self.aim();
+        let mut stuck = 0;
+        let mut reach = None;
+        for _ in 0..ROUNDS {
+            let piece = Smoothed::new(terms, width, &self.state.beta);
+            let goal = Goal { share: 1.0, relative: 0.3 * aim, reach, convex: true };
+            let ended = self.state.newton(&piece, goal)?;
+            let m = match ended {
+                Ended::Reached(m) => m,
+                Ended::Stuck(m) => {
+                    stuck += 1;
+                    m
+                }
+            };
+            self.last = Some(m);
+            if m.relative() <= aim {
+                if self.tol_holds(terms) {
+                    return Ok(Status::Optimal);
+                }
+                aim *= 0.1;
+            }
+            if stuck > 4 || aim < 1e-16 {
+                return Ok(Status::Stalled);
+            }
+            width *= SHRINK;
+            reach = Some(REACH * width / SHRINK);
+        }
+        Ok(Status::Stalled)
+    }
+
+    /// Puts what is left of Σβ on samples with room on both sides, where no condition is upset by it.
+    fn settle(&mut self) {
+        let Some(terms) = self.terms.as_ref().filter(|_| self.state.rho == Some(0.0)) else { return };
+        let beta = &mut self.state.beta;
+        let rooms: Vec<f64> = (0..beta.len())
+            .map(|i| {
+                let (t, b) = (terms.get(i), beta[i]);
+                if b == 0.0 && t.eps > 0.0 { 0.0 } else { (b - t.lo).min(t.hi - b) }
+            })
+            .collect();
+        let most = rooms.iter().copied().fold(0.0, f64::max);
+        let roomy: Vec<usize> = (0..rooms.len()).filter(|&i| rooms[i] > 0.0 && rooms[i] >= 0.5 * most).collect();
+        for round in 0..4 {
+            // Neumaier's sum: the rounding of a plain one is what is to be removed.
+            let (mut sum, mut lost) = (0.0f64, 0.0f64);
+            for &v in beta.iter() {
+                let next = sum + v;
+                lost += if sum.abs() >= v.abs() { (sum - next) + v } else { (v - next) + sum };
+                sum = next;
+            }
+            let off = sum + lost;
+            // The last rounds carry the rounding of the first.
+            let takers = if round == 0 { roomy.as_slice() } else { &roomy[..roomy.len().min(1)] };
+            if off == 0.0 || off.abs() > 0.25 * most * takers.len() as f64 {
+                break;
+            }
+            takers.iter().for_each(|&i| beta[i] -= off / takers.len() as f64);
+        }
+    }
+
+    /// Whether Σβ = 0 up to rounding where it must be.
+    fn balanced(&self) -> bool {
+        let beta = &self.state.beta;
+        let [size] = sums(self.state.control, beta.len(), |i| [beta[i].abs()]);
+        self.state.rho != Some(0.0) || self.state.sum.abs() <= 1e-9 * size
+    }
+
+    /// Whether the KKT violation of β at the scores is as asked for.
+    fn tol_holds(&mut self, terms: &Terms) -> bool {
+        let Some(tol) = self.options.stop.tol else { return true };
+        let state = &self.state;
+        let (mut fall, mut rise) = (f64::NEG_INFINITY, f64::INFINITY);
+        for i in 0..state.n() {
+            let (t, beta) = (terms.get(i), state.beta[i]);
+            let width = t.hi - t.lo;
+            let touch = 1e-12 * if width.is_finite() { width } else { beta.abs().max(1.0) };
+            let slope = state.z[i] + t.p + t.d * beta;
+            if beta - t.lo > touch {
+                fall = fall.max(slope + if beta > touch { t.eps } else { -t.eps });
+            }
+            if t.hi - beta > touch {
+                rise = rise.min(slope + if beta < -touch { -t.eps } else { t.eps });
+            }
+        }
+        self.violation = if state.rho == Some(0.0) { fall - rise } else { fall.max(-rise) }.max(0.0);
+        self.violation <= tol
+    }
+
+    /// Smooth convex losses without a dual term.
+    fn smooth(&mut self) -> std::result::Result<Status, Halt> {
+        self.set_centre()?;
+        self.reason = "the loss is smooth: Newton's method on the primal".into();
+        if !self.resume(None)? {
+            self.part()?;
+        }
+        let problem = self.state.problem;
+        let piece = Direct::new(problem, false);
+        let aim = self.aim();
+        for _ in 0..ROUNDS {
+            let goal = Goal { share: 0.0, relative: 0.5 * aim, reach: None, convex: true };
+            let ended = self.state.newton(&piece, goal)?;
+            let (m, stuck) = match ended {
+                Ended::Reached(m) => (m, false),
+                Ended::Stuck(m) => (m, true),
+            };
+            self.last = Some(m);
+            // β is minus the slope at the scores, times c: the violation is 0.
+            self.violation = 0.0;
+            if m.relative() <= aim {
+                return Ok(Status::Optimal);
+            }
+            if stuck {
+                return Ok(Status::Stalled);
+            }
+        }
+        Ok(Status::Stalled)
+    }
+
+    /// Losses that are not convex: IRWLS from the solution of a convex one.
+    fn reweighted(&mut self) -> std::result::Result<Status, Halt> {
+        self.set_centre()?;
+        self.reason = "the loss is not convex: IRWLS from the solution of the hinge".into();
+        let problem = self.state.problem;
+        if !self.resume(None)? && problem.loss.properties().classification {
+            let hinge: &dyn Loss = &Hinge;
+            let convex = LinearProblem::new(problem.matrix, problem.targets, problem.costs, hinge, problem.bias)?;
+            let options = Options { stop: Stop { tol: None, gap: Some(1e-4) }, start: None, ..self.options.clone() };
+            let mut silent = Silent;
+            let mut run = Run::new(&convex, &options, self.state.control, &mut silent);
+            let status = run.run()?;
+            self.state.iterations += run.state.iterations;
+            (self.state.w, self.state.b) = (run.state.w, run.state.b);
+            if !matches!(status, Status::Optimal | Status::Stalled) {
+                return Err(status.into());
+            }
+            self.state.rescore()?;
+        }
+        let piece = Direct::new(problem, true);
+        self.state.refresh(&piece, Pick::All)?;
+        let m = self.state.measure(&piece);
+        self.start_objective = Some(m.primal);
+        let tol = self.options.stop.tol.unwrap_or(1e-3);
+        let mut aim = 1e-4f64;
+        for _ in 0..ROUNDS {
+            let goal = Goal { share: 0.0, relative: aim, reach: None, convex: false };
+            let ended = self.state.newton(&piece, goal)?;
+            let (m, stuck) = match ended {
+                Ended::Reached(m) => (m, false),
+                Ended::Stuck(m) => (m, true),
+            };
+            self.last = Some(m);
+            let largest = self.state.w.iter().fold(0.0f64, |m, w| m.max(w.abs()));
+            self.violation = (2.0 * m.mismatch).sqrt() / largest.max(1.0);
+            if self.violation <= tol {
+                return Ok(Status::Optimal);
+            }
+            if stuck {
+                return Ok(Status::Stalled);
+            }
+            aim *= 0.1;
+        }
+        Ok(Status::Stalled)
+    }
+}
+
+/// Mean distance of the targets from their mean; 1 for labels.
+fn unit(problem: &LinearProblem<'_>) -> f64 {
+    if problem.loss.properties().classification {
+        return 1.0;
+    }
+    let total: f64 = problem.costs.iter().sum();
+    if !(total > 0.0) {
+        return 1.0;
+    }
+    let pairs = || problem.targets.iter().zip(problem.costs);
+    let mean = pairs().map(|(y, c)| c * y).sum::<f64>() / total;
+    let mean = if problem.bias.penalty() == Some(0.0) { mean } else { 0.0 };
+    let unit = pairs().map(|(y, c)| c * (y - mean).abs()).sum::<f64>() / total;
+    if unit > 0.0 && unit.is_finite() { unit } else { 1.0 }
+}
+
+/// Why a run ended before its answer.
+enum Halt {
+    Status(Status),
+    Error(crate::Error),
+}
+
+impl From<Status> for Halt {
+    fn from(status: Status) -> Self {
+        Halt::Status(status)
+    }
+}
+
+impl From<crate::control::Interrupt> for Halt {
+    fn from(why: crate::control::Interrupt) -> Self {
+        Halt::Status(why.into())
+    }
+}
+
+impl From<crate::Error> for Halt {
+    fn from(error: crate::Error) -> Self {
+        Halt::Error(error)
+    }
+}
