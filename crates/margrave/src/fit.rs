@@ -19,6 +19,7 @@ use margrave_core::solver::{Solution, decomposition};
 use margrave_core::{Control, Error, Result, Status, Threads};
 
 use crate::calibrate::{Subject, calibration_of, unseen};
+use crate::linear;
 use crate::multi::{self, Job, Several};
 use crate::svm::{LossChoice, Probability, SolverName, Svm, Tradeoff};
 
@@ -282,6 +283,13 @@ fn choose(svm: &Svm, problem: &KernelProblem<'_>) -> Result<(SolverName, &'stati
             supported?;
             (SolverName::Decomposition, "decomposition", "asked for".into())
         }
+        SolverName::Linear => {
+            return Err(Error::Unsupported {
+                solver: "linear",
+                what: "this machine: it is for the linear kernel with a cost C, for two classes or regression, without probabilities".into(),
+                instead: "decomposition".into(),
+            });
+        }
         SolverName::Smo => (SolverName::Smo, "smo", "asked for".into()),
         SolverName::SvmTorch => (SolverName::SvmTorch, "svmtorch", "asked for".into()),
     })
@@ -304,7 +312,7 @@ fn solve(
         return Err(Error::data("the textbook solvers cannot resume: use --solver decomposition"));
     }
     match solver {
-        SolverName::Auto | SolverName::Decomposition => {
+        SolverName::Auto | SolverName::Decomposition | SolverName::Linear => {
             let options = decomposition::Options {
                 stop: svm.stop,
                 start,
@@ -348,7 +356,7 @@ pub(crate) fn check_same_rows(model: &Model, points: &Points) -> Result<()> {
         )));
     }
     let centres = model.expansion.centres();
-    if *model.expansion.kernel() == Kernel::Precomputed {
+    if *model.expansion.kernel() == Kernel::Precomputed || model.expansion.is_weights() {
         return Ok(());
     }
     let d = points.dims().max(centres.dims());
@@ -421,6 +429,24 @@ pub(crate) fn train(svm: &Svm, data: &Dataset, observer: &mut dyn Observer) -> R
         let seconds = begun.elapsed().as_secs_f64();
         let Several { model, reason, train_error, kernel_entries } = several;
         return Ok(Fit { model, reason, train_error, seconds, kernel_entries });
+    }
+    if linear::applies(svm, &kernel, &formulation) {
+        let setup = Setup::new(
+            svm.task,
+            formulation,
+            &prepared.targets,
+            prepared.weights.as_deref(),
+            loss,
+            svm.bias,
+            Vec::new,
+        )?;
+        let linear::Trained { solution, weights, certificate, scores, reason } =
+            linear::train(svm, &setup, &prepared.points, &control, observer)?;
+        let error = train_error(svm.task, &prepared.targets, &scores);
+        let seconds = begun.elapsed().as_secs_f64();
+        let dims = prepared.points.dims();
+        let model = Model::linear(recipe("linear"), weights, dims, &setup, &solution, certificate, seconds)?;
+        return Ok(Fit { model, reason, train_error: error, seconds, kernel_entries: 0 });
     }
     let gram = square_gram(kernel, &prepared.points)?;
     let own_loss = loss.clone();

@@ -18,6 +18,7 @@
 
 mod calibrate;
 mod fit;
+mod linear;
 mod multi;
 mod svm;
 mod verify;

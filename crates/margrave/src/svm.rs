@@ -23,6 +23,8 @@ pub enum SolverName {
     Auto,
     /// Decomposition with a Newton polish: exact, for every loss with a box-quadratic dual.
     Decomposition,
+    /// Newton's method and coordinate descent on the data itself: the linear kernel, any loss.
+    Linear,
     /// The teaching solver of paper 004: hinge loss.
     Smo,
     /// The regression solver of paper 001.
@@ -31,9 +33,10 @@ pub enum SolverName {
 
 impl SolverName {
     /// Every solver by the name users write.
-    pub const ALL: [(&'static str, SolverName); 4] = [
+    pub const ALL: [(&'static str, SolverName); 5] = [
         ("auto", SolverName::Auto),
         ("decomposition", SolverName::Decomposition),
+        ("linear", SolverName::Linear),
         ("smo", SolverName::Smo),
         ("svmtorch", SolverName::SvmTorch),
     ];
@@ -45,7 +48,7 @@ impl FromStr for SolverName {
         let names = Self::ALL.map(|(name, _)| name).join(", ");
         match Self::ALL.into_iter().find(|(name, _)| *name == text) {
             Some((_, solver)) => Ok(solver),
-            None if ["irwls", "ridge", "linear", "nystrom"].contains(&text) => {
+            None if ["irwls", "ridge", "nystrom"].contains(&text) => {
                 Err(Error::option("solver", text, format!("it is not built yet; there are {names}")))
             }
             None => Err(Error::option("solver", text, format!("one of {names}"))),

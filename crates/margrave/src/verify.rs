@@ -6,11 +6,12 @@ use margrave_core::certificate::Certificate;
 use margrave_core::data::{Dataset, Label, Points};
 use margrave_core::loss::{Hinge, Loss, LossSpec};
 use margrave_core::model::{Model, Scheme};
-use margrave_core::problem::{ClassWeight, Formulation, Task};
+use margrave_core::problem::{ClassWeight, Formulation, Setup, Task};
 use margrave_core::{Control, Error, Result};
 use margrave_io::model::{LibsvmKind, LibsvmModel, Training};
 
 use crate::fit::{Prepared, check_same_rows, square_gram};
+use crate::linear;
 use crate::multi;
 
 /// Certifies `model` on its training data: K·β is computed anew, in double precision, and nothing of what the model says
@@ -51,6 +52,11 @@ fn certify_all(
         // ν-machines bring their own losses; this one is not looked at.
         (None, _) => Arc::new(Hinge),
     };
+    if model.expansion.is_weights() {
+        let weights = prepared.weights.as_deref();
+        let setup = Setup::new(model.task, formulation, &prepared.targets, weights, loss, model.free_bias, Vec::new)?;
+        return Ok(vec![linear::verify(model, &setup, &prepared.points, control)?]);
+    }
     let gram = square_gram(*model.expansion.kernel(), &prepared.points)?;
     if model.scheme != Scheme::One {
         return multi::verify(model, &prepared, formulation, loss, gram.as_ref(), control);

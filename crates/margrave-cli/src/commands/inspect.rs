@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use margrave::Kernel;
 use margrave::data::{Label, ScaleKind};
-use margrave::model::{Calibration, Scheme};
+use margrave::model::{Calibration, Expansion, Scheme};
 use margrave::problem::Task;
 use serde_json::json;
 
@@ -60,10 +61,12 @@ impl Inspect {
             rows.push(("class weights", weights.join(", ")));
         }
         rows.push(("scaling", scaling.to_owned()));
-        rows.push((
-            "centres",
-            format!("{}{}", format::count(f.len() as u64), if f.centres().is_sparse() { ", sparse" } else { "" }),
-        ));
+        if !f.is_weights() {
+            rows.push((
+                "centres",
+                format!("{}{}", format::count(f.len() as u64), if f.centres().is_sparse() { ", sparse" } else { "" }),
+            ));
+        }
         if model.scheme != Scheme::One {
             let way = if model.scheme == Scheme::OneVsOne { "one a pair of classes" } else { "one a class" };
             rows.push(("machines", format!("{}, {way}", model.machines.len())));
@@ -75,6 +78,19 @@ impl Inspect {
         if let Some(names) = schema.as_ref().and_then(|s| s.feature_names()) {
             let shown = names.iter().take(6).cloned().collect::<Vec<_>>().join(", ");
             rows.push(("features", if names.len() > 6 { format!("{shown}, …") } else { shown }));
+        }
+        let names = schema.as_ref().and_then(|s| s.feature_names());
+        let largest = largest_weights(f);
+        if !largest.is_empty() {
+            let named = |column: usize| names.as_ref().and_then(|n| n.get(column).cloned());
+            let shown: Vec<String> = largest
+                .iter()
+                .map(|(column, w)| {
+                    let name = named(*column).unwrap_or_else(|| format!("feature {column}"));
+                    format!("{name} {}", format::number(*w, 4))
+                })
+                .collect();
+            rows.push(("largest weights", shown.join(", ")));
         }
         let totals = model.totals();
         rows.push((
@@ -126,7 +142,17 @@ impl Inspect {
             "multiclass": if model.scheme == Scheme::One { None } else { Some(model.scheme.name()) },
             "class_weights": model.class_weights,
             "scaling": model.scaling.as_ref().map(|s| s.kind),
-            "centres": f.len(),
+            "centres": if f.is_weights() { 0 } else { f.len() },
+            "largest_weights": largest
+                .iter()
+                .map(|(column, w)| {
+                    json!({
+                        "column": column,
+                        "name": names.as_ref().and_then(|n| n.get(*column)),
+                        "weight": w,
+                    })
+                })
+                .collect::<Vec<_>>(),
             "outputs": f.outputs(),
             "bias": f.bias(),
             "free_bias": model.free_bias,
@@ -137,4 +163,19 @@ impl Inspect {
         }))?;
         Ok(Exit::Done)
     }
+}
+
+/// How many weights are shown.
+const SHOWN: usize = 10;
+
+/// The features of a linear machine with one output that move its score most, and their weights. The features are those the
+/// kernel meets: scaled, where the model scales.
+fn largest_weights(f: &Expansion) -> Vec<(usize, f64)> {
+    let Some(weights) = f.weights().filter(|_| *f.kernel() == Kernel::Linear && f.outputs() == 1) else {
+        return Vec::new();
+    };
+    let mut order: Vec<usize> = (0..weights.len()).filter(|&j| weights[j] != 0.0).collect();
+    order.sort_by(|a, b| weights[*b].abs().total_cmp(&weights[*a].abs()).then(a.cmp(b)));
+    order.truncate(SHOWN);
+    order.into_iter().map(|j| (j, weights[j])).collect()
 }

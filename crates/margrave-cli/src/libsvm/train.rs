@@ -10,7 +10,7 @@ use margrave::io::model::LibsvmModel;
 use margrave::loss::LossSpec;
 use margrave::model::{Prediction, pair_output};
 use margrave::problem::{ClassWeight, Task};
-use margrave::{Budget, Control, Fit, Kernel, Probability, Status, Svm, Targets, Threads};
+use margrave::{Budget, Control, Fit, Kernel, Probability, SolverName, Status, Svm, Targets, Threads};
 
 use super::folds::{classes, deal};
 use super::{Trouble, number, read, square};
@@ -173,7 +173,9 @@ impl Options {
     }
 
     fn svm(&self, features: usize, known: &[i64]) -> Svm {
-        let mut svm = Svm::of(self.task()).kernel(self.kernel(features)).cost(self.c).tol(self.tol);
+        // The model file needs support vectors, which the linear solver does not keep.
+        let exact = SolverName::Decomposition;
+        let mut svm = Svm::of(self.task()).kernel(self.kernel(features)).cost(self.c).tol(self.tol).solver(exact);
         // A cache of 100 MB was large once; memory that is not needed is not taken.
         let memory = ((self.memory * 1e6) as u64).max(1 << 30);
         svm = svm.budget(Budget { memory, ..Budget::default() });

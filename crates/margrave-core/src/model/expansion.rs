@@ -132,6 +132,31 @@ impl Expansion {
         Ok(expansion)
     }
 
+    /// A linear machine by its weights, `width × k` row-major: it keeps no centres. `rows` and `coefficients` (m × k) are the
+    /// dual point that proves it. Fails if the parts do not agree or a number is not finite.
+    pub fn linear(
+        weights: Vec<f64>,
+        rows: Vec<u32>,
+        coefficients: Vec<f64>,
+        bias: Vec<f64>,
+        width: usize,
+    ) -> Result<Self> {
+        let k = bias.len();
+        check_len("weights of the model", width.saturating_mul(k), weights.len())?;
+        if let Some(at) = weights.iter().position(|w| !w.is_finite()) {
+            let (row, column) = (at / k, Some(at % k));
+            return Err(Error::NotFinite { what: "the weights", row, column, value: weights[at] });
+        }
+        let centres = Points::dense_f64(rows.len(), 0, vec![])?;
+        let bare = Self::new(Kernel::Linear, centres, rows, coefficients, bias, 0)?;
+        Ok(Self { width, collapsed: Some(weights), ..bare })
+    }
+
+    /// Whether the machine is given by its weights alone.
+    pub fn is_weights(&self) -> bool {
+        self.kernel == Kernel::Linear && self.centres.dims() != self.width
+    }
+
     /// From coefficients of every training row, n × k row-major: rows whose coefficients are all zero are left out.
     pub fn of_training(kernel: Kernel, points: &Points, coefficients: &[f64], bias: Vec<f64>) -> Result<Self> {
         let k = bias.len();
@@ -243,7 +268,7 @@ impl Expansion {
             return Err(Error::Shape { what: "number of features", expected: self.width, found: points.dims() });
         }
         let mut scores = vec![0.0; points.len() * k];
-        if !self.is_empty() {
+        if !self.is_empty() || self.is_weights() {
             match &self.collapsed {
                 Some(w) => self.collapsed_scores(w, points, &mut scores, control)?,
                 None => {

@@ -249,6 +249,27 @@ impl Model {
         Ok(Self::assemble(recipe, Scheme::One, expansion, costs, vec![record], points.len()))
     }
 
+    /// The model of one linear machine (w, b) with the dual point of `solution`; `dims` is the number of features.
+    pub fn linear(
+        recipe: Recipe,
+        weights: Vec<f64>,
+        dims: usize,
+        setup: &Setup,
+        solution: &crate::solver::Solution,
+        certificate: Certificate,
+        seconds: f64,
+    ) -> Result<Self> {
+        let bias = if certificate.bias().is_empty() { &solution.bias } else { certificate.bias() };
+        let machine = setup.machine(&solution.beta, bias);
+        let used: Vec<u32> =
+            (0..setup.rows() as u32).filter(|&row| machine.coefficients[row as usize] != 0.0).collect();
+        let coefficients = used.iter().map(|&row| machine.coefficients[row as usize]).collect();
+        let costs = used.iter().map(|&row| setup.costs()[row as usize]).collect();
+        let expansion = Expansion::linear(weights, used, coefficients, vec![machine.bias], dims)?;
+        let record = Record::new(setup, solution, &machine, certificate, seconds, 0);
+        Ok(Self::assemble(recipe, Scheme::One, expansion, costs, vec![record], setup.rows()))
+    }
+
     /// The model of several binary machines over the (scaled) training points: those of all pairs of classes, or one a class.
     /// `codes` holds the class of each row, `costs` its cost.
     pub fn several(

@@ -22,9 +22,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Constraint, KernelProblem, Losses};
+use super::{Bias, Constraint, KernelProblem, LinearProblem, Losses};
 use crate::error::{Error, Result, check_len};
-use crate::gram::Gram;
+use crate::gram::{Gram, Matrix};
 use crate::loss::{Above, Below, Loss};
 
 /// What a machine predicts.
@@ -350,6 +350,19 @@ impl Setup {
     /// The constraint.
     pub fn constraint(&self) -> &Constraint {
         &self.constraint
+    }
+
+    /// The same machine without a kernel, over the rows of `matrix`. Fails for the ν-machines, one-class and SVDD.
+    pub fn linear<'a>(&'a self, matrix: &'a dyn Matrix) -> Result<LinearProblem<'a>> {
+        if !matches!(self.kind, Kind::Classify | Kind::Regress) {
+            return Err(Error::Unsupported {
+                solver: "linear",
+                what: "ν-machines and novelty detection".into(),
+                instead: "decomposition".into(),
+            });
+        }
+        let bias = if self.constraint == Constraint::None { Bias::None } else { Bias::Free };
+        LinearProblem::new(matrix, &self.targets, &self.costs, &*self.losses[0], bias)
     }
 
     /// Does `work` on the problem with this Gram matrix; fails if the shapes differ.

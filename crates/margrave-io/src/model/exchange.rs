@@ -148,6 +148,13 @@ impl LibsvmModel {
     /// One of our models as LIBSVM's. `order`: its labels in the order wanted; sorted, but +1 before −1, if not given.
     /// Fails for what LIBSVM's format cannot hold, and says what to do.
     pub fn from_model(model: &Model, order: Option<&[Label]>) -> Result<Self> {
+        if let Some(w) = model.expansion.weights().filter(|_| model.expansion.is_weights()) {
+            // One centre, w itself.
+            let f = &model.expansion;
+            let centre = Points::dense_f64(1, f.width(), w.to_vec())?;
+            let expansion = Expansion::new(Kernel::Linear, centre, vec![0], vec![1.0], f.bias().to_vec(), f.width())?;
+            return Self::from_model(&Model { expansion, ..model.clone() }, order);
+        }
         let f = &model.expansion;
         match f.kernel() {
             Kernel::Linear

@@ -3,7 +3,8 @@
 //! Arrays: `beta` (m × k; for one-vs-one m × (classes − 1), see [`Layout`], with `classes` (m)), `bias` (k), `costs` (m),
 //! `rows` (m); the centres as `centres` (m × d) or, sparse, as
 //! `centres.starts` (m + 1), `centres.columns`, `centres.values`; `scaling.shift` and `scaling.factor` (d) where there is
-//! one. All else is in the JSON header.
+//! one. A linear machine given by its weights has them as `weights` (d × k), and centres without features. All else is in
+//! the JSON header.
 
 use margrave_core::certificate::Certificate;
 use margrave_core::data::{Csr, Dense, Label, Points, ScaleKind, Scaling, Storage};
@@ -121,6 +122,9 @@ pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
     put("bias", &[k], Values::F64(f.bias().to_vec()));
     put("costs", &[m], Values::F64(model.costs.clone()));
     put("rows", &[m], Values::U32(f.rows().to_vec()));
+    if let Some(weights) = f.weights().filter(|_| f.is_weights()) {
+        put("weights", &[f.width(), k], Values::F64(weights.to_vec()));
+    }
     if let Some(scaling) = &model.scaling {
         put("scaling.shift", &[scaling.shift.len()], Values::F64(scaling.shift.clone()));
         put("scaling.factor", &[scaling.factor.len()], Values::F64(scaling.factor.clone()));
@@ -167,7 +171,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
     let coefficients = m.checked_mul(stride).ok_or_else(|| Broken::new(format!("{m} centres and {k} outputs")))?;
     let engine = |e: margrave_core::Error| Broken::new(e.to_string());
     check_size(&header.kernel, width, k).map_err(engine)?;
-    let d = if header.kernel == Kernel::Precomputed { 0 } else { width };
+    let by_weights = header.kernel == Kernel::Linear && file.arrays.contains_key("weights");
+    if by_weights && (header.sparse || header.scheme == Scheme::OneVsOne) {
+        return Err(Broken::new("a model has both weights and centres"));
+    }
+    let d = if header.kernel == Kernel::Precomputed || by_weights { 0 } else { width };
     let centres: Points = if header.sparse {
         let starts = m.checked_add(1).ok_or_else(|| Broken::new(format!("{m} centres")))?;
         let starts = file.sizes("centres.starts", starts)?;
@@ -202,7 +210,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
         class_weights: header.class_weights,
         scaling,
         schema,
-        expansion: Expansion::with_layout(header.kernel, centres, rows, beta, layout, bias, width).map_err(engine)?,
+        expansion: match by_weights {
+            true => Expansion::linear(file.f64s("weights", width * k)?, rows, beta, bias, width).map_err(engine)?,
+            false => Expansion::with_layout(header.kernel, centres, rows, beta, layout, bias, width).map_err(engine)?,
+        },
         costs: file.f64s("costs", m)?,
         machines: header.machines,
         solver: header.solver,

@@ -256,7 +256,7 @@ impl<'a, 'o> Run<'a, 'o> {
             let relative = self.last.map_or(1.0, |m| m.relative());
             width = (self.unit * relative.sqrt()).clamp(1e-6 * self.unit, width.max(1e-6 * self.unit));
         } else if self.part()? {
-            width = 0.1 * width;
+            width *= 0.1;
         }
         let mut aim = self.aim();
         let mut stuck = 0;

@@ -1,0 +1,85 @@
+//! The linear kernel from the outside: train, predict, verify, inspect, resume.
+
+mod common;
+
+use common::{heart, margrave};
+
+fn number(object: &serde_json::Value, key: &str) -> f64 {
+    object[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number in {object}"))
+}
+
+#[test]
+fn a_linear_machine_holds_its_weights_and_is_proven() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("m.model").display().to_string();
+    let train = |more: &[&str]| {
+        let fixed = ["train", &heart(), "--kernel", "linear", "-o", &model, "--json", "--gap", "1e-8"];
+        margrave(&[&fixed[..], more].concat())
+    };
+    // The optimum of the hinge with C = 1 on the set that ships with LIBSVM, by svm-train -t 0 -e 1e-9: obj = −89.9458…
+    let object = train(&[]).exits(0).json();
+    assert_eq!(object["solver"], "linear");
+    assert!(object["reason"].as_str().unwrap().contains("linear"), "{object}");
+    assert!(number(&object, "relative_gap") <= 1e-8, "{object}");
+    assert_eq!(object["kernel_entries"], 0);
+    // The kernel solver agrees.
+    let other = train(&["--solver", "decomposition"]).exits(0).json();
+    assert_eq!(other["solver"], "decomposition");
+    let (p, q) = (number(&object, "primal"), number(&other, "primal"));
+    assert!((p - q).abs() <= 2e-8 * p, "{p} and {q}");
+    assert!((number(&object, "bias") - number(&other, "bias")).abs() <= 1e-3, "{object} {other}");
+
+    let object = train(&[]).exits(0).json();
+    let verified = margrave(&["verify", &model, &heart(), "--gap", "1e-7", "--json"]).exits(0).json();
+    assert!((number(&verified, "primal") - number(&object, "primal")).abs() <= 1e-9 * p);
+    let predicted = margrave(&["predict", &model, &heart(), "--json"]).exits(0).json();
+    let wrong = 1.0 - number(&predicted, "accuracy");
+    assert!((wrong - number(&object, "train_error")).abs() < 1e-12);
+    // Started where it ended, it stops at once.
+    let again = train(&["--resume", &model]).exits(0).json();
+    assert!(number(&again, "iterations") <= 1.0, "{again}");
+    // Thirteen weights, not the data.
+    assert!(std::fs::metadata(&model).unwrap().len() < 12_000);
+}
+
+#[test]
+fn every_loss_trains_without_a_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("m.model").display().to_string();
+    for loss in ["squared-hinge", "logistic", "square", "huber-hinge", "power:s=1.5"] {
+        let args = ["train", &heart(), "--kernel", "linear", "--loss", loss, "-o", &model, "--json", "--gap", "1e-6"];
+        let object = margrave(&args).exits(0).json();
+        assert_eq!(object["solver"], "linear");
+        assert!(number(&object, "relative_gap") <= 1e-6, "{loss}: {object}");
+    }
+}
+
+#[test]
+fn inspect_names_the_largest_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("d.csv");
+    let mut text = String::from("small,large,none,y\n");
+    for i in 0..40 {
+        let (a, b) = (f64::from(i % 5), f64::from(i % 7));
+        text += &format!("{a},{b},0,{}\n", 0.1 * a - 3.0 * b + 0.25);
+    }
+    std::fs::write(&data, text).unwrap();
+    let model = folder.path().join("m.model").display().to_string();
+    let data = data.display().to_string();
+    let train = ["train", &data, "--kernel", "linear", "--task", "regress", "-C", "100", "-o", &model, "--quiet"];
+    margrave(&train).exits(0);
+    let said = margrave(&["inspect", &model]).exits(0);
+    let line = said.out.lines().find(|l| l.contains("largest weights")).expect("the weights are shown");
+    let (large, small) = (line.find("large -").expect("large is named"), line.find("small 0").expect("small is named"));
+    assert!(large < small && !line.contains("none"), "{line}");
+    let object = margrave(&["inspect", &model, "--json"]).exits(0).json();
+    assert_eq!(object["largest_weights"][0]["name"], "large");
+    assert_eq!(object["largest_weights"][0]["column"], 1);
+}
+
+#[test]
+fn what_it_cannot_do_is_told() {
+    let said =
+        margrave(&["train", &heart(), "--kernel", "rbf", "--solver", "linear", "-o", "unwritten.model"]).exits(2);
+    assert!(said.err.contains("linear kernel") && said.err.contains("decomposition"), "{}", said.err);
+}
