@@ -3,7 +3,9 @@
 use clap::{Args, Parser, Subcommand};
 use margrave::control::Threads;
 
-use crate::commands::{check, completions, convert, demo, inspect, losses, path, predict, scale, train, verify};
+use crate::commands::{
+    check, completions, convert, demo, inspect, losses, path, plot, predict, scale, train, tune, verify,
+};
 
 const ABOUT: &str = "Kernel machines for any loss, with a proof of optimality on every fit";
 
@@ -13,6 +15,8 @@ Examples:
   margrave train heart.svm -o heart.model           train, certify, write the model
   margrave predict heart.model new.svm -o out.csv   predict
   margrave verify heart.model heart.svm             prove it again, from nothing
+  margrave tune heart.svm -o heart.model            the best C and γ by cross validation
+  margrave plot moons.model moons.csv -o moons.svg  boundary, margins, support vectors
   margrave check kernel heart.svm --kernel sigmoid  is this Gram matrix positive semi-definite?
   margrave path housing.csv --plot path.svg         every λ of ridge regression from one decomposition
   margrave losses                                   the losses, and what each promises
@@ -85,6 +89,10 @@ pub(crate) enum Command {
     Demo(demo::Demo),
     /// List the losses, and which conditions each meets
     Losses(losses::Losses),
+    /// Find the best of a grid by cross validation, and train it
+    Tune(Box<tune::Tune>),
+    /// Draw boundary, margins and support vectors over two features
+    Plot(plot::Plot),
     /// Regularised least squares for every λ at once, with leave-one-out errors
     Path(path::Path),
     /// Train as LIBSVM's svm-train does: its options, files and output

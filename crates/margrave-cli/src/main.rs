@@ -11,6 +11,7 @@ mod models;
 mod options;
 mod plot;
 mod progress;
+mod report;
 mod signal;
 mod terminal;
 mod trace;

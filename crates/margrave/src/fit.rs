@@ -201,7 +201,7 @@ pub(crate) fn square_gram(kernel: Kernel, points: &Points) -> Result<Box<dyn Gra
 }
 
 /// The loss to use, and its description where it is one of the library.
-fn loss_of(svm: &Svm) -> Result<(Arc<dyn Loss>, Option<LossSpec>)> {
+pub(crate) fn loss_of(svm: &Svm) -> Result<(Arc<dyn Loss>, Option<LossSpec>)> {
     let mut spec = match &svm.loss {
         LossChoice::Own(loss) => {
             fits_task(svm.task, loss.as_ref(), false)?;
@@ -240,7 +240,7 @@ fn fits_task(task: Task, loss: &dyn Loss, both: bool) -> Result<()> {
     }
 }
 
-fn formulation_of(svm: &Svm, n: usize) -> Result<Formulation> {
+pub(crate) fn formulation_of(svm: &Svm, n: usize) -> Result<Formulation> {
     let c = match svm.tradeoff {
         Tradeoff::Cost(c) if c > 0.0 && c.is_finite() => c,
         Tradeoff::Cost(c) => return Err(Error::option("C", c, "a finite number > 0")),

@@ -21,6 +21,7 @@ mod fit;
 mod linear;
 mod multi;
 mod svm;
+pub mod tune;
 mod verify;
 
 use std::path::Path;

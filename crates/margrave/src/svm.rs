@@ -174,6 +174,11 @@ impl Svm {
         Self::new(task)
     }
 
+    /// What it predicts.
+    pub fn task(&self) -> Task {
+        self.task
+    }
+
     /// The kernel, with its own γ. The default is RBF with γ by [`Gamma::Scale`].
     pub fn kernel(mut self, kernel: Kernel) -> Self {
         self.kernel = kernel;

@@ -8,36 +8,65 @@ use margrave::gram::{SpectrumOptions, smallest_eigenvalue};
 use margrave::io::{Loaded, ReadOptions};
 use margrave::kernel::{Gamma, Kernel};
 use margrave::loss::LossSpec;
-use margrave::observe::Silent;
-use margrave::{Budget, Control, Fit, Svm};
+use margrave::observe::{Recorder, Silent};
+use margrave::problem::Task;
+use margrave::tune::{Grid, Tuned, Tuner};
+use margrave::{Budget, Control, Probability, Svm};
 use serde_json::{Value, json};
 
-use super::train::summary;
+use super::plot::plane;
+use super::train::{summary, summary_rows};
+use super::tune::{self, heat_map};
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::options::kernel::describe;
+use crate::report::{self, Material};
 use crate::signal;
 use crate::terminal::{Style, Terminal};
 
 const EXAMPLES: &str = "\
 Examples:
   margrave demo           train, certify, compare losses and kernels on embedded data
-  margrave demo -o heart  the same, and keep data and model in the folder heart
+  margrave demo -o heart  the same, and keep data, model, report and pictures in the folder heart
   margrave demo --json";
 
 const HEART: &[u8] = include_bytes!("../../data/heart_scale.svm");
 const NAME: &str = "heart_scale.svm";
 
-/// Losses to compare: all with a box-quadratic dual, so that each comes with a proof.
-const LOSSES: [LossSpec; 4] =
-    [LossSpec::Hinge, LossSpec::SmoothHinge { k: 4.0 }, LossSpec::SquaredHinge, LossSpec::Square];
+/// Losses to compare: those with a box-quadratic dual come with a proof of optimality, the sigmoid, which is not convex, with
+/// how nearly stationary it is.
+const LOSSES: [LossSpec; 5] = [
+    LossSpec::Hinge,
+    LossSpec::SmoothHinge { k: 4.0 },
+    LossSpec::SquaredHinge,
+    LossSpec::Square,
+    LossSpec::Sigmoid { eta: 2.0 },
+];
+
+/// The features of the picture: largest heart rate and depression of the ST segment.
+const DRAWN: (usize, usize) = (7, 9);
+const FEATURES: [&str; 13] = [
+    "age",
+    "sex",
+    "chest pain",
+    "blood pressure",
+    "cholesterol",
+    "blood sugar",
+    "electrocardiogram",
+    "largest heart rate",
+    "angina on exercise",
+    "ST depression",
+    "ST slope",
+    "vessels",
+    "thallium scan",
+];
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Demo {
-    /// Write the data and the model into this folder
+    /// Write data, model, report and pictures into this folder
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
 }
@@ -63,15 +92,46 @@ impl Demo {
         let proof = &margrave::verify(fit.model(), &loaded.data, None, &control)?[0];
         terminal.say(&indented(&proof.to_string()))?;
 
-        title("Other losses, each with its proof")?;
+        title("Other losses, each with what can be proven")?;
         let losses = self.losses(&svm, &loaded, terminal)?;
         title("Which kernels are positive semi-definite here?")?;
         let kernels = self.kernels(&loaded, common.seed, &control, terminal)?;
 
-        if let (Some(folder), Some(model)) = (&self.output, &path) {
-            keep(folder, model, &fit)?;
+        title("Which C and γ? Five-fold cross validation over a grid")?;
+        let grid = Grid {
+            costs: (-3..=9).step_by(2).map(|e| 2f64.powi(e)).collect(),
+            gammas: (-9..=1).step_by(2).map(|e| 2f64.powi(e)).collect(),
+            ..Grid::default()
+        };
+        let tuner = Tuner::new(svm.clone().tol(1e-3), grid);
+        let tuned = tuner.search(&loaded.data, &mut Silent)?;
+        let best = tuned.best.map(|at| &tuned.cells[at]);
+        if let Some(best) = best {
+            terminal.say(&format!(
+                "  {} combinations in {}: best {}, {}\n\n",
+                tuned.cells.len(),
+                format::duration(tuned.seconds),
+                tune::describe(&best.params),
+                tune::shown(best, Task::Classify)
+            ))?;
         }
-        terminal.say("Now on your own data: margrave train DATA -o MODEL")?;
+        let files = match &self.output {
+            Some(folder) => keep(folder, &loaded, &svm, &tuned, &control)?,
+            None => Vec::new(),
+        };
+        if !files.is_empty() {
+            title("Kept")?;
+            let list: Vec<String> =
+                files.iter().map(|(path, what)| format!("  {}  {what}\n", path.display())).collect();
+            terminal.say(&list.concat())?;
+        }
+        title("What to try next")?;
+        terminal.say(
+            "  margrave train DATA -o MODEL --report REPORT.html   your own data, and a page about the result\n  \
+             margrave tune DATA -o MODEL --plot GRID.svg         the best C and γ\n  \
+             margrave losses                                     other losses\n  \
+             margrave --help                                     everything else; docs/guide.md tells the story",
+        )?;
         terminal.object(&json!({
             "n": loaded.data.len(),
             "d": loaded.data.points.dims(),
@@ -82,6 +142,8 @@ impl Demo {
             "train_error": fit.train_error(),
             "losses": losses,
             "kernels": kernels,
+            "best": best.map(|cell| json!({ "params": tune::describe(&cell.params), "score": cell.score() })),
+            "files": files.iter().map(|(path, _)| path.display().to_string()).collect::<Vec<_>>(),
             "model": path.map(|p| p.display().to_string()),
         }))?;
         Ok(Exit::Done)
@@ -90,12 +152,19 @@ impl Demo {
     fn losses(&self, svm: &Svm, loaded: &Loaded, terminal: &Terminal) -> Result<Vec<Value>, Failure> {
         let mut list = Vec::new();
         for spec in LOSSES {
-            let fit = svm.clone().loss_spec(spec).fit(&loaded.data)?;
+            let fit = match svm.clone().loss_spec(spec).fit(&loaded.data) {
+                // A loss that is not convex needs a solver of its own.
+                Err(margrave::Error::Unsupported { .. }) => continue,
+                fit => fit?,
+            };
             let gap = fit.certificate().relative_gap();
+            let proof = match gap {
+                Some(gap) => format!("gap {}", format::number(gap, 2)),
+                None => format!("stationary to {}", format::number(fit.certificate().violation(), 2)),
+            };
             terminal.say(&format!(
-                "  {:<18} gap {:<9} {:>3} support vectors   training error {} %",
+                "  {:<18} {proof:<22} {:>3} support vectors   training error {} %",
                 spec.to_string(),
-                gap.map(|g| format::number(g, 2)).unwrap_or_default(),
                 fit.record().support_vectors,
                 format::number(100.0 * fit.train_error(), 3)
             ))?;
@@ -149,10 +218,44 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect::<String>() + "\n"
 }
 
-fn keep(folder: &Path, model: &Path, fit: &Fit) -> Result<(), Failure> {
+/// Writes data, model, report and pictures; what was written, and what each is.
+fn keep(
+    folder: &Path,
+    loaded: &Loaded,
+    svm: &Svm,
+    tuned: &Tuned,
+    control: &Control,
+) -> Result<Vec<(PathBuf, &'static str)>, Failure> {
     std::fs::create_dir_all(folder)
         .map_err(|e| Failure::new(format!("{}: cannot make the folder: {e}", folder.display())))?;
-    margrave::io::write_atomic(folder.join(NAME), |out| out.write_all(HEART))?;
-    fit.save(model)?;
-    Ok(())
+    let mut files = Vec::new();
+    let mut put = |name: &str, what: &'static str, bytes: &[u8]| -> Result<(), Failure> {
+        let path = folder.join(name);
+        margrave::io::write_atomic(&path, |out| out.write_all(bytes))?;
+        files.push((path, what));
+        Ok(())
+    };
+    put(NAME, "the data, as LIBSVM text", HEART)?;
+    let mut history = Recorder::default();
+    let fit = svm.clone().probability(Probability::LeaveOneOut).fit_observed(&loaded.data, &mut history)?;
+    let bytes = margrave::io::model::to_bytes(fit.model())?;
+    put("heart.model", "the model, with its proof and probabilities", &bytes)?;
+    let command = "margrave train heart_scale.svm -o heart.model --gap 1e-6 --probability --report heart.html";
+    let material = Material {
+        fit: &fit,
+        data: &loaded.data,
+        name: "Heart disease",
+        history: &history,
+        command,
+        summary: summary_rows(&fit, NAME, "heart.model", fit.totals().seconds),
+    };
+    put("heart.html", "everything about it: open it in a browser", report::page(&material)?.as_bytes())?;
+    let names: Vec<String> = FEATURES.iter().map(ToString::to_string).collect();
+    let title = "Heart disease over two of thirteen features".to_owned();
+    let plane = plane(fit.model(), &loaded.data, DRAWN, Some(&names), title, control)?;
+    put("heart.svg", "boundary, margins and support vectors", plane.to_svg().as_bytes())?;
+    if let Some(map) = heat_map(tuned) {
+        put("grid.svg", "cross validation over C and γ", map.to_svg().as_bytes())?;
+    }
+    Ok(files)
 }

@@ -7,9 +7,11 @@ pub(crate) mod demo;
 pub(crate) mod inspect;
 pub(crate) mod losses;
 pub(crate) mod path;
+pub(crate) mod plot;
 pub(crate) mod predict;
 pub(crate) mod scale;
 pub(crate) mod train;
+pub(crate) mod tune;
 pub(crate) mod verify;
 
 use crate::cli::{Cli, Command};
@@ -29,6 +31,8 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Outcome {
         Command::Check(check) => check.run(&cli.common, terminal),
         Command::Demo(demo) => demo.run(&cli.common, terminal),
         Command::Losses(losses) => losses.run(terminal),
+        Command::Tune(tune) => tune.run(&cli.common, terminal),
+        Command::Plot(plot) => plot.run(&cli.common, terminal),
         Command::Path(path) => path.run(&cli.common, terminal),
         Command::SvmTrain(passed) => Ok(libsvm::run(Tool::Train, &passed.arguments)),
         Command::SvmPredict(passed) => Ok(libsvm::run(Tool::Predict, &passed.arguments)),

@@ -1,6 +1,8 @@
 //! `margrave train`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use clap::Args;
@@ -8,9 +10,9 @@ use margrave::certificate::Certificate;
 use margrave::data::Label;
 use margrave::io::Loaded;
 use margrave::model::Scheme;
-use margrave::observe::{Both, Observer};
+use margrave::observe::{Both, Observer, Recorder};
 use margrave::problem::{Formulation, Task};
-use margrave::{Fit, Model, Status, Svm, Targets};
+use margrave::{Fit, Model, Status, Svm, Targets, Threads};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Common;
@@ -21,6 +23,7 @@ use crate::options::data::DataOptions;
 use crate::options::kernel::{KernelOptions, describe};
 use crate::options::train::{MachineOptions, SolverOptions};
 use crate::progress::Progress;
+use crate::report::{self, Material};
 use crate::signal;
 use crate::terminal::{Style, Terminal};
 use crate::trace::Trace;
@@ -66,9 +69,6 @@ impl Train {
     pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
         let begun = Instant::now();
         self.machine.check()?;
-        if self.report.is_some() {
-            return Err(Failure::with_hint("--report is not built yet", "--trace FILE.jsonl writes the same numbers"));
-        }
         let output = self.output_path()?;
         let resumed = self.resume.as_ref().map(margrave::io::model::load).transpose()?;
         let threads = common.threads();
@@ -78,9 +78,90 @@ impl Train {
             self.data.load(threads.count())?
         };
         let load_seconds = begun.elapsed().as_secs_f64();
-        let task = self.task(&loaded)?;
-
         let flag = signal::listen()?;
+        let training = Training {
+            data: &self.data,
+            machine: &self.machine,
+            kernel: &self.kernel,
+            solver: &self.solver,
+            seed: common.seed,
+        };
+        let mut svm = training.svm(&loaded, threads, flag)?;
+        if let Some(model) = resumed {
+            svm = svm.start(model);
+        }
+
+        let mut trace = self.trace.as_deref().map(Trace::create).transpose()?;
+        let mut progress = Progress::new(terminal);
+        let mut history = Recorder::default();
+        let mut shown = Both(&mut progress, &mut history);
+        let mut both;
+        let observer: &mut dyn Observer = match &mut trace {
+            Some(trace) => {
+                both = Both(&mut shown, trace);
+                &mut both
+            }
+            None => &mut shown,
+        };
+        let fit = svm.fit_observed(&loaded.data, observer)?;
+        drop(progress);
+        if let Some(problem) = trace.and_then(Trace::close) {
+            terminal.note(&problem);
+        }
+        fit.save(&output)?;
+        if let Some(path) = &self.report {
+            let rows =
+                summary_rows(&fit, &self.data.name(), &output.display().to_string(), begun.elapsed().as_secs_f64());
+            let material = Material {
+                fit: &fit,
+                data: &loaded.data,
+                name: &self.data.name(),
+                history: &history,
+                command: &command_line(),
+                summary: rows,
+            };
+            let page = report::page(&material)?;
+            margrave::io::write_atomic(path, |out| out.write_all(page.as_bytes()))?;
+            terminal.note(&format!("report written to {}", path.display()));
+        }
+        let total = begun.elapsed().as_secs_f64();
+        terminal.say(&summary(terminal, &fit, &self.data.name(), &output.display().to_string(), total))?;
+        terminal.object(&object(&fit, &loaded, &output.display().to_string(), load_seconds, total))?;
+        Ok(match fit.status() {
+            Status::Optimal => Exit::Done,
+            Status::Interrupted => Exit::Interrupted,
+            Status::TimeLimit | Status::IterationLimit | Status::Stalled => Exit::Budget,
+        })
+    }
+
+    /// `heart.svm.gz` becomes `heart.model`, here.
+    fn output_path(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.output {
+            return Ok(path.clone());
+        }
+        if self.data.name() == "-" {
+            return Err(Failure::new("the data comes from stdin: name the model with -o MODEL"));
+        }
+        let name = self.data.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let stem = name.strip_suffix(".gz").unwrap_or(&name);
+        let stem = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
+        Ok(PathBuf::from(format!("{stem}.model")))
+    }
+}
+
+/// The options that say what to train: those of `train` and `tune`.
+pub(crate) struct Training<'a> {
+    pub(crate) data: &'a DataOptions,
+    pub(crate) machine: &'a MachineOptions,
+    pub(crate) kernel: &'a KernelOptions,
+    pub(crate) solver: &'a SolverOptions,
+    pub(crate) seed: u64,
+}
+
+impl Training<'_> {
+    /// The machine they make for the data.
+    pub(crate) fn svm(&self, loaded: &Loaded, threads: Threads, flag: Arc<AtomicBool>) -> Result<Svm, Failure> {
+        let task = self.task(loaded)?;
         let mut svm = Svm::of(task)
             .bias(!self.machine.no_bias)
             .svdd(self.machine.svdd)
@@ -90,7 +171,7 @@ impl Train {
             .stop(self.solver.stop())
             .budget(self.solver.budget())
             .threads(threads)
-            .seed(common.seed)
+            .seed(self.seed)
             .cancel(flag)
             .schema(&loaded.schema)?;
         svm = self.kernel.choose(svm);
@@ -116,48 +197,7 @@ impl Train {
             }
             svm = svm.class_weight(weight.clone());
         }
-        if let Some(model) = resumed {
-            svm = svm.start(model);
-        }
-
-        let mut trace = self.trace.as_deref().map(Trace::create).transpose()?;
-        let mut progress = Progress::new(terminal);
-        let mut both;
-        let observer: &mut dyn Observer = match &mut trace {
-            Some(trace) => {
-                both = Both(&mut progress, trace);
-                &mut both
-            }
-            None => &mut progress,
-        };
-        let fit = svm.fit_observed(&loaded.data, observer)?;
-        drop(progress);
-        if let Some(problem) = trace.and_then(Trace::close) {
-            terminal.note(&problem);
-        }
-        fit.save(&output)?;
-        let total = begun.elapsed().as_secs_f64();
-        terminal.say(&summary(terminal, &fit, &self.data.name(), &output.display().to_string(), total))?;
-        terminal.object(&object(&fit, &loaded, &output.display().to_string(), load_seconds, total))?;
-        Ok(match fit.status() {
-            Status::Optimal => Exit::Done,
-            Status::Interrupted => Exit::Interrupted,
-            Status::TimeLimit | Status::IterationLimit | Status::Stalled => Exit::Budget,
-        })
-    }
-
-    /// `heart.svm.gz` becomes `heart.model`, here.
-    fn output_path(&self) -> Result<PathBuf, Failure> {
-        if let Some(path) = &self.output {
-            return Ok(path.clone());
-        }
-        if self.data.name() == "-" {
-            return Err(Failure::new("the data comes from stdin: name the model with -o MODEL"));
-        }
-        let name = self.data.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let stem = name.strip_suffix(".gz").unwrap_or(&name);
-        let stem = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
-        Ok(PathBuf::from(format!("{stem}.model")))
+        Ok(svm)
     }
 
     /// The task asked for, or the one the target tells.
@@ -204,9 +244,23 @@ fn ended(status: Status) -> &'static str {
     }
 }
 
+/// What was typed, quoted where a shell would need it.
+pub(crate) fn command_line() -> String {
+    let plain = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_=.,:/+^*".contains(c));
+    let quote = |word: String| if plain(&word) { word } else { format!("'{}'", word.replace('\'', "'\\''")) };
+    let words = std::env::args_os().skip(1).map(|word| quote(word.to_string_lossy().into_owned()));
+    std::iter::once("margrave".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
 pub(crate) fn summary(terminal: &Terminal, fit: &Fit, data: &str, path: &str, total: f64) -> String {
-    let (model, totals) = (fit.model(), fit.totals());
     let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };
+    let rows = summary_rows(fit, data, path, total);
+    format!("{}\n{}", terminal.paint(style, ended(fit.status())), format::table(terminal, &rows))
+}
+
+/// The lines of the summary.
+pub(crate) fn summary_rows(fit: &Fit, data: &str, path: &str, total: f64) -> Vec<(&'static str, String)> {
+    let (model, totals) = (fit.model(), fit.totals());
     let features = if model.expansion.width() == 1 { "feature" } else { "features" };
     let mut rows = vec![
         (
@@ -255,7 +309,7 @@ pub(crate) fn summary(terminal: &Terminal, fit: &Fit, data: &str, path: &str, to
     });
     rows.push(("time", format!("{} training, {} in all", format::duration(totals.seconds), format::duration(total))));
     rows.push(("model", path.to_owned()));
-    format!("{}\n{}", terminal.paint(style, ended(fit.status())), format::table(terminal, &rows))
+    rows
 }
 
 /// The keys of a certificate as `train` and `verify` print them.
@@ -336,6 +390,11 @@ fn proof_keys(fit: &Fit, into: &mut Map<String, Value>) {
             into.insert("stationarity".into(), json!(totals.violation));
         }
     }
+}
+
+/// The object of a training that is part of something else.
+pub(crate) fn train_object(fit: &Fit, loaded: &Loaded, path: &str) -> Value {
+    object(fit, loaded, path, 0.0, fit.totals().seconds)
 }
 
 fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Value {

@@ -64,10 +64,25 @@ impl KernelOptions {
         self.kernel == KernelName::Precomputed
     }
 
+    /// Whether the kernel has a γ.
+    pub(crate) fn has_gamma(&self) -> bool {
+        self.plain().gamma().is_some()
+    }
+
+    /// The kernel of this name with the other parameters as given, γ = 1 to be replaced.
+    pub(crate) fn named(&self, name: &str) -> Result<Kernel, String> {
+        let known = KernelName::from_str(name.trim(), true);
+        known.map(|kernel| self.with(kernel)).map_err(|_| format!("there is no kernel {name:?}"))
+    }
+
     /// The kernel with γ = 1, to be replaced.
     fn plain(&self) -> Kernel {
+        self.with(self.kernel)
+    }
+
+    fn with(&self, name: KernelName) -> Kernel {
         let (gamma, coef0, degree) = (1.0, self.coef0, self.degree);
-        match self.kernel {
+        match name {
             KernelName::Linear => Kernel::Linear,
             KernelName::Poly => Kernel::Poly { gamma, coef0, degree },
             KernelName::Rbf => Kernel::Rbf { gamma },

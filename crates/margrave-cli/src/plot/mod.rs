@@ -4,9 +4,14 @@
 //! kinds of colour blindness; lines differ in dashes too, so that a chart survives a black-and-white printer.
 
 mod axis;
+mod boundary;
+mod heat;
+mod png;
 mod svg;
 
 pub(crate) use axis::{Axis, Scale};
+pub(crate) use boundary::{Dot, Field, Plane};
+pub(crate) use heat::HeatMap;
 
 use self::axis::Frame;
 use self::svg::Svg;
@@ -35,6 +40,11 @@ impl Series {
     /// A line through the points, in their order; a point that is not finite interrupts it.
     pub(crate) fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), points, line: true, dots: false }
+    }
+
+    /// A cloud of dots.
+    pub(crate) fn dots(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), points, line: false, dots: true }
     }
 
     /// The same with a dot at every point.

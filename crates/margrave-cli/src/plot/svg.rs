@@ -6,7 +6,8 @@ const STYLE: &str = "\
 text{font-family:Helvetica,Arial,'Liberation Sans',sans-serif;fill:#222}\
 .title{font-size:15px;font-weight:bold}.label{font-size:13px}.tick,.key,.note{font-size:12px}\
 .grid{stroke:#d9d9d9;stroke-width:1}.fine{stroke:#f0f0f0;stroke-width:1}\
-.frame{fill:none;stroke:#444;stroke-width:1}.mark{stroke:#444;stroke-width:1;stroke-dasharray:4 4}";
+.frame{fill:none;stroke:#444;stroke-width:1}.mark{stroke:#444;stroke-width:1;stroke-dasharray:4 4}\
+.boundary{fill:none;stroke:#111;stroke-width:2}.margin{fill:none;stroke:#555;stroke-width:1.1;stroke-dasharray:none;opacity:.8}";
 
 /// A picture being written.
 pub(super) struct Svg {
@@ -71,6 +72,46 @@ impl Svg {
 
     pub(super) fn dot(&mut self, (x, y): (f64, f64), colour: &str) {
         self.push(format_args!("<circle cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"3\" fill=\"{colour}\"/>"));
+    }
+
+    /// A rectangle of one colour.
+    pub(super) fn fill(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str) {
+        self.push(format_args!(
+            "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" fill=\"{colour}\"/>"
+        ));
+    }
+
+    /// A rectangle that stands out from any colour.
+    pub(super) fn outline(&mut self, (x, y): (f64, f64), (width, height): (f64, f64)) {
+        for (stroke, thick) in [("#fff", 5), ("#d00", 2)] {
+            self.push(format_args!(
+                "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{thick}\"/>"
+            ));
+        }
+    }
+
+    /// A number in a colour of its own, centred.
+    pub(super) fn ink(&mut self, (x, y): (f64, f64), colour: &str, text: &str) {
+        let text = escape(text);
+        self.push(format_args!(
+            "<text x=\"{x:.2}\" y=\"{y:.2}\" text-anchor=\"middle\" class=\"key\" style=\"fill:{colour}\">{text}</text>"
+        ));
+    }
+
+    /// Separate pieces of lines, as one shape.
+    pub(super) fn pieces(&mut self, pieces: &[[(f64, f64); 2]], class: &str) {
+        if pieces.is_empty() {
+            return;
+        }
+        let path: String =
+            pieces.iter().map(|[a, b]| format!("M{:.1} {:.1}L{:.1} {:.1}", a.0, a.1, b.0, b.1)).collect();
+        self.push(format_args!("<path d=\"{path}\" class=\"{class}\"/>"));
+    }
+
+    /// A sample, with a ring if it is a support vector.
+    pub(super) fn sample(&mut self, (x, y): (f64, f64), colour: &str, ring: bool) {
+        let rim = if ring { " stroke=\"#000\" stroke-width=\"1.4\"" } else { " stroke=\"#fff\" stroke-width=\"0.6\"" };
+        self.push(format_args!("<circle cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"3.6\" fill=\"{colour}\"{rim}/>"));
     }
 
     pub(super) fn finish(mut self) -> String {

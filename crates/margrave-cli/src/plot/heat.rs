@@ -1,0 +1,138 @@
+//! A map of numbers over two lists of values: rectangles in the colours of a ramp that rises evenly in lightness.
+
+use super::svg::Svg;
+
+/// From dark blue to yellow; even steps look even, also in grey.
+const RAMP: [(f64, f64, f64); 6] = [
+    (68.0, 1.0, 84.0),
+    (65.0, 68.0, 135.0),
+    (42.0, 120.0, 142.0),
+    (34.0, 168.0, 132.0),
+    (122.0, 209.0, 81.0),
+    (253.0, 231.0, 37.0),
+];
+
+/// Pixels a letter of a tick takes.
+const LETTER: f64 = 7.2;
+const TOP: f64 = 56.0;
+const BELOW: f64 = 62.0;
+const RIGHT: f64 = 110.0;
+
+/// A map to draw.
+#[derive(Debug, Clone)]
+pub(crate) struct HeatMap {
+    /// Above it.
+    pub(crate) title: String,
+    /// What the columns are, and their names from left to right.
+    pub(crate) x: (String, Vec<String>),
+    /// What the rows are, and their names from bottom to top.
+    pub(crate) y: (String, Vec<String>),
+    /// A number for each row and column, rows from the bottom; `None` is left white.
+    pub(crate) values: Vec<Vec<Option<f64>>>,
+    /// Row and column of the one to mark.
+    pub(crate) mark: Option<(usize, usize)>,
+    /// How a number is written.
+    pub(crate) format: fn(f64) -> String,
+}
+
+/// A colour of the ramp.
+pub(super) fn rgb(share: f64) -> [u8; 3] {
+    let share = if share.is_nan() { 0.0 } else { share };
+    let at = share.clamp(0.0, 1.0) * (RAMP.len() - 1) as f64;
+    let low = (at.floor() as usize).min(RAMP.len() - 2);
+    let t = at - low as f64;
+    let mix = |a: f64, b: f64| (a + t * (b - a)).round() as u8;
+    let (a, b) = (RAMP[low], RAMP[low + 1]);
+    [mix(a.0, b.0), mix(a.1, b.1), mix(a.2, b.2)]
+}
+
+fn colour(share: f64) -> String {
+    let [r, g, b] = rgb(share);
+    format!("#{r:02x}{g:02x}{b:02x}")
+}
+
+impl HeatMap {
+    /// The picture.
+    pub(crate) fn to_svg(&self) -> String {
+        let (columns, rows) = (self.x.1.len().max(1), self.y.1.len().max(1));
+        let cell = (560.0 / columns as f64).clamp(26.0, 64.0);
+        let tall = (420.0 / rows as f64).clamp(22.0, 48.0);
+        let names = self.y.1.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
+        let left = (44.0 + LETTER * names).max(90.0);
+        let (width, height) = (left + cell * columns as f64 + RIGHT, TOP + tall * rows as f64 + BELOW);
+        let mut svg = Svg::new(width, height, &self.title);
+        svg.text((left, 26.0), "start", "title", &self.title);
+        let known = || self.values.iter().flatten().flatten().copied();
+        let (low, high) = known().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
+        let share = |v: f64| if high > low { (v - low) / (high - low) } else { 1.0 };
+        let bottom = TOP + tall * rows as f64;
+        for (row, line) in self.values.iter().enumerate() {
+            for (column, value) in line.iter().enumerate() {
+                let at = (left + cell * column as f64, bottom - tall * (row + 1) as f64);
+                if let Some(v) = value {
+                    svg.fill(at, (cell, tall), &colour(share(*v)));
+                    let text = (self.format)(*v);
+                    if cell >= 8.0 * text.len() as f64 {
+                        let ink = if share(*v) > 0.6 { "#111" } else { "#fff" };
+                        svg.ink((at.0 + cell / 2.0, at.1 + tall / 2.0 + 4.0), ink, &text);
+                    }
+                }
+            }
+        }
+        if let Some((row, column)) = self.mark {
+            let at = (left + cell * column as f64, bottom - tall * (row + 1) as f64);
+            svg.outline(at, (cell, tall));
+        }
+        svg.rect((left, TOP), (cell * columns as f64, tall * rows as f64), "frame");
+        // Names that would run into each other are thinned out.
+        let longest = self.x.1.iter().map(|name| name.chars().count()).max().unwrap_or(1) as f64;
+        let every = ((7.5 * longest + 6.0) / cell).ceil().max(1.0) as usize;
+        for (column, name) in self.x.1.iter().enumerate().step_by(every) {
+            svg.text((left + cell * (column as f64 + 0.5), bottom + 18.0), "middle", "tick", name);
+        }
+        for (row, name) in self.y.1.iter().enumerate() {
+            svg.text((left - 8.0, bottom - tall * (row as f64 + 0.5) + 4.0), "end", "tick", name);
+        }
+        svg.text((left + cell * columns as f64 / 2.0, bottom + 44.0), "middle", "label", &self.x.0);
+        svg.turned_text((18.0, TOP + tall * rows as f64 / 2.0), "label", &self.y.0);
+        self.legend(&mut svg, left + cell * columns as f64 + 18.0, bottom, low, high);
+        svg.finish()
+    }
+
+    fn legend(&self, svg: &mut Svg, x: f64, bottom: f64, low: f64, high: f64) {
+        if !(high >= low) {
+            return;
+        }
+        let steps = 40;
+        let tall = (bottom - TOP) / f64::from(steps);
+        for step in 0..steps {
+            let at = (x, bottom - tall * f64::from(step + 1));
+            svg.fill(at, (16.0, tall + 0.5), &colour(f64::from(step) / f64::from(steps - 1)));
+        }
+        svg.rect((x, TOP), (16.0, bottom - TOP), "frame");
+        svg.text((x + 22.0, bottom), "start", "tick", &(self.format)(low));
+        svg.text((x + 22.0, TOP + 10.0), "start", "tick", &(self.format)(high));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_well_formed_and_colours_rise() {
+        let map = HeatMap {
+            title: "a < b".into(),
+            x: ("C".into(), vec!["1".into(), "2".into()]),
+            y: ("γ".into(), vec!["0.1".into()]),
+            values: vec![vec![Some(0.5), None]],
+            mark: Some((0, 0)),
+            format: |v| format!("{v}"),
+        };
+        let svg = map.to_svg();
+        assert!(svg.contains("a &lt; b") && svg.ends_with("</svg>\n"));
+        let light = |c: &str| (1..7).step_by(2).filter_map(|i| u32::from_str_radix(&c[i..i + 2], 16).ok()).sum::<u32>();
+        let steps: Vec<u32> = (0..=10).map(|i| light(&colour(f64::from(i) / 10.0))).collect();
+        assert!(steps.first() < steps.last(), "{steps:?}");
+    }
+}

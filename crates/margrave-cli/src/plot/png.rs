@@ -1,0 +1,88 @@
+//! A raster picture and its PNG file.
+
+use std::io::Write;
+
+use flate2::write::ZlibEncoder;
+use flate2::{Compression, Crc};
+
+/// Pixels, red green blue, from the top left.
+#[derive(Debug, Clone)]
+pub(crate) struct Image {
+    width: usize,
+    height: usize,
+    pixels: Vec<[u8; 3]>,
+}
+
+impl Image {
+    /// A white picture.
+    pub(crate) fn new(width: usize, height: usize) -> Self {
+        Self { width, height, pixels: vec![[255; 3]; width * height] }
+    }
+
+    /// Colours a pixel, if it is there.
+    pub(crate) fn set(&mut self, x: i64, y: i64, colour: [u8; 3]) {
+        if x >= 0 && y >= 0 && (x as usize) < self.width && (y as usize) < self.height {
+            self.pixels[y as usize * self.width + x as usize] = colour;
+        }
+    }
+
+    /// A disc with a rim.
+    pub(crate) fn disc(&mut self, (x, y): (f64, f64), radius: f64, fill: [u8; 3], rim: Option<[u8; 3]>) {
+        let reach = radius.ceil() as i64 + 2;
+        for dy in -reach..=reach {
+            for dx in -reach..=reach {
+                let (px, py) = (x.round() as i64 + dx, y.round() as i64 + dy);
+                let distance = ((px as f64 - x).powi(2) + (py as f64 - y).powi(2)).sqrt();
+                if distance <= radius {
+                    self.set(px, py, fill);
+                } else if let (Some(rim), true) = (rim, distance <= radius + 1.6) {
+                    self.set(px, py, rim);
+                }
+            }
+        }
+    }
+
+    /// The bytes of the file.
+    pub(crate) fn to_png(&self) -> std::io::Result<Vec<u8>> {
+        let mut raw = Vec::with_capacity(self.height * (3 * self.width + 1));
+        for row in self.pixels.chunks(self.width.max(1)) {
+            // Filter 0: bytes as they are.
+            raw.push(0);
+            row.iter().for_each(|pixel| raw.extend_from_slice(pixel));
+        }
+        let mut packer = ZlibEncoder::new(Vec::new(), Compression::default());
+        packer.write_all(&raw)?;
+        let packed = packer.finish()?;
+        let mut head = Vec::new();
+        head.extend_from_slice(&(self.width as u32).to_be_bytes());
+        head.extend_from_slice(&(self.height as u32).to_be_bytes());
+        // Eight bits a channel, colour, the only compression, filter and interlacing that matter.
+        head.extend_from_slice(&[8, 2, 0, 0, 0]);
+        let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+        for (name, data) in [(b"IHDR", &head), (b"IDAT", &packed), (b"IEND", &Vec::new())] {
+            file.extend_from_slice(&(data.len() as u32).to_be_bytes());
+            let mut crc = Crc::new();
+            crc.update(name);
+            crc.update(data);
+            file.extend_from_slice(name);
+            file.extend_from_slice(data);
+            file.extend_from_slice(&crc.sum().to_be_bytes());
+        }
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_its_chunks() {
+        let mut image = Image::new(5, 4);
+        image.disc((2.0, 2.0), 1.0, [1, 2, 3], Some([0, 0, 0]));
+        image.set(-1, 99, [0; 3]);
+        let bytes = image.to_png().expect("memory can be written");
+        assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x00\x05\x00\x00\x00\x04\x08\x02"));
+        assert!(bytes.windows(4).any(|w| w == b"IDAT") && bytes.ends_with(&[0xae, 0x42, 0x60, 0x82]));
+    }
+}
