@@ -49,9 +49,13 @@ fn each_pair_is_its_own_binary_machine() {
             let rows = rows_of(&data, [&labels[i], &labels[j]]);
             let part = Dataset::new(data.points.gather(&rows), data.targets.gather(&rows)).unwrap();
             let alone = svm.fit(&part).unwrap();
-            // Both are within 1e-9 of the same optimum, of strong convexity 1: scores within √(2·gap·K).
-            for (row, z) in scores(alone.model(), &data).iter().enumerate() {
-                assert!((z - all[row * 6 + output]).abs() < 1e-3, "{kernel} pair {i} {j} row {row}");
+            // ½‖f − f*‖² ≤ gap ≤ 1e-9·100 for both, |f(x) − f*(x)| ≤ ‖f − f*‖·√k(x, x) with k(x, x) ≤ 9 here. The bias may
+            // be any of an interval where no sample lies on the margin: f is compared without it.
+            let apart = scores(alone.model(), &data);
+            let shift = apart[0] - all[output];
+            for (row, z) in apart.iter().enumerate() {
+                let difference = z - all[row * 6 + output] - shift;
+                assert!(difference.abs() < 6e-3, "{kernel} pair {i} {j} row {row}: {difference}");
             }
             let (a, b) = (&fit.records()[output].certificate, alone.certificate());
             assert!((a.primal() - b.primal()).abs() <= 2e-9 * b.primal().max(1.0));
