@@ -231,6 +231,11 @@ impl Control {
         }
     }
 
+    /// Seconds left until the deadline, if there is one.
+    pub fn remaining(&self) -> Option<f64> {
+        self.deadline.map(|end| end.saturating_duration_since(Instant::now()).as_secs_f64())
+    }
+
     /// Seconds since the start.
     pub fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
@@ -245,6 +250,8 @@ mod tests {
     fn deadline_and_cancel_interrupt() {
         let zero = Budget { seconds: Some(0.0), ..Budget::default() };
         assert_eq!(Control::start(&zero, Threads::one()).check(), Err(Interrupt::Deadline));
+        assert_eq!(Control::start(&zero, Threads::one()).remaining(), Some(0.0));
+        assert_eq!(Control::unlimited(Threads::one()).remaining(), None);
         let flag = Arc::new(AtomicBool::new(false));
         let control = Control::unlimited(Threads::one()).with_cancel(flag.clone());
         assert_eq!(control.check(), Ok(()));

@@ -6,7 +6,7 @@ use std::time::Instant;
 use margrave_core::certificate::{Certificate, certify};
 use margrave_core::compose::calibrate::fit_sigmoid;
 use margrave_core::compose::{LANES, Part, one_vs_one, one_vs_rest, run};
-use margrave_core::gram::{Gram, Precision, part};
+use margrave_core::gram::{Gram, Picked, Precision, part};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::model::{Calibration, Column, Model, Origin, Recipe, Record, Scheme, multi};
@@ -211,7 +211,14 @@ fn one_by_one(
     run(&sizes, &begin, job.control, observer, |at, control, observer| {
         let begun = Instant::now();
         let rows = &parts[at].rows;
-        let own = if rows.len() == prepared.points.len() { None } else { Some(part(gram, rows)) };
+        let own: Option<Box<dyn Gram + '_>> = if rows.len() == prepared.points.len() {
+            None
+        } else if control.check().is_err() {
+            // Out of time: a view that makes nothing ready.
+            Some(Box::new(Picked::new(gram, rows.clone())))
+        } else {
+            Some(part(gram, rows))
+        };
         let gram = own.as_deref().unwrap_or(gram);
         let before = gram.entries();
         let told = |e: Error| match e {

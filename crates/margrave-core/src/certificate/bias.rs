@@ -20,7 +20,12 @@ pub(super) fn best(
 ) -> Result<f64, Interrupt> {
     let p = point.problem;
     let s = p.constraint.sum(g);
+    let kinds = kinds(point, members);
     let slope = |b: f64| {
+        if let Some(kinds) = &kinds {
+            let each = kinds.iter().map(|&(i, c)| c * p.loss(i).slope(p.targets[i], point.f(i) + b));
+            return Ok(s + each.sum::<f64>());
+        }
         let sum = point.sum(members, |i| match p.costs[i] {
             0.0 => 0.0,
             c => c * p.loss(i).slope(p.targets[i], point.f(i) + b),
@@ -63,4 +68,27 @@ pub(super) fn best(
         }
     }
     Ok(if slope_near.abs() < slope_far.abs() { near } else { far })
+}
+
+/// Where all scores are the same (a machine of β = 0, say) and there are few targets: a variable of each kind, and what all
+/// of its kind cost together.
+fn kinds(point: &Point<'_, '_>, members: Option<&[u32]>) -> Option<Vec<(usize, f64)>> {
+    const FEW: usize = 16;
+    let p = point.problem;
+    let count = members.map_or(p.len(), <[u32]>::len);
+    let member = |k: usize| members.map_or(k, |list| list[k] as usize);
+    let mut kinds: Vec<(usize, f64)> = Vec::new();
+    for i in (0..count).map(member) {
+        if point.f(i).to_bits() != point.f(member(0)).to_bits() {
+            return None;
+        }
+        match kinds.iter().position(|&(j, _)| p.targets[j].to_bits() == p.targets[i].to_bits()) {
+            Some(at) => kinds[at].1 += p.costs[i],
+            None if kinds.len() == FEW => return None,
+            None => kinds.push((i, p.costs[i])),
+        }
+    }
+    // A kind of no cost says nothing, and its loss may not be finite.
+    kinds.retain(|(_, cost)| *cost > 0.0);
+    Some(kinds)
 }

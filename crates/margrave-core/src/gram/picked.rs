@@ -74,23 +74,25 @@ impl Gram for Picked<'_> {
 
     fn apply(
         &self,
-        _precision: Precision,
+        precision: Precision,
         rows: Pick<'_>,
         v: &[f64],
         k: usize,
         out: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        out.fill(0.0);
-        let width = self.rows.len();
-        self.sweep(rows, control, |from, block| {
-            for (r, row) in block.chunks_exact(width).enumerate() {
-                let out = &mut out[(from + r) * k..(from + r + 1) * k];
-                for (value, v) in row.iter().zip(v.chunks_exact(k)) {
-                    out.iter_mut().zip(v).for_each(|(out, v)| *out += value * v);
-                }
-            }
-        })
+        // Columns not picked are zero, which cost nothing.
+        let mut wide = vec![0.0; self.gram.shape().1 * k];
+        let mut used = 0;
+        for (&column, v) in self.rows.iter().zip(v.chunks_exact(k)) {
+            used += usize::from(v.iter().any(|v| *v != 0.0));
+            let to = &mut wide[column as usize * k..(column as usize + 1) * k];
+            to.iter_mut().zip(v).for_each(|(to, v)| *to += v);
+        }
+        let there = self.there(rows);
+        self.gram.apply(precision, Pick::List(&there), &wide, k, out, control)?;
+        self.count(there.len() * used);
+        Ok(())
     }
 
     fn apply_t(

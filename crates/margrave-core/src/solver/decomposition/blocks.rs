@@ -66,7 +66,10 @@ impl<T: Stored> Work<'_, '_, T> {
                 }
             }
             let size = if round < EASY { SIZE.0 } else { SIZE.1 };
-            let size = if dear { size / 2 } else { size }.min(most);
+            let size = if dear { size / 2 } else { size }.min(most).min(self.affordable(state));
+            if size == 0 {
+                return End::Stopped(Status::TimeLimit);
+            }
             let next = pick(state, &extremes, size, &set);
             let m = next.len();
             if next != set {
@@ -96,6 +99,21 @@ impl<T: Stored> Work<'_, '_, T> {
             }
         }
         unreachable!("the loop has no other end")
+    }
+
+    /// Variables whose product with everybody, and whose part in the certificate to follow, fit into a quarter of the time
+    /// that is left, on a slow processor; 0 once the certificate of those in the expansion already takes all of it.
+    fn affordable(&self, state: &State) -> usize {
+        /// Seconds a multiply–add takes, and what an entry takes besides.
+        const SECONDS: (f64, f64) = (4e-11, 2e-9);
+        let Some(left) = self.control.remaining() else { return usize::MAX };
+        let effort = self.gram.effort().min(1e6);
+        let entry = (SECONDS.0 * effort + SECONDS.1) / self.control.threads.count() as f64;
+        // Double precision takes twice as long.
+        let rows = self.problem.gram.shape().0 as f64;
+        let support = state.beta.iter().filter(|b| **b != 0.0).count() as f64;
+        let left = left - 2.0 * entry * rows * support;
+        if left <= 0.0 { 0 } else { ((0.25 * left / (3.0 * entry * rows)) as usize).max(16) }
     }
 
     /// Pair steps among the variables of a block.

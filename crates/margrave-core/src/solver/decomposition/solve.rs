@@ -39,7 +39,8 @@ pub fn solve(
     let stop = observer.begin(&begin).is_break();
     let state = State::new(problem, options.start.as_deref())?;
     if single_precision_suffices(problem, &state) {
-        let rough = problem.gram.rough();
+        // Without time left nothing is made ready.
+        let rough = if control.check().is_ok() { problem.gram.rough() } else { None };
         let gram = rough.as_deref().unwrap_or(problem.gram);
         Solver::<f32>::new(problem, gram, options, control, observer, state).run(stop)
     } else {
@@ -58,7 +59,12 @@ fn single_precision_suffices(problem: &KernelProblem<'_>, state: &State) -> bool
     let rows: Vec<u32> = (0..SAMPLE.min(n)).map(|k| problem.row(k * n / SAMPLE.min(n)) as u32).collect();
     let mut block = vec![0.0; rows.len() * rows.len()];
     let control = Control::unlimited(crate::Threads::one());
-    if problem.gram.block_f64(Pick::List(&rows), Pick::List(&rows), &mut block, &control).is_err() {
+    // By themselves, so that nothing is made ready for all points.
+    let computed = match problem.gram.select(&rows) {
+        Some(few) => few.block_f64(Pick::All, Pick::All, &mut block, &control),
+        None => problem.gram.block_f64(Pick::List(&rows), Pick::List(&rows), &mut block, &control),
+    };
+    if computed.is_err() {
         return true;
     }
     let m = rows.len();
