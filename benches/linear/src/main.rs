@@ -3,6 +3,8 @@
 //! ```text
 //! margrave-bench-linear train   DATA --loss L -C C --bias free|none|SCALING [--gap R] [--tol T] [--threads N] [--repeats K]
 //!                               [--method auto|coordinate|newton] [--weights OUT] [--trace 1]
+//! margrave-bench-linear l1      DATA --loss L -C C --bias free|none|SCALING [--gap R]
+//! margrave-bench-linear classes DATA -C C --bias none|SCALING [--gap R]
 //! margrave-bench-linear certify DATA --loss L -C C --bias free|none|SCALING --weights IN
 //! ```
 //!
@@ -16,7 +18,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use margrave_core::backend::cpu::rows::RowMatrix;
-use margrave_core::certificate::{Certificate, certify_linear};
+use margrave_core::certificate::{Certificate, certify_l1, certify_linear};
 use margrave_core::data::Dataset;
 use margrave_core::gram::{Matrix, Pick};
 use margrave_core::loss::LossSpec;
@@ -83,6 +85,28 @@ fn read(path: &str, classify: bool) -> Result<(Dataset, Vec<f64>), Failure> {
     Ok((data, targets))
 }
 
+/// The machine of Crammer and Singer.
+fn classes(args: &Args) -> Result<Value, Failure> {
+    let data = load(&args.data, &ReadOptions::default())?.data;
+    let (names, codes) = data.targets.classes()?;
+    let bias = match args.text("bias")? {
+        "none" => Bias::None,
+        scaling => Bias::Penalised { scaling: scaling.parse()? },
+    };
+    let costs = vec![args.number("C")?.unwrap_or(1.0); codes.len()];
+    let options = linear::Options {
+        stop: Stop { tol: None, gap: Some(args.number("gap")?.unwrap_or(1e-6)) },
+        ..linear::Options::default()
+    };
+    let control = Control::unlimited(Threads::one());
+    let begun = Instant::now();
+    let s =
+        linear::solve_crammer_singer(&data.points, &codes, names.len(), &costs, bias, &options, &control, &mut Silent)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    Ok(json!({"seconds": seconds, "epochs": s.iterations, "primal": s.primal, "dual": s.dual,
+        "relative_gap": s.relative_gap(), "status": s.status.name()}))
+}
+
 /// Prints every step.
 struct Trace;
 
@@ -104,6 +128,9 @@ impl Observer for Trace {
 
 fn run() -> Result<Value, Failure> {
     let args = Args::parse()?;
+    if args.command == "classes" {
+        return classes(&args);
+    }
     let loss = args.text("loss")?.parse::<LossSpec>()?.build()?;
     let cost = args.number("C")?.unwrap_or(1.0);
     let bias = match args.text("bias")? {
@@ -129,6 +156,19 @@ fn run() -> Result<Value, Failure> {
         let certificate = certify_linear(&problem, &w, b, &beta, &control).map_err(interrupted)?;
         let Certificate::Optimality(o) = certificate else { return Err("the loss is not convex".into()) };
         return Ok(json!({"primal": o.primal, "dual": o.dual, "relative_gap": o.relative_gap}));
+    }
+    if args.command == "l1" {
+        let options = linear::Options {
+            stop: Stop { tol: None, gap: Some(args.number("gap")?.unwrap_or(1e-6)) },
+            ..linear::Options::default()
+        };
+        let begun = Instant::now();
+        let s = linear::solve_l1(&problem, &options, &control, &mut Silent)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let certificate = certify_l1(&problem, &s.weights, s.bias, &s.beta, &control).map_err(interrupted)?;
+        let nonzero = s.weights.iter().filter(|w| **w != 0.0).count();
+        return Ok(json!({"seconds": seconds, "epochs": s.iterations, "primal": certificate.primal(),
+            "relative_gap": certificate.relative_gap(), "nonzero": nonzero, "status": s.status.name()}));
     }
     let stop = Stop { tol: args.number("tol")?, gap: args.number("gap")? };
     let options = linear::Options {

@@ -83,3 +83,41 @@ fn what_it_cannot_do_is_told() {
         margrave(&["train", &heart(), "--kernel", "rbf", "--solver", "linear", "-o", "unwritten.model"]).exits(2);
     assert!(said.err.contains("linear kernel") && said.err.contains("decomposition"), "{}", said.err);
 }
+
+#[test]
+fn data_larger_than_the_memory_allowed_is_read_in_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut text = String::new();
+    let mut state = 1u64;
+    let mut random = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f64 / (1u64 << 24) as f64
+    };
+    for _ in 0..3000 {
+        let x: Vec<f64> = (0..12).map(|_| (random() - 0.5) * 4.0).collect();
+        let score = x[0] - 2.0 * x[5] + 0.3 + 2.0 * (random() - 0.5);
+        text += if score > 0.0 { "1" } else { "-1" };
+        for (j, v) in x.iter().enumerate().filter(|(_, v)| v.abs() > 0.6) {
+            text += &format!(" {}:{v:.5}", 2 * j + 1);
+        }
+        text += "\n";
+    }
+    let data = path("d.svm");
+    std::fs::write(&data, text).unwrap();
+    let train = |model: &str, memory: &str| {
+        let args = ["train", &data, "--kernel", "linear", "--gap", "1e-6", "--memory", memory, "-o", model, "--json"];
+        margrave(&args).exits(0).json()
+    };
+    let (whole, blocks) = (train(&path("a.model"), "1GiB"), train(&path("b.model"), "100KB"));
+    assert!(blocks["reason"].as_str().unwrap().contains("blocks"), "{blocks}");
+    assert!(!whole["reason"].as_str().unwrap().contains("blocks"), "{whole}");
+    assert_eq!((&whole["n"], &whole["d"]), (&blocks["n"], &blocks["d"]));
+    assert!(number(&blocks, "relative_gap") <= 1e-6);
+    let (p, q) = (number(&whole, "primal"), number(&blocks, "primal"));
+    assert!((p - q).abs() <= 2e-6 * p, "{p} and {q}");
+    margrave(&["verify", &path("b.model"), &data, "--gap", "1e-5"]).exits(0);
+    // Nothing is left behind.
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "{left:?}");
+}

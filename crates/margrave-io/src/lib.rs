@@ -22,6 +22,7 @@ mod parquet;
 mod schema;
 mod source;
 mod storage;
+mod stream;
 mod table;
 mod write;
 
@@ -35,6 +36,7 @@ use margrave_core::data::{Csr, Dataset, Dense, Points};
 pub use options::{Column, Format, ReadOptions};
 pub use schema::{Encoding, ExtraColumn, FeatureColumn, Schema};
 use source::Source;
+pub use stream::{Streamed, StreamedRows, stream, streams};
 pub use write::{write_csv, write_libsvm};
 
 /// What a file held.

@@ -114,6 +114,41 @@ where
     Ok(Loaded { data, format: Format::Libsvm, schema, serials })
 }
 
+/// Reads LIBSVM text part by part: `take` gets the row ends, columns and values of each; nothing but the labels is kept. Gives
+/// the targets and the number of features.
+pub(crate) fn each_part(
+    source: &Source,
+    options: &ReadOptions,
+    mut take: impl FnMut(&[usize], &[u32], &[f64]) -> Result<()> + Send,
+) -> Result<(Targets, usize)> {
+    let limits = Limits {
+        unlabelled: options.no_target,
+        features: options.schema.map_or(u64::from(u32::MAX), |s| s.features as u64),
+        schema: options.schema.is_some(),
+    };
+    let mut all = Rows::<f64>::default();
+    let mut dims = 0;
+    parse_blocks(
+        source,
+        |block, _| parse_block::<f64>(block, &limits),
+        |mut part, before| {
+            if let Some(fault) = part.zero.take() {
+                return Err(fault.after(before).within(source.name(), 0));
+            }
+            let (columns, values) = (std::mem::take(&mut part.columns), std::mem::take(&mut part.values));
+            dims = columns.iter().fold(dims, |d, c| d.max(*c as usize + 1));
+            take(&part.ends, &columns, &values)?;
+            all.append(part, before).map_err(|fault| fault.within(source.name(), 0))
+        },
+    )?;
+    let targets = match all.labels {
+        _ if options.no_target => Targets::None,
+        Labels::Real(values) => Targets::Real(values),
+        Labels::Text(values) => Targets::Text(values),
+    };
+    Ok((targets, options.schema.map_or(dims, |s| s.features)))
+}
+
 fn data_error(source: &Source) -> impl Fn(margrave_core::Error) -> ReadError + '_ {
     |e| ReadError::Data { file: source.name().to_owned(), source: e }
 }

@@ -8,7 +8,7 @@ use margrave_core::certificate::{Certificate, certify};
 use margrave_core::compose::Part;
 use margrave_core::compose::calibrate::{LeftOut, leave_one_out};
 use margrave_core::data::{Dataset, Label, Points, Scaling, Targets};
-use margrave_core::gram::{Gram, Pick, Precision, PrecomputedGram};
+use margrave_core::gram::{Gram, Matrix, Pick, Precision, PrecomputedGram};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::model::{Model, Recipe, Record, Scheme, Totals};
@@ -384,7 +384,12 @@ fn train_error(task: Task, targets: &[f64], scores: &[f64]) -> f64 {
     }
 }
 
-pub(crate) fn train(svm: &Svm, data: &Dataset, observer: &mut dyn Observer) -> Result<Fit> {
+pub(crate) fn train(
+    svm: &Svm,
+    data: &Dataset,
+    streamed: Option<&dyn Matrix>,
+    observer: &mut dyn Observer,
+) -> Result<Fit> {
     let begun = Instant::now();
     svm.budget.check()?;
     svm.stop.check()?;
@@ -423,7 +428,13 @@ pub(crate) fn train(svm: &Svm, data: &Dataset, observer: &mut dyn Observer) -> R
         schema: svm.schema.clone(),
         solver: solver.to_owned(),
     };
-    if svm.task == Task::Classify && prepared.labels.len() > 2 {
+    let several = svm.task == Task::Classify && prepared.labels.len() > 2;
+    if streamed.is_some() && (several || svm.scale.is_some() || !linear::applies(svm, &kernel, &formulation)) {
+        return Err(Error::data(
+            "rows read in blocks are for the linear kernel with a cost C, two classes or regression, unscaled: give more --memory",
+        ));
+    }
+    if several {
         let job = Job { svm, prepared: &prepared, kernel, formulation, loss, control: &control };
         let several = multi::train(&job, recipe, observer)?;
         let seconds = begun.elapsed().as_secs_f64();
@@ -441,10 +452,10 @@ pub(crate) fn train(svm: &Svm, data: &Dataset, observer: &mut dyn Observer) -> R
             Vec::new,
         )?;
         let linear::Trained { solution, weights, certificate, scores, reason } =
-            linear::train(svm, &setup, &prepared.points, &control, observer)?;
+            linear::train(svm, &setup, &prepared.points, streamed, &control, observer)?;
         let error = train_error(svm.task, &prepared.targets, &scores);
         let seconds = begun.elapsed().as_secs_f64();
-        let dims = prepared.points.dims();
+        let dims = streamed.map_or(prepared.points.dims(), Matrix::dims);
         let model = Model::linear(recipe("linear"), weights, dims, &setup, &solution, certificate, seconds)?;
         return Ok(Fit { model, reason, train_error: error, seconds, kernel_entries: 0 });
     }

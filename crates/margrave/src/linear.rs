@@ -37,11 +37,13 @@ pub(crate) fn train(
     svm: &Svm,
     setup: &Setup,
     points: &Points,
+    streamed: Option<&dyn Matrix>,
     control: &Control,
     observer: &mut dyn Observer,
 ) -> Result<Trained> {
-    let matrix = RowMatrix::new(points);
-    let problem = setup.linear(&matrix)?;
+    let in_memory = RowMatrix::new(points);
+    let matrix = streamed.unwrap_or(&in_memory);
+    let problem = setup.linear(matrix)?;
     let start = svm.start.as_ref().map(|model| start_of(model, setup, points)).transpose()?;
     let options = Options {
         stop: svm.stop,
@@ -62,9 +64,10 @@ pub(crate) fn train(
     let mut scores = vec![0.0; points.len()];
     matrix.dots(Pick::All, &solved.weights, &mut scores, &calm)?;
     scores.iter_mut().for_each(|z| *z += bias);
+    let place = if streamed.is_some() { "rows are read in blocks; " } else { "" };
     let reason = match svm.solver {
-        SolverName::Linear => format!("asked for; {}", solved.reason),
-        _ => format!("the kernel is linear; {}", solved.reason),
+        SolverName::Linear => format!("asked for; {place}{}", solved.reason),
+        _ => format!("the kernel is linear; {place}{}", solved.reason),
     };
     let solution = Solution {
         beta: solved.beta,

@@ -336,6 +336,20 @@ impl Svm {
 
     /// Trains with a listener.
     pub fn fit_observed(&self, data: &Dataset, observer: &mut dyn Observer) -> Result<Fit> {
-        train(self, data, observer)
+        train(self, data, None, observer)
+    }
+
+    /// Trains a linear machine on rows that are not in memory: `data` has the targets, and points without features.
+    pub fn fit_streamed(
+        &self,
+        data: &Dataset,
+        rows: &margrave_io::StreamedRows,
+        observer: &mut dyn Observer,
+    ) -> Result<Fit> {
+        let fit = train(self, data, Some(rows), observer);
+        match rows.trouble() {
+            Some(why) => Err(Error::data(format!("the rows on disk could not be read back: {why}"))),
+            None => fit,
+        }
     }
 }

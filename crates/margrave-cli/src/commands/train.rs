@@ -1,6 +1,6 @@
 //! `margrave train`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -8,11 +8,11 @@ use std::time::Instant;
 use clap::Args;
 use margrave::certificate::Certificate;
 use margrave::data::Label;
-use margrave::io::Loaded;
+use margrave::io::{Loaded, StreamedRows};
 use margrave::model::Scheme;
 use margrave::observe::{Both, Observer, Recorder};
 use margrave::problem::{Formulation, Task};
-use margrave::{Fit, Model, Status, Svm, Targets, Threads};
+use margrave::{Fit, Model, SolverName, Status, Svm, Targets, Threads};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Common;
@@ -20,7 +20,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::memory;
 use crate::options::data::DataOptions;
-use crate::options::kernel::{KernelOptions, describe};
+use crate::options::kernel::{KernelName, KernelOptions, describe};
 use crate::options::train::{MachineOptions, SolverOptions};
 use crate::progress::Progress;
 use crate::report::{self, Material};
@@ -72,10 +72,10 @@ impl Train {
         let output = self.output_path()?;
         let resumed = self.resume.as_ref().map(margrave::io::model::load).transpose()?;
         let threads = common.threads();
-        let loaded = if self.kernel.is_precomputed() && self.machine.task == Some(Task::Novelty) {
-            self.data.load_matrix(threads.count())?
-        } else {
-            self.data.load(threads.count())?
+        let streamed = self.stream(&output, threads.count())?;
+        let (loaded, rows) = match streamed {
+            Some((loaded, rows)) => (loaded, Some(rows)),
+            None => (self.load(threads.count())?, None),
         };
         let load_seconds = begun.elapsed().as_secs_f64();
         let flag = signal::listen()?;
@@ -103,7 +103,10 @@ impl Train {
             }
             None => &mut shown,
         };
-        let fit = svm.fit_observed(&loaded.data, observer)?;
+        let fit = match &rows {
+            Some(rows) => svm.fit_streamed(&loaded.data, rows, observer)?,
+            None => svm.fit_observed(&loaded.data, observer)?,
+        };
         drop(progress);
         if let Some(problem) = trace.and_then(Trace::close) {
             terminal.note(&problem);
@@ -132,6 +135,30 @@ impl Train {
             Status::Interrupted => Exit::Interrupted,
             Status::TimeLimit | Status::IterationLimit | Status::Stalled => Exit::Budget,
         })
+    }
+
+    fn load(&self, threads: usize) -> Result<Loaded, Failure> {
+        if self.kernel.is_precomputed() && self.machine.task == Some(Task::Novelty) {
+            self.data.load_matrix(threads)
+        } else {
+            self.data.load(threads)
+        }
+    }
+
+    /// Rows read in blocks, where a linear machine is trained on a file larger than the memory it may take.
+    fn stream(&self, output: &Path, threads: usize) -> Result<Option<(Loaded, StreamedRows)>, Failure> {
+        let linear = self.kernel.kernel == KernelName::Linear
+            && matches!(self.solver.solver, SolverName::Auto | SolverName::Linear)
+            && self.machine.nu.is_none()
+            && self.machine.task != Some(Task::Novelty)
+            && self.machine.scale.0.is_none()
+            && self.resume.is_none()
+            && self.report.is_none();
+        if !linear {
+            return Ok(None);
+        }
+        let folder = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        self.data.stream(self.solver.memory(), folder, threads)
     }
 
     /// `heart.svm.gz` becomes `heart.model`, here.

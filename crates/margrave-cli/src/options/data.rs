@@ -1,9 +1,11 @@
 //! Which data, and how to read it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use margrave::io::{Column, Format, Loaded, ReadOptions, Schema};
+use margrave::gram::Matrix;
+use margrave::io::{Column, Format, Loaded, ReadOptions, Schema, Streamed, StreamedRows};
+use margrave::{Dataset, Points};
 
 use crate::failure::Failure;
 
@@ -83,6 +85,24 @@ impl DataOptions {
         self.reading.load(&self.path, None, threads)
     }
 
+    /// The rows in a temporary file in `folder`, where the file is plain LIBSVM text of more than `memory` bytes.
+    pub(crate) fn stream(
+        &self,
+        memory: u64,
+        folder: &Path,
+        threads: usize,
+    ) -> Result<Option<(Loaded, StreamedRows)>, Failure> {
+        let options = self.reading.options(None, threads);
+        match margrave::io::streams(&self.path, &options)? {
+            Some(size) if size > memory => {}
+            _ => return Ok(None),
+        }
+        let Streamed { matrix, targets, schema } = margrave::io::stream(&self.path, folder, &options)?;
+        let nothing = Points::dense_f64(matrix.rows(), 0, vec![])?;
+        let data = Dataset::new(nothing, targets)?;
+        Ok(Some((Loaded { data, format: Format::Libsvm, schema, serials: None }, matrix)))
+    }
+
     /// Reads the file as an earlier one was read; its target may be missing.
     pub(crate) fn load_like(&self, schema: Option<&Schema>, threads: usize) -> Result<Loaded, Failure> {
         self.reading.load(&self.path, schema, threads)
@@ -98,7 +118,11 @@ impl DataOptions {
 
 impl ReadingOptions {
     fn load(&self, path: &PathBuf, schema: Option<&Schema>, threads: usize) -> Result<Loaded, Failure> {
-        let options = ReadOptions {
+        Ok(margrave::io::load(path, &self.options(schema, threads))?)
+    }
+
+    fn options<'a>(&self, schema: Option<&'a Schema>, threads: usize) -> ReadOptions<'a> {
+        ReadOptions {
             format: self.format,
             target: self.target.clone(),
             no_target: self.no_target,
@@ -109,7 +133,6 @@ impl ReadingOptions {
             schema,
             threads,
             ..ReadOptions::default()
-        };
-        Ok(margrave::io::load(path, &options)?)
+        }
     }
 }

@@ -92,6 +92,10 @@ impl SolverOptions {
         }
     }
 
+    pub(crate) fn memory(&self) -> u64 {
+        self.memory
+    }
+
     pub(crate) fn budget(&self) -> Budget {
         Budget { seconds: self.max_seconds, iterations: self.max_iter, memory: self.memory }
     }

@@ -16,12 +16,14 @@
 //! passes over the samples for each bias, and one product restricted to the samples that had to be repaired.
 
 mod bias;
+mod l1;
 mod linear;
 mod repair;
 #[cfg(test)]
 mod tests;
 mod violation;
 
+pub use l1::certify_l1;
 pub use linear::certify_linear;
 
 use std::fmt;

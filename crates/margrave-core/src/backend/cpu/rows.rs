@@ -284,28 +284,35 @@ fn dense_combine_body<T: Scalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, 
     }
 }
 
-/// wᵀx of one sparse row.
+/// wᵀx of one sparse row, whose columns ascend as those of a [`Csr`] do.
 #[inline]
 pub(crate) fn sparse_dot<T: Real>(columns: &[u32], values: &[T], w: &[f64]) -> f64 {
+    let Some(&last) = columns.last() else { return 0.0 };
+    assert!((last as usize) < w.len());
+    // SAFETY: column indices of a row ascend, and the last one was just checked.
+    let at = |c: u32| unsafe { *w.get_unchecked(c as usize) };
     let mut sums = [0.0f64; 4];
     let (cs, vs) = (columns.chunks_exact(4), values.chunks_exact(4));
     let (cr, vr) = (cs.remainder(), vs.remainder());
     for (c, v) in cs.zip(vs) {
         for l in 0..4 {
-            sums[l] += v[l].to_f64() * w[c[l] as usize];
+            sums[l] += v[l].to_f64() * at(c[l]);
         }
     }
     for (c, v) in cr.iter().zip(vr) {
-        sums[0] += v.to_f64() * w[*c as usize];
+        sums[0] += v.to_f64() * at(*c);
     }
     (sums[0] + sums[2]) + (sums[1] + sums[3])
 }
 
-/// `out += c·x` of one sparse row.
+/// `out += c·x` of one sparse row, whose columns ascend as those of a [`Csr`] do.
 #[inline]
 pub(crate) fn sparse_add<T: Real>(columns: &[u32], values: &[T], c: f64, out: &mut [f64]) {
+    let Some(&last) = columns.last() else { return };
+    assert!((last as usize) < out.len());
     for (j, v) in columns.iter().zip(values) {
-        out[*j as usize] += c * v.to_f64();
+        // SAFETY: column indices of a row ascend, and the last one was just checked.
+        unsafe { *out.get_unchecked_mut(*j as usize) += c * v.to_f64() };
     }
 }
 

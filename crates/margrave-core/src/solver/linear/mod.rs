@@ -9,16 +9,22 @@
 //! | with a dual term and a kink (hinge, ε-insensitive, pinball, …) | proximal points of the dual, each a smooth primal problem solved by Newton; many features: dual coordinate descent first |
 //! | with a dual term, smooth (squared hinge, square, Huber, …) | Newton |
 //! | smooth and convex without one (logistic, log-cosh, …) | Newton |
-//! | not convex | IRWLS from the solution of the hinge |
+//! | not convex | the same from the solution of the hinge: the kink smoothed, the rest by its curvature where that is positive |
+//!
+//! [`solve_l1`] has the L1 penalty in place of ½‖w‖², [`solve_crammer_singer`] several classes at once.
 //!
 //! See `newton.rs`, `coordinate.rs` and `piece.rs` for the algorithms and their papers.
 
 mod coordinate;
+mod crammer_singer;
+mod lasso;
 mod newton;
 mod options;
 mod piece;
 mod solve;
 mod state;
 
+pub use crammer_singer::{CrammerSinger, solve_crammer_singer};
+pub use lasso::solve_l1;
 pub use options::{LinearSolution, Method, Options, Start};
 pub use solve::solve;

@@ -365,7 +365,7 @@ impl<'a, 'o> State<'a, 'o> {
         Ok(low)
     }
 
-    /// The first of 1, ½, ¼, … at which P falls by a small share of what the slope promises; 0 if there is none.
+    /// The first of 1, ½, ¼, … at which the smooth objective falls by a small share of what the slope promises; 0 if there is none.
     fn descend<P: Piece>(
         &self,
         piece: &P,
@@ -390,8 +390,8 @@ impl<'a, 'o> State<'a, 'o> {
             self.control.check()?;
             let [change, size] = sums(self.control, dz.len(), |k| {
                 let i = rows.get(k);
-                let (old, new) = (piece.value(i, z[i]), piece.value(i, z[i] + t * dz[k]));
-                [new - old, old]
+                let (old, new) = (piece.smooth_value(i, z[i]), piece.smooth_value(i, z[i] + t * dz[k]));
+                [new - old, old.abs()]
             });
             let gained = t * linear + 0.5 * t * t * bend + change;
             if gained <= 1e-4 * t * slope + 1e-15 * size {

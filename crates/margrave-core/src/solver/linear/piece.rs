@@ -17,6 +17,8 @@ pub(super) trait Piece: Sync {
     fn distance(&self, i: usize, z: f64) -> f64;
     /// The loss itself, times the cost.
     fn value(&self, i: usize, z: f64) -> f64;
+    /// The smooth loss, up to a constant.
+    fn smooth_value(&self, i: usize, z: f64) -> f64;
     /// The share of the sample in the gap of the problem itself: ℓ(z) + h(β) + βz ≥ 0, times the cost.
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64;
 }
@@ -177,6 +179,15 @@ impl Piece for Smoothed<'_> {
     }
 
     #[inline(always)]
+    fn smooth_value(&self, i: usize, z: f64) -> f64 {
+        if self.gain[i] == 0.0 {
+            return 0.0;
+        }
+        let beta = self.beta(i, z);
+        beta * (self.shift[i] - z) - self.terms.eps.get(i) * beta.abs() - 0.5 * beta * beta / self.gain[i]
+    }
+
+    #[inline(always)]
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64 {
         let t = self.terms.get(i);
         let s = -(t.p + z);
@@ -184,19 +195,17 @@ impl Piece for Smoothed<'_> {
     }
 }
 
-/// A loss taken as it is: smooth and convex, or not convex and replaced by its IRWLS quadratics.
+/// A smooth convex loss, taken as it is.
 pub(super) struct Direct<'a> {
     problem: &'a LinearProblem<'a>,
-    /// Weights of IRWLS in place of curvatures.
-    reweight: bool,
 }
 
-/// IRWLS weights are capped here: a kink is smoothed over 1e-8 of the score.
+/// Curvatures are capped here.
 const CAP: f64 = 1e8;
 
 impl<'a> Direct<'a> {
-    pub(super) fn new(problem: &'a LinearProblem<'a>, reweight: bool) -> Self {
-        Self { problem, reweight }
+    pub(super) fn new(problem: &'a LinearProblem<'a>) -> Self {
+        Self { problem }
     }
 
     fn loss(&self) -> &'a dyn Loss {
@@ -213,13 +222,10 @@ impl Piece for Direct<'_> {
     }
 
     fn curvature(&self, i: usize, z: f64) -> f64 {
-        let (c, y) = (self.problem.costs[i], self.problem.targets[i]);
-        if c == 0.0 {
-            return 0.0;
+        match self.problem.costs[i] {
+            0.0 => 0.0,
+            c => c * self.loss().second(self.problem.targets[i], z).clamp(0.0, CAP),
         }
-        let second =
-            if self.reweight { self.loss().reweight(y, z, CAP).weight } else { self.loss().second(y, z).min(CAP) };
-        c * second.max(0.0)
     }
 
     fn distance(&self, _i: usize, _z: f64) -> f64 {
@@ -233,12 +239,74 @@ impl Piece for Direct<'_> {
         }
     }
 
+    fn smooth_value(&self, i: usize, z: f64) -> f64 {
+        self.value(i, z)
+    }
+
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64 {
         let (c, y) = (self.problem.costs[i], self.problem.targets[i]);
-        if c == 0.0 || self.reweight {
+        if c == 0.0 {
             return 0.0;
         }
         let (lo, hi) = self.loss().domain(y);
         c * self.loss().excess(y, z, (-beta / c).clamp(lo, hi)).unwrap_or(0.0)
+    }
+}
+
+/// A loss of the margin slack that is not convex: L(u) = L′(0)·u + r(u) for u > 0, 0 below. The first part is a hinge and is
+/// smoothed like one; r has slope 0 at 0 and enters by its slope, and by its curvature where that is positive.
+pub(super) struct Split<'a> {
+    problem: &'a LinearProblem<'a>,
+    hinge: Smoothed<'a>,
+    /// L′(0).
+    rise: f64,
+}
+
+impl<'a> Split<'a> {
+    /// `hinge` has costs c·L′(0).
+    pub(super) fn new(problem: &'a LinearProblem<'a>, hinge: Smoothed<'a>, rise: f64) -> Self {
+        Self { problem, hinge, rise }
+    }
+
+    /// c·y·r′(u), the part of β that r makes.
+    fn rest(&self, i: usize, z: f64) -> f64 {
+        let (c, y) = (self.problem.costs[i], self.problem.targets[i]);
+        if c == 0.0 || y * z >= 1.0 { 0.0 } else { -c * self.problem.loss.slope(y, z) - c * y * self.rise }
+    }
+}
+
+impl Piece for Split<'_> {
+    fn beta(&self, i: usize, z: f64) -> f64 {
+        self.hinge.beta(i, z) + self.rest(i, z)
+    }
+
+    fn curvature(&self, i: usize, z: f64) -> f64 {
+        let (c, y) = (self.problem.costs[i], self.problem.targets[i]);
+        let h = 1e-5;
+        let own =
+            if c == 0.0 || y * z >= 1.0 - 2.0 * h { 0.0 } else { c * self.problem.loss.second(y, z).clamp(0.0, CAP) };
+        self.hinge.curvature(i, z) + own
+    }
+
+    fn distance(&self, _i: usize, _z: f64) -> f64 {
+        0.0
+    }
+
+    fn value(&self, i: usize, z: f64) -> f64 {
+        match self.problem.costs[i] {
+            0.0 => 0.0,
+            c => c * self.problem.loss.value(self.problem.targets[i], z),
+        }
+    }
+
+    fn smooth_value(&self, i: usize, z: f64) -> f64 {
+        let (c, y) = (self.problem.costs[i], self.problem.targets[i]);
+        let u = (1.0 - y * z).max(0.0);
+        self.hinge.smooth_value(i, z) + self.value(i, z) - c * self.rise * u
+    }
+
+    fn excess(&self, i: usize, z: f64, beta: f64) -> f64 {
+        // That of the hinge part: what smoothing leaves.
+        self.hinge.excess(i, z, (beta - self.rest(i, z)).clamp(self.hinge.terms.lo[i], self.hinge.terms.hi[i]))
     }
 }

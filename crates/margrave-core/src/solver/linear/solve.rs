@@ -12,13 +12,13 @@ use rand_chacha::ChaCha8Rng;
 
 use super::coordinate::Descended;
 use super::newton::{Ended, Goal};
-use super::piece::{Direct, Smoothed, Terms};
+use super::piece::{Direct, Piece, Smoothed, Split, Terms};
 use super::state::{Measure, State, sums};
 use super::{LinearSolution, Method, Options};
 use crate::backend::cpu::rows::RowMatrix;
 use crate::control::{Control, Status};
 use crate::data::Points;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gram::Pick;
 use crate::loss::{Hinge, Loss};
 use crate::observe::{Begin, Observer, Silent, Step};
@@ -126,7 +126,7 @@ impl<'a, 'o> Run<'a, 'o> {
                 ended
             }
             None if properties.convex => self.smooth(),
-            None => self.reweighted(),
+            None => self.split(),
         };
         match ended {
             Ok(status) => Ok(status),
@@ -354,7 +354,7 @@ impl<'a, 'o> Run<'a, 'o> {
             self.part()?;
         }
         let problem = self.state.problem;
-        let piece = Direct::new(problem, false);
+        let piece = Direct::new(problem);
         let aim = self.aim();
         for _ in 0..ROUNDS {
             let goal = Goal { share: 0.0, relative: 0.5 * aim, reach: None, convex: true };
@@ -376,13 +376,20 @@ impl<'a, 'o> Run<'a, 'o> {
         Ok(Status::Stalled)
     }
 
-    /// Losses that are not convex: IRWLS from the solution of a convex one.
-    fn reweighted(&mut self) -> std::result::Result<Status, Halt> {
+    /// Losses of the margin that are not convex, from the solution of the hinge.
+    fn split(&mut self) -> std::result::Result<Status, Halt> {
         self.set_centre()?;
-        self.reason = "the loss is not convex: IRWLS from the solution of the hinge".into();
+        self.reason = "the loss is not convex: Newton's method from the solution of the hinge".into();
         let problem = self.state.problem;
-        if !self.resume(None)? && problem.loss.properties().classification {
-            let hinge: &dyn Loss = &Hinge;
+        if !problem.loss.properties().classification {
+            return Err(Halt::Error(Error::Unsupported {
+                solver: "linear",
+                what: format!("the {} loss", problem.loss.name()),
+                instead: "irwls".into(),
+            }));
+        }
+        let hinge: &dyn Loss = &Hinge;
+        if !self.resume(None)? {
             let convex = LinearProblem::new(problem.matrix, problem.targets, problem.costs, hinge, problem.bias)?;
             let options = Options { stop: Stop { tol: None, gap: Some(1e-4) }, start: None, ..self.options.clone() };
             let mut silent = Silent;
@@ -395,29 +402,40 @@ impl<'a, 'o> Run<'a, 'o> {
             }
             self.state.rescore()?;
         }
-        let piece = Direct::new(problem, true);
-        self.state.refresh(&piece, Pick::All)?;
-        let m = self.state.measure(&piece);
-        self.start_objective = Some(m.primal);
+        // L′(0⁺): the slope just inside the margin.
+        let rise = -problem.loss.slope(1.0, 1.0 - 1e-9);
+        let costs: Vec<f64> = problem.costs.iter().map(|c| rise * c).collect();
+        let part = LinearProblem::new(problem.matrix, problem.targets, &costs, hinge, problem.bias)?;
+        let Some(terms) = Terms::new(&part) else { return Ok(Status::Stalled) };
         let tol = self.options.stop.tol.unwrap_or(1e-3);
-        let mut aim = 1e-4f64;
-        for _ in 0..ROUNDS {
-            let goal = Goal { share: 0.0, relative: aim, reach: None, convex: false };
-            let ended = self.state.newton(&piece, goal)?;
-            let (m, stuck) = match ended {
+        let total: f64 = problem.costs.iter().sum();
+        let mut centre = vec![0.0; self.state.n()];
+        let mut width = 0.2;
+        for round in 0..ROUNDS {
+            let piece = Split::new(problem, Smoothed::new(&terms, width, &centre), rise);
+            self.state.refresh(&piece, Pick::All)?;
+            if round == 0 {
+                self.start_objective = Some(self.state.measure(&piece).primal);
+            }
+            let goal = Goal { share: 0.3, relative: 1e-9, reach: None, convex: false };
+            let (m, stuck) = match self.state.newton(&piece, goal)? {
                 Ended::Reached(m) => (m, false),
                 Ended::Stuck(m) => (m, true),
             };
             self.last = Some(m);
             let largest = self.state.w.iter().fold(0.0f64, |m, w| m.max(w.abs()));
-            self.violation = (2.0 * m.mismatch).sqrt() / largest.max(1.0);
-            if self.violation <= tol {
+            let off = if self.state.rho == Some(0.0) { self.state.sum.abs() / total } else { 0.0 };
+            self.violation = ((2.0 * m.mismatch).sqrt() / largest.max(1.0)).max(off).max(width);
+            if self.violation <= tol && m.excess <= 1e-6 * m.scale() {
                 return Ok(Status::Optimal);
             }
-            if stuck {
+            if stuck && width < 1e-7 {
                 return Ok(Status::Stalled);
             }
-            aim *= 0.1;
+            let z = &self.state.z;
+            let smoothed = Smoothed::new(&terms, width, &centre);
+            centre = (0..z.len()).map(|i| smoothed.beta(i, z[i])).collect();
+            width *= SHRINK;
         }
         Ok(Status::Stalled)
     }
