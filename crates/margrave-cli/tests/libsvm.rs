@@ -278,3 +278,37 @@ fn what_is_wrong_is_said_and_nothing_is_written() {
     let said = margrave(&["predict", &native, &heart(), "--probability"]).exits(2);
     assert!(said.err.contains("without probabilities"), "{}", said.err);
 }
+
+/// A file of LIBSVM's own making.
+fn theirs(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name).display().to_string()
+}
+
+/// Words of two texts, numbers compared to what `%g` prints.
+#[track_caller]
+fn same_numbers(ours: &str, theirs: &str) {
+    let (a, b): (Vec<&str>, Vec<&str>) = (ours.split_whitespace().collect(), theirs.split_whitespace().collect());
+    assert_eq!(a.len(), b.len());
+    for (a, b) in a.iter().zip(b) {
+        match (a.parse::<f64>(), b.parse::<f64>()) {
+            (Ok(x), Ok(y)) => assert!((x - y).abs() <= 2e-6 * y.abs().max(1.0), "{a} {b}"),
+            _ => assert_eq!(*a, b),
+        }
+    }
+}
+
+#[test]
+fn models_of_libsvm_predict_as_they_do_there() {
+    let desk = Desk::new();
+    let (data, out) = (desk.file("six.svm", &six()), desk.path("out"));
+    // svm-train -b 1 -g 1, svm-predict -b 1: six classes, coupled probabilities.
+    margrave(&["svm-predict", "-q", "-b", "1", &data, &theirs("six_c_svc.libsvm"), &out]).exits(0);
+    same_numbers(&text(&out), &text(&theirs("six_c_svc.probabilities")));
+    // svm-train -s 4 -t 1 -r 1 -d 2 -g 0.5 -n 0.4.
+    margrave(&["svm-predict", "-q", &data, &theirs("six_nu_svr.libsvm"), &out]).exits(0);
+    same_numbers(&text(&out), &text(&theirs("six_nu_svr.predictions")));
+    // What LIBSVM trained is proven optimal, pair by pair.
+    let proof =
+        margrave(&["verify", &theirs("six_c_svc.libsvm"), &data, "-C", "1", "--gap", "1e-2", "--json"]).exits(0);
+    assert_eq!(proof.json()["machines"].as_array().map(Vec::len), Some(15));
+}

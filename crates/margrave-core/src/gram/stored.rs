@@ -86,19 +86,25 @@ impl Without<'_> {
     ) -> Result<(), Interrupt> {
         let n = self.len();
         let width = cols.len(n);
+        let chosen: Option<Vec<usize>> = match cols {
+            Pick::All => None,
+            _ => Some((0..width).map(|c| self.there(cols.get(c))).collect()),
+        };
         for (r, out) in out.chunks_exact_mut(width.max(1)).enumerate() {
             if r % 64 == 0 {
                 control.check()?;
             }
             let i = rows.get(r);
-            match cols {
-                Pick::All => {
+            match &chosen {
+                None => {
                     let (before, after) = self.pieces(i);
-                    out.iter_mut().zip(before.iter().chain(after)).for_each(|(out, v)| *out = T::from(*v));
+                    let (first, second) = out.split_at_mut(before.len());
+                    first.iter_mut().zip(before).for_each(|(out, v)| *out = T::from(*v));
+                    second.iter_mut().zip(after).for_each(|(out, v)| *out = T::from(*v));
                 }
-                _ => {
+                Some(columns) => {
                     let row = self.gram.row(self.there(i));
-                    out.iter_mut().enumerate().for_each(|(c, out)| *out = T::from(row[self.there(cols.get(c))]));
+                    out.iter_mut().zip(columns).for_each(|(out, &c)| *out = T::from(row[c]));
                 }
             }
         }
@@ -140,13 +146,18 @@ impl Gram for Without<'_> {
             .map(|(i, v)| (self.there(i), v))
             .collect();
         out.fill(0.0);
+        // Many columns in use: running over all of them is faster than picking those.
+        let dense = k == 1 && active.len() * 4 > v.len();
         control.threads.chunks(out, 64 * k.max(1), |task, part| {
             if control.check().is_err() {
                 return;
             }
             for (r, out) in part.chunks_exact_mut(k).enumerate() {
                 let row = self.gram.row(self.there(rows.get(task * 64 + r)));
-                if let [out] = out {
+                if dense {
+                    let (before, after) = v.split_at(self.from.min(v.len()));
+                    out[0] = dot(&row[..self.from], before) + dot(&row[self.to..], after);
+                } else if let [out] = out {
                     // Four sums: one alone would wait for itself.
                     let mut sums = [0.0; 4];
                     let mut fours = active.chunks_exact(4);
@@ -203,6 +214,19 @@ impl Gram for Without<'_> {
     }
 }
 
+/// Σ aᵢ·bᵢ in eight sums that do not wait for each other.
+fn dot(a: &[f32], b: &[f64]) -> f64 {
+    let mut sums = [0.0; 8];
+    let (mut left, mut right) = (a.chunks_exact(8), b.chunks_exact(8));
+    for (a, b) in (&mut left).zip(&mut right) {
+        for lane in 0..8 {
+            sums[lane] += f64::from(a[lane]) * b[lane];
+        }
+    }
+    let rest: f64 = left.remainder().iter().zip(right.remainder()).map(|(a, b)| f64::from(*a) * b).sum();
+    sums.iter().sum::<f64>() + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,5 +252,9 @@ mod tests {
         let mut out = [0.0; 5];
         part.apply(Precision::Double, Pick::All, &[0.0, 1.0, 0.0, 0.0, 2.0], 1, &mut out, &control).unwrap();
         assert_eq!(out, [13.0, 43.0, 106.0, 127.0, 148.0]);
+        let few = out;
+        part.apply(Precision::Double, Pick::All, &[1.0, 1.0, 0.0, 0.0, 2.0], 1, &mut out, &control).unwrap();
+        // One column more, K[·, 0], and more than a quarter in use.
+        assert_eq!(out, std::array::from_fn(|i| few[i] + part.there(i) as f64));
     }
 }
