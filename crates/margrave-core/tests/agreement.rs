@@ -9,7 +9,7 @@ use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
 use margrave_core::observe::Silent;
 use margrave_core::problem::{Constraint, KernelProblem};
-use margrave_core::solver::{Stop, decomposition};
+use margrave_core::solver::{Stop, decomposition, irwls};
 use margrave_core::{Control, Status, Threads};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -80,6 +80,12 @@ fn every_loss_kernel_and_bias_is_certified() {
                     assert!(c.relative_gap <= 1e-7, "{what}: relative gap {}", c.relative_gap);
                     assert!(c.feasible, "{what}: infeasible by {}", c.infeasibility);
                     assert!(c.violation <= 1e-5, "{what}: violation {}", c.violation);
+                    let options =
+                        irwls::Options { stop: Stop { tol: None, gap: Some(1e-7) }, ..irwls::Options::default() };
+                    let other = irwls::solve(&problem, None, &options, &control, &mut Silent).unwrap();
+                    assert_eq!(other.solution.status, Status::Optimal, "{what}: IRWLS");
+                    let off = (other.objective - c.primal).abs() / c.primal.abs().max(1.0);
+                    assert!(off <= 3e-7, "{what}: IRWLS is off by {off}");
                     // A perturbed answer must be caught.
                     let mut broken = s.beta.clone();
                     let k = (0..N).max_by(|&a, &b| broken[a].abs().total_cmp(&broken[b].abs())).unwrap();

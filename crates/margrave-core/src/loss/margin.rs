@@ -14,10 +14,14 @@ trait Slack {
     /// The largest slope, possibly +∞.
     fn top(&self) -> f64;
     /// q with L*(a) = ½·q·a², where it has that form.
-    fn curvature(&self) -> Option<f64>;
+    fn quadratic(&self) -> Option<f64>;
     fn label(&self) -> String;
     /// (slope at zero > 0, majorised).
     fn traits(&self) -> (bool, bool);
+    /// See [`Loss::sharp`].
+    fn jumps(&self) -> bool {
+        false
+    }
 }
 
 macro_rules! slack_loss {
@@ -46,7 +50,10 @@ macro_rules! slack_loss {
             }
             fn dual(&self, y: f64, c: f64) -> Option<DualTerm> {
                 let edge = y * c * self.top();
-                self.curvature().map(|q| DualTerm { p: -y, eps: 0.0, d: q / c, lo: edge.min(0.0), hi: edge.max(0.0) })
+                self.quadratic().map(|q| DualTerm { p: -y, eps: 0.0, d: q / c, lo: edge.min(0.0), hi: edge.max(0.0) })
+            }
+            fn sharp(&self) -> bool {
+                self.jumps()
             }
             fn excess(&self, y: f64, z: f64, v: f64) -> Option<f64> {
                 let (a, u) = (-v * y, 1.0 - y * z);
@@ -89,7 +96,7 @@ impl Slack for Hinge {
     fn top(&self) -> f64 {
         1.0
     }
-    fn curvature(&self) -> Option<f64> {
+    fn quadratic(&self) -> Option<f64> {
         Some(0.0)
     }
     fn label(&self) -> String {
@@ -97,6 +104,9 @@ impl Slack for Hinge {
     }
     fn traits(&self) -> (bool, bool) {
         (true, true)
+    }
+    fn jumps(&self) -> bool {
+        true
     }
 }
 
@@ -120,7 +130,7 @@ impl Slack for SmoothHinge {
     fn top(&self) -> f64 {
         1.0
     }
-    fn curvature(&self) -> Option<f64> {
+    fn quadratic(&self) -> Option<f64> {
         Some(1.0 / self.k)
     }
     fn label(&self) -> String {
@@ -128,6 +138,10 @@ impl Slack for SmoothHinge {
     }
     fn traits(&self) -> (bool, bool) {
         (false, true)
+    }
+    fn jumps(&self) -> bool {
+        // A corner rounded over a small part of the margin is one in all but name.
+        self.k > 30.0
     }
 }
 
@@ -148,7 +162,7 @@ impl Slack for SquaredHinge {
     fn top(&self) -> f64 {
         f64::INFINITY
     }
-    fn curvature(&self) -> Option<f64> {
+    fn quadratic(&self) -> Option<f64> {
         Some(0.5)
     }
     fn label(&self) -> String {
@@ -180,7 +194,7 @@ impl Slack for Power {
     fn top(&self) -> f64 {
         if self.s == 1.0 { 1.0 } else { f64::INFINITY }
     }
-    fn curvature(&self) -> Option<f64> {
+    fn quadratic(&self) -> Option<f64> {
         if self.s == 1.0 {
             Some(0.0)
         } else if self.s == 2.0 {
@@ -194,6 +208,10 @@ impl Slack for Power {
     }
     fn traits(&self) -> (bool, bool) {
         (self.s == 1.0, self.s <= 2.0)
+    }
+    fn jumps(&self) -> bool {
+        // Below 2 the curvature is unbounded at u = 0.
+        self.s < 2.0
     }
 }
 
@@ -217,7 +235,7 @@ impl Slack for HuberHinge {
     fn top(&self) -> f64 {
         2.0 * self.delta
     }
-    fn curvature(&self) -> Option<f64> {
+    fn quadratic(&self) -> Option<f64> {
         Some(0.5)
     }
     fn label(&self) -> String {
@@ -267,6 +285,13 @@ impl Loss for Logistic {
         let weight = if m < 1e-4 { 0.25 - m * m / 48.0 } else { (0.5 * m).tanh() / (2.0 * m) };
         let weight = weight.min(cap);
         Reweight { weight, target: 0.5 * y / weight }
+    }
+    fn curvature(&self, y: f64, z: f64) -> f64 {
+        let e = (-(y * z).abs()).exp();
+        e / ((1.0 + e) * (1.0 + e))
+    }
+    fn sharp(&self) -> bool {
+        false
     }
     fn properties(&self) -> Properties {
         Properties { slope_bounded: true, slope_at_zero: true, convex: true, majorised: true, classification: true }

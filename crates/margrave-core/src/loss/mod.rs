@@ -85,6 +85,16 @@ pub trait Loss: Send + Sync {
     fn domain(&self, y: f64) -> (f64, f64);
     /// The IRWLS quadratic at z; weights are capped at `cap` (K-smoothing of paper 000).
     fn reweight(&self, y: f64, z: f64, cap: f64) -> Reweight;
+    /// d²ℓ/dz²; some large number at a kink. By differences of the slope unless a loss knows better.
+    fn curvature(&self, y: f64, z: f64) -> f64 {
+        let h = 1e-6 * z.abs().max(1.0);
+        (self.slope(y, z + h) - self.slope(y, z - h)) / (2.0 * h)
+    }
+    /// Whether the slope jumps or nearly does, so that the curvature at one score says little about the next: IRWLS then
+    /// works on a smoothed loss.
+    fn sharp(&self) -> bool {
+        true
+    }
     /// The dual term for cost c; `None`: the conjugate is not of that form.
     fn dual(&self, _y: f64, _c: f64) -> Option<DualTerm> {
         None

@@ -21,6 +21,10 @@ trait Residual {
     fn majorised(&self) -> bool {
         true
     }
+    /// See [`Loss::sharp`]: a conjugate without curvature has corners for a primal.
+    fn jumps(&self) -> bool {
+        matches!(self.form(), Some((_, q)) if q == 0.0)
+    }
 }
 
 macro_rules! residual_loss {
@@ -50,6 +54,9 @@ macro_rules! residual_loss {
             fn dual(&self, y: f64, c: f64) -> Option<DualTerm> {
                 let (lo, hi) = self.range();
                 self.form().map(|(eps, q)| DualTerm { p: -y, eps, d: q / c, lo: c * lo, hi: c * hi })
+            }
+            fn sharp(&self) -> bool {
+                self.jumps()
             }
             fn excess(&self, y: f64, z: f64, v: f64) -> Option<f64> {
                 let (a, r, (lo, hi)) = (-v, y - z, self.range());

@@ -237,6 +237,20 @@ impl LossSpec {
         self
     }
 
+    /// For a loss that is not convex, `stages` softer forms that lead to it, softest first: each half as sharp as the next.
+    /// Empty for the others.
+    pub fn softer(&self, stages: usize) -> Vec<Self> {
+        let halved = (1..=stages.min(30)).rev().map(|k| 0.5f64.powi(k as i32));
+        match *self {
+            LossSpec::Sigmoid { eta } => halved.map(|h| LossSpec::Sigmoid { eta: h * eta }).collect(),
+            LossSpec::Polynomial { s, kappa } => {
+                halved.map(|h| LossSpec::Polynomial { s: 1.0 + h * (s - 1.0), kappa }).collect()
+            }
+            LossSpec::Ramp { limit } => halved.map(|h| LossSpec::Ramp { limit: limit / h }).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Fails if a parameter is outside its range, naming loss, key and range.
     pub fn check(&self) -> Result<()> {
         let text = self.to_string();
@@ -369,6 +383,19 @@ mod tests {
         assert_eq!(spec, LossSpec::Polynomial { s: 3.0, kappa: 0.5 });
         assert_eq!(LossSpec::from(Huber { delta: 2.0 }), LossSpec::Huber { delta: 2.0 });
         assert_eq!("epsilon".parse::<LossSpec>().unwrap().with_epsilon(0.3), LossSpec::Epsilon { epsilon: 0.3 });
+    }
+
+    #[test]
+    fn softer_losses_lead_to_the_loss() {
+        let list = LossSpec::Sigmoid { eta: 4.0 }.softer(2);
+        assert_eq!(list, [LossSpec::Sigmoid { eta: 1.0 }, LossSpec::Sigmoid { eta: 2.0 }]);
+        assert_eq!(LossSpec::Ramp { limit: 2.0 }.softer(1), [LossSpec::Ramp { limit: 4.0 }]);
+        for info in LossSpec::all() {
+            for softer in info.spec.softer(5) {
+                softer.check().unwrap();
+            }
+            assert_eq!(info.spec.softer(1).is_empty(), info.spec.build().unwrap().properties().convex);
+        }
     }
 
     #[test]

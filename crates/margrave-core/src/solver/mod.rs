@@ -4,7 +4,9 @@
 //! [`Observer`](crate::observe::Observer), and returns a [`Solution`]: the best point it reached and how it ended. Bad
 //! input is an error; running out of budget is a status.
 
+pub mod choose;
 pub mod decomposition;
+pub mod irwls;
 pub mod linear;
 pub mod ridge;
 pub mod textbook;

@@ -401,6 +401,12 @@ impl<T: Scalar> Cholesky<T> {
         }
     }
 
+    /// B·L⁻ᵀ in place for the `m` rows of `b`, each of the factor's length: features whose inner products are B·K⁻¹·Bᵀ.
+    pub fn whiten(&self, b: &mut [T], m: usize, threads: &Threads) {
+        assert_eq!(b.len(), m * self.n);
+        solve_rows(&self.l, self.ld, self.n, 0, b, m, threads);
+    }
+
     /// (K⁻¹)ᵢᵢ = ‖L⁻¹eᵢ‖² of every variable, in n³/3 multiply–adds. Held variables are not taken into account.
     pub fn inverse_diag(&self, control: &Control) -> Result<Vec<f64>, Interrupt> {
         const COLUMNS: usize = 64;

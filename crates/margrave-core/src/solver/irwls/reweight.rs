@@ -1,0 +1,290 @@
+//! What stands in for c·ℓ(y, z) in one iteration: a slope and a curvature at the present score.
+//!
+//! With γ = −slope and w = curvature, the model of sample i is the parabola whose slope at ẑ is −γ + w(ẑ − z), so that the
+//! solution of the system has β = γ − w(ẑ − z). Three choices:
+//!
+//! | model | slope and curvature of | good for |
+//! |---|---|---|
+//! | [`Model::Majorise`] | ½w(t − z)² above the loss (paper 000, (9); paper 002, (16)) | far from the solution: the objective cannot rise |
+//! | [`Model::Newton`] | the loss itself | smooth losses, near the solution |
+//! | [`Model::Envelope`] | the loss smoothed around the present dual variable μ | losses with corners |
+//!
+//! The envelope is M(z) = min over ζ of c·ℓ(ζ) + μ·(ζ − z) + ½σ(ζ − z)², up to a constant: paper 000's smoothing with K = σ/c, shifted by μ
+//! so that it is exact at the solution for any K. Where the loss has a dual term h it is known in closed form:
+//! β(z) = argmin h(β) + βz + (β − μ)²/(2σ), a straight line clipped to the box. Elsewhere ζ is found by bisection on the
+//! slope.
+
+use crate::control::{Control, Interrupt};
+use crate::loss::{DualTerm, Loss};
+use crate::problem::KernelProblem;
+
+/// Samples of one task: sums over tasks are taken in order.
+pub(super) const CHUNK: usize = 1 << 12;
+
+/// Which model.
+#[derive(Clone, Copy)]
+pub(super) enum Model<'a> {
+    /// Paper 000's weights, capped.
+    Majorise { cap: f64 },
+    /// The loss's own curvature, capped.
+    Newton { cap: f64 },
+    /// The envelope around μ with σ = k·c.
+    Envelope { mu: &'a [f64], k: f64 },
+}
+
+/// The samples of a problem, with what does not change between iterations.
+pub(super) struct Samples<'p, 'a> {
+    pub(super) problem: &'p KernelProblem<'a>,
+    terms: Vec<Option<DualTerm>>,
+}
+
+/// γ = −slope and w = curvature of every sample.
+pub(super) struct Weights {
+    pub(super) gamma: Vec<f64>,
+    pub(super) weight: Vec<f64>,
+}
+
+impl<'p, 'a> Samples<'p, 'a> {
+    pub(super) fn new(problem: &'p KernelProblem<'a>) -> Self {
+        let terms = (0..problem.len()).map(|i| problem.dual_term(i)).collect();
+        Self { problem, terms }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.terms.len()
+    }
+
+    /// The box of β: −c times the slopes the loss can have.
+    pub(super) fn bounds(&self, i: usize) -> (f64, f64) {
+        let c = self.problem.costs[i];
+        if c == 0.0 {
+            return (0.0, 0.0);
+        }
+        let (lo, hi) = self.problem.loss(i).domain(self.problem.targets[i]);
+        (-c * hi, -c * lo)
+    }
+
+    /// c·ℓ at z.
+    pub(super) fn loss(&self, i: usize, z: f64) -> f64 {
+        let p = self.problem;
+        if p.costs[i] == 0.0 { 0.0 } else { p.costs[i] * p.loss(i).value(p.targets[i], z) }
+    }
+
+    /// c·ℓ′ at z.
+    pub(super) fn slope(&self, i: usize, z: f64) -> f64 {
+        let p = self.problem;
+        if p.costs[i] == 0.0 { 0.0 } else { p.costs[i] * p.loss(i).slope(p.targets[i], z) }
+    }
+
+    /// (γ, w) of sample `i` at z.
+    pub(super) fn model(&self, i: usize, z: f64, model: Model<'_>) -> (f64, f64) {
+        let p = self.problem;
+        let (c, y, loss) = (p.costs[i], p.targets[i], p.loss(i));
+        if c == 0.0 {
+            return (0.0, 0.0);
+        }
+        match model {
+            Model::Majorise { cap } => {
+                let q = loss.reweight(y, z, cap);
+                (c * q.weight * (q.target - z), c * q.weight)
+            }
+            Model::Newton { cap } => (-c * loss.slope(y, z), c * loss.curvature(y, z).clamp(0.0, cap)),
+            Model::Envelope { mu, k } => {
+                let e = self.envelope(i, z, mu[i], k * c);
+                (e.beta, e.weight)
+            }
+        }
+    }
+
+    /// (M, M′) of sample `i` at z: of the envelope, or of the loss itself under any other model.
+    pub(super) fn value_slope(&self, i: usize, z: f64, model: Model<'_>) -> (f64, f64) {
+        match model {
+            Model::Envelope { mu, k } if self.problem.costs[i] > 0.0 => {
+                let e = self.envelope(i, z, mu[i], k * self.problem.costs[i]);
+                (e.value, -e.beta)
+            }
+            _ => (self.loss(i, z), self.slope(i, z)),
+        }
+    }
+
+    /// (γ, w) of the straight piece of the envelope that β = μ stands on, continued beyond its ends; `zeta` is the score at which
+    /// the loss has the slope −μ.
+    pub(super) fn continued(&self, i: usize, z: f64, mu: f64, k: f64, zeta: f64) -> (f64, f64) {
+        let sigma = k * self.problem.costs[i];
+        match &self.terms[i] {
+            Some(t) => {
+                let weight = 1.0 / (t.d + 1.0 / sigma);
+                let side = if t.eps == 0.0 { 0.0 } else { t.eps.copysign(mu) };
+                (weight * (mu / sigma - z - t.p - side), weight)
+            }
+            None => (mu + sigma * (zeta - z), sigma),
+        }
+    }
+
+    /// The end of the piece that β = μ stands on, if `to` lies beyond it.
+    pub(super) fn left_piece(&self, i: usize, to: f64, mu: f64) -> Option<f64> {
+        let (mut lo, mut hi) = self.bounds(i);
+        if self.terms[i].is_some_and(|t| t.eps > 0.0) {
+            if mu > 0.0 { lo = lo.max(0.0) } else { hi = hi.min(0.0) }
+        }
+        if to < lo {
+            Some(lo)
+        } else if to > hi {
+            Some(hi)
+        } else {
+            None
+        }
+    }
+
+    fn envelope(&self, i: usize, z: f64, mu: f64, sigma: f64) -> Envelope {
+        match &self.terms[i] {
+            Some(term) => closed(term, z, mu, sigma),
+            None => {
+                let p = self.problem;
+                searched(p.loss(i), p.targets[i], p.costs[i], z, mu, sigma)
+            }
+        }
+    }
+
+    /// γ and w of all samples at the scores `f + b`.
+    pub(super) fn weights(&self, f: &[f64], b: f64, model: Model<'_>, control: &Control) -> Result<Weights, Interrupt> {
+        let n = self.len();
+        let parts = control.threads.map(n.div_ceil(CHUNK), |t| {
+            control.check()?;
+            Ok((t * CHUNK..((t + 1) * CHUNK).min(n)).map(|i| self.model(i, f[i] + b, model)).collect::<Vec<_>>())
+        });
+        let (mut gamma, mut weight) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        for part in parts {
+            for (g, w) in part? {
+                gamma.push(g);
+                weight.push(w);
+            }
+        }
+        Ok(Weights { gamma, weight })
+    }
+
+    /// Σ of `term(i)` in an order that does not depend on the threads.
+    pub(super) fn sum(&self, control: &Control, term: impl Fn(usize) -> f64 + Sync) -> Result<f64, Interrupt> {
+        let n = self.len();
+        let parts = control.threads.map(n.div_ceil(CHUNK), |t| {
+            control.check()?;
+            Ok((t * CHUNK..((t + 1) * CHUNK).min(n)).map(&term).sum::<f64>())
+        });
+        parts.into_iter().sum()
+    }
+}
+
+/// The envelope of one sample at one score.
+struct Envelope {
+    beta: f64,
+    weight: f64,
+    value: f64,
+}
+
+fn closed(t: &DualTerm, z: f64, mu: f64, sigma: f64) -> Envelope {
+    let ridge = t.d + 1.0 / sigma;
+    let v = mu / sigma - z - t.p;
+    let raw = if v > t.eps {
+        (v - t.eps) / ridge
+    } else if v < -t.eps {
+        (v + t.eps) / ridge
+    } else {
+        0.0
+    };
+    let beta = raw.clamp(t.lo, t.hi);
+    let inside = beta > t.lo && beta < t.hi && (t.eps == 0.0 || beta != 0.0);
+    let h = t.p * beta + t.eps * beta.abs() + 0.5 * t.d * beta * beta;
+    let value = -(h + beta * z + (beta - mu) * (beta - mu) / (2.0 * sigma));
+    Envelope { beta, weight: if inside { 1.0 / ridge } else { 0.0 }, value }
+}
+
+fn searched(loss: &dyn Loss, y: f64, c: f64, z: f64, mu: f64, sigma: f64) -> Envelope {
+    // ζ minimises c·ℓ(ζ) + ½σ(ζ − a)²; the slope of that rises through zero there.
+    let a = z - mu / sigma;
+    let rise = |zeta: f64| c * loss.slope(y, zeta) + sigma * (zeta - a);
+    let zeta = {
+        let first = rise(a);
+        if first == 0.0 {
+            a
+        } else {
+            let (mut near, mut far, mut step) = (a, a - first / sigma, first / sigma);
+            // A convex loss is bracketed at once; one that steepens on the way down is not.
+            for _ in 0..60 {
+                if rise(far) * first <= 0.0 {
+                    break;
+                }
+                near = far;
+                step *= 2.0;
+                far -= step;
+            }
+            for _ in 0..100 {
+                let mid = 0.5 * (near + far);
+                if mid == near || mid == far {
+                    break;
+                }
+                if rise(mid) * first <= 0.0 { far = mid } else { near = mid }
+            }
+            far
+        }
+    };
+    let curvature = c * loss.curvature(y, zeta);
+    let weight = if curvature > 0.0 { sigma * curvature / (sigma + curvature) } else { 0.0 };
+    let shift = zeta - a;
+    let value = c * loss.value(y, zeta) + 0.5 * sigma * shift * shift;
+    Envelope { beta: sigma * shift, weight, value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loss::{Epsilon, Hinge, HuberHinge, Sigmoid};
+
+    /// Slope of the envelope by differences, its curvature likewise, and agreement of both ways to compute it.
+    #[test]
+    fn the_envelope_has_the_slope_and_curvature_it_says() {
+        let losses: [(&dyn Loss, f64); 4] = [
+            (&Hinge, 1.0),
+            (&Epsilon { epsilon: 0.1 }, 0.3),
+            (&HuberHinge { delta: 2.0 }, -1.0),
+            (&Sigmoid { eta: 2.0 }, 1.0),
+        ];
+        for (loss, y) in losses {
+            for (mu, sigma) in [(0.0, 3.0), (0.2 * y, 40.0)] {
+                for step in -40..40 {
+                    let z = f64::from(step) * 0.0973;
+                    let at = |z: f64| match loss.dual(y, 1.5) {
+                        Some(term) => closed(&term, z, mu, sigma),
+                        None => searched(loss, y, 1.5, z, mu, sigma),
+                    };
+                    let (h, here) = (1e-5, at(z));
+                    let (left, right) = (at(z - h), at(z + h));
+                    let slope = (right.value - left.value) / (2.0 * h);
+                    assert!(
+                        (slope + here.beta).abs() < 1e-4 * (1.0 + sigma),
+                        "{} {z}: {slope} {}",
+                        loss.name(),
+                        here.beta
+                    );
+                    let curve = -(right.beta - left.beta) / (2.0 * h);
+                    // Within h of an end of a piece the difference sees both sides.
+                    let same = (left.weight - right.weight).abs() < 1e-3 * sigma;
+                    assert!(!same || (curve.max(0.0) - here.weight).abs() < 1e-3 * sigma, "{} {z}", loss.name());
+                    if loss.properties().convex {
+                        let other = searched(loss, y, 1.5, z, mu, sigma);
+                        assert!((other.beta - here.beta).abs() < 1e-9 * sigma, "{} {z}", loss.name());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn at_the_solution_the_envelope_is_exact_for_any_smoothing() {
+        // A hinge sample on the margin with β = 0.7: the envelope around μ = 0.7 has that slope at that score.
+        for sigma in [0.1, 10.0, 1e6] {
+            let e = closed(&Hinge.dual(1.0, 2.0).unwrap(), 1.0, 0.7, sigma);
+            // z and p = −1 cancel up to a rounding, which σ magnifies.
+            assert!((e.beta - 0.7).abs() < 1e-15 * (10.0 + sigma) && (e.weight - sigma).abs() < 1e-9 * sigma);
+        }
+    }
+}

@@ -1,0 +1,554 @@
+//! The phases of IRWLS, when to stop, and what to return.
+//!
+//! 1. *majorise*: steps with the weights of papers 000 and 002, for a loss that is not convex until they gain little.
+//! 2. *newton*, for smooth losses: steps with curvatures, each with a line search on the objective.
+//! 3. *envelope*, for losses with corners: the envelope around μ is minimised by Newton steps, then μ becomes the β found
+//!    there and K grows. The free samples are those whose β lies inside its box.
+//!
+//! The point kept is the one with the lowest objective; the answer is called optimal when the independent certificate says so.
+
+use super::Options;
+use super::reweight::{Model, Samples};
+use super::search::{Segment, Value, first_crossing};
+use super::sets::{At, Direction};
+use super::system::Core;
+use crate::backend::cpu::factor::FactorError;
+use crate::certificate::{Certificate, certify};
+use crate::control::{Control, Interrupt, Status};
+use crate::data::Points;
+use crate::error::{Error, Result};
+use crate::gram::Precision;
+use crate::observe::{Begin, Observer, Step};
+use crate::problem::{Constraint, KernelProblem};
+use crate::solver::Solution;
+
+/// Majorising steps end when one lowers the objective by less than this share.
+const GAIN: f64 = 1e-3;
+/// Samples from which on the first system is that of a part of them.
+const SAMPLE_FROM: usize = 1200;
+/// Iterations without progress before the arithmetic is blamed.
+pub(super) const PATIENCE: usize = 8;
+
+/// The end of [`solve`].
+#[derive(Debug, Clone)]
+pub struct Irwls {
+    /// The point reached.
+    pub solution: Solution,
+    /// P there; +∞ if there was no time to compute it.
+    pub objective: f64,
+    /// P at the start; +∞ if there was no time to compute it.
+    pub start_objective: f64,
+    /// Factorisations from scratch.
+    pub factorisations: u64,
+    /// Its proof, where the run was not cut short.
+    pub certificate: Option<Certificate>,
+}
+
+/// A machine and its scores.
+#[derive(Clone)]
+pub(super) struct State {
+    pub(super) beta: Vec<f64>,
+    pub(super) bias: f64,
+    /// K·β.
+    pub(super) f: Vec<f64>,
+    /// Whether f was computed from β in double precision, or is a sum of changes.
+    pub(super) fresh: bool,
+}
+
+/// Why the phases end.
+pub(super) enum End {
+    Done(Status),
+    Failed(Error),
+}
+
+impl From<Interrupt> for End {
+    fn from(why: Interrupt) -> Self {
+        End::Done(why.into())
+    }
+}
+
+impl From<FactorError> for End {
+    fn from(error: FactorError) -> Self {
+        match error {
+            FactorError::Interrupted(why) => why.into(),
+            FactorError::NotPositive(_) => End::Failed(Error::data(
+                "the Gram matrix is far from positive semi-definite: IRWLS needs another kernel",
+            )),
+        }
+    }
+}
+
+pub(super) struct Run<'r, 'p, 'a> {
+    pub(super) samples: Samples<'p, 'a>,
+    pub(super) options: &'r Options,
+    pub(super) control: &'r Control,
+    pub(super) observer: &'r mut dyn Observer,
+    pub(super) core: Core<'p>,
+    pub(super) sum: Option<f64>,
+    pub(super) now: State,
+    /// The point with the lowest objective, where that is not `now`.
+    pub(super) kept: Option<State>,
+    /// Its objective.
+    pub(super) lowest: f64,
+    pub(super) iterations: u64,
+    pub(super) certificate: Option<Certificate>,
+    /// Ask for a certificate when the residual is below this.
+    pub(super) ask_at: f64,
+    pub(super) violation: f64,
+}
+
+/// Solves `problem` for any loss. `linear`: the points, if K is the linear kernel over them.
+pub fn solve(
+    problem: &KernelProblem<'_>,
+    linear: Option<&Points>,
+    options: &Options,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<Irwls> {
+    options.check()?;
+    problem.check()?;
+    let unsupported = |what: &str| Error::Unsupported {
+        solver: "irwls",
+        what: what.into(),
+        instead: "--solver decomposition".into(),
+    };
+    let sum = match problem.constraint {
+        Constraint::None => None,
+        Constraint::Sum(s) => Some(s),
+        Constraint::Groups { .. } => return Err(unsupported("several biases")),
+    };
+    if problem.row_of.is_some() {
+        return Err(unsupported("several variables on one row"));
+    }
+    let n = problem.len();
+    if let Some(start) = &options.start {
+        crate::error::check_len("start values", n, start.len())?;
+    }
+    let convex = (0..n).all(|i| problem.loss(i).properties().convex);
+    if !convex && options.stop.tol.is_none() {
+        return Err(Error::option("gap", "given", "a loss that is not convex has no gap: give a tolerance instead"));
+    }
+    let begin = Begin { solver: "irwls", n, tol: options.stop.tol, gap: options.stop.gap };
+    let broken = observer.begin(&begin).is_break();
+    let beta = match &options.start {
+        Some(start) => start.iter().map(|b| if b.is_finite() { *b } else { 0.0 }).collect(),
+        None => vec![0.0; n],
+    };
+    let mut run = Run {
+        samples: Samples::new(problem),
+        options,
+        control,
+        observer,
+        core: Core::new(problem.gram, linear, options.memory, options.reuse),
+        sum,
+        now: State {
+            fresh: beta.iter().all(|b| *b == 0.0),
+            beta,
+            bias: options.start_bias.unwrap_or(0.0),
+            f: vec![0.0; n],
+        },
+        kept: None,
+        lowest: f64::INFINITY,
+        iterations: 0,
+        certificate: None,
+        ask_at: 1e-2,
+        violation: f64::INFINITY,
+    };
+    let mut start_objective = f64::INFINITY;
+    let ended = if broken { End::Done(Status::Interrupted) } else { run.phases(convex, &mut start_objective) };
+    let status = match ended {
+        End::Done(status) => status,
+        End::Failed(error) => return Err(error),
+    };
+    Ok(run.finish(status, start_objective))
+}
+
+impl Run<'_, '_, '_> {
+    fn phases(&mut self, convex: bool, start_objective: &mut f64) -> End {
+        let ended = self.all_phases(convex, start_objective);
+        match ended {
+            Ok(status) => End::Done(status),
+            Err(end) => end,
+        }
+    }
+
+    fn all_phases(&mut self, convex: bool, start_objective: &mut f64) -> Result<Status, End> {
+        let problem = self.samples.problem;
+        let warm = self.now.beta.iter().any(|b| *b != 0.0);
+        if warm {
+            self.refresh()?;
+            if self.sum.is_some() && self.options.start_bias.is_none() {
+                self.now.bias = self.best_bias(Model::Newton { cap: self.options.cap })?;
+            }
+        }
+        *start_objective = self.objective(&self.now)?;
+        self.lowest = *start_objective;
+        if warm && let Some(status) = self.certified()? {
+            return Ok(status);
+        }
+        self.core.prepare(self.control)?;
+        let sharp = (0..problem.len()).any(|i| problem.costs[i] > 0.0 && problem.loss(i).sharp());
+        let steps = match self.options.majorise {
+            Some(steps) => steps,
+            None if !self.options.reuse => u64::MAX,
+            None if !convex => 60,
+            None => u64::from(!warm),
+        };
+        if convex
+            && sharp
+            && !warm
+            && self.options.majorise.is_none()
+            && self.options.reuse
+            && problem.len() > SAMPLE_FROM
+        {
+            self.sample()?;
+        } else if let Some(status) = self.majorise(steps)? {
+            return Ok(status);
+        }
+        if sharp { self.envelopes(warm || !convex, convex) } else { self.newton() }
+    }
+
+    pub(super) fn objective(&self, at: &State) -> Result<f64, Interrupt> {
+        let samples = &self.samples;
+        let loss = samples.sum(self.control, |i| samples.loss(i, at.f[i] + at.bias))?;
+        let norm = samples.sum(self.control, |i| at.beta[i] * at.f[i])?;
+        Ok(0.5 * norm + loss + self.sum.unwrap_or(0.0) * at.bias)
+    }
+
+    /// f = K·β anew, in double precision.
+    fn refresh(&mut self) -> Result<(), Interrupt> {
+        self.now.f = self.core.product(Precision::Double, &self.now.beta, 1, self.control)?;
+        self.now.fresh = true;
+        Ok(())
+    }
+
+    /// The b with ΣM′(f + b) + s = 0, for a convex loss: bisection.
+    pub(super) fn best_bias(&self, model: Model<'_>) -> Result<f64, Interrupt> {
+        let s = self.sum.unwrap_or(0.0);
+        let (samples, f) = (&self.samples, &self.now.f);
+        let slope = |b: f64| Ok(s + samples.sum(self.control, |i| samples.value_slope(i, f[i] + b, model).1)?);
+        let start = self.now.bias;
+        let first: f64 = slope(start)?;
+        if first == 0.0 {
+            return Ok(start);
+        }
+        let way = -first.signum();
+        let (mut near, mut step) = (start, 1.0);
+        let mut far = start + way;
+        while slope(far)? * way < 0.0 {
+            if step > 1e12 {
+                return Ok(start);
+            }
+            near = far;
+            step *= 4.0;
+            far = start + way * step;
+        }
+        for _ in 0..60 {
+            let mid = 0.5 * (near + far);
+            if slope(mid)? * way >= 0.0 { far = mid } else { near = mid }
+        }
+        Ok(0.5 * (near + far))
+    }
+
+    /// Tells the observer; says so if the iterations are used up or it wants to stop.
+    pub(super) fn report(&mut self, phase: &'static str, free: usize, eta: f64) -> Result<(), End> {
+        let step = Step {
+            iteration: self.iterations,
+            seconds: self.control.seconds(),
+            phase,
+            violation: self.violation.is_finite().then_some(self.violation),
+            primal: Some(self.lowest),
+            active: Some(free),
+            step_length: Some(eta),
+            kernel_entries: Some(self.samples.problem.gram.entries()),
+            ..Step::default()
+        };
+        if self.observer.step(&step).is_break() {
+            return Err(End::Done(Status::Interrupted));
+        }
+        self.control.check()?;
+        Ok(())
+    }
+
+    /// Counts an iteration that is about to begin.
+    pub(super) fn count(&mut self) -> Result<(), End> {
+        if self.options.iterations.is_some_and(|most| self.iterations >= most) {
+            return Err(End::Done(Status::IterationLimit));
+        }
+        self.iterations += 1;
+        Ok(())
+    }
+
+    fn direction(&mut self, model: Model<'_>, accuracy: f64) -> Result<(Direction, Vec<f64>, f64), End> {
+        let weights = self.samples.weights(&self.now.f, self.now.bias, model, self.control)?;
+        let residual = self.residual(&weights.gamma);
+        let at = At { beta: &self.now.beta, sum: self.sum };
+        let d = self.core.direction(&at, &weights, accuracy, self.control)?;
+        Ok((d, weights.weight, residual))
+    }
+
+    /// max |γ − β|/c, and the error of the sum.
+    fn residual(&self, gamma: &[f64]) -> f64 {
+        let costs = self.samples.problem.costs;
+        let each = (0..gamma.len()).filter(|&i| costs[i] > 0.0).map(|i| (gamma[i] - self.now.beta[i]).abs() / costs[i]);
+        let worst = each.fold(0.0, f64::max);
+        match self.sum {
+            Some(s) => {
+                let total: f64 = costs.iter().sum();
+                worst.max((self.now.beta.iter().sum::<f64>() - s).abs() / total.max(f64::MIN_POSITIVE))
+            }
+            None => worst,
+        }
+    }
+
+    pub(super) fn norms(&self, d: &Direction) -> Result<[f64; 3], Interrupt> {
+        let sum = |a: &[f64], b: &[f64]| self.samples.sum(self.control, |i| a[i] * b[i]);
+        Ok([sum(&self.now.beta, &self.now.f)?, sum(&d.beta, &self.now.f)?, sum(&d.beta, &d.f)?])
+    }
+
+    pub(super) fn go(&mut self, d: &Direction, eta: f64) {
+        let add = |to: &mut [f64], by: &[f64]| to.iter_mut().zip(by).for_each(|(t, b)| *t += eta * b);
+        add(&mut self.now.beta, &d.beta);
+        add(&mut self.now.f, &d.f);
+        self.now.bias += eta * d.bias;
+        self.now.fresh = false;
+    }
+
+    /// `Some`: the independent certificate says the present point is what was asked for.
+    pub(super) fn certified(&mut self) -> Result<Option<Status>, Interrupt> {
+        if !self.now.fresh {
+            self.refresh()?;
+        }
+        let bias: Vec<f64> = self.sum.iter().map(|_| self.now.bias).collect();
+        let problem = self.samples.problem;
+        let certificate = certify(problem, &self.now.beta, Some(&bias), Some(&self.now.f), self.control)?;
+        let stop = self.options.stop;
+        self.violation = certificate.violation();
+        let tol_holds = stop.tol.is_none_or(|tol| certificate.violation() <= tol);
+        let gap_holds = match (stop.gap, certificate.relative_gap()) {
+            (Some(wanted), Some(gap)) => gap <= wanted,
+            _ => true,
+        };
+        if let Some(o) = certificate.optimality()
+            && let Some(b) = o.bias.first()
+        {
+            self.now.bias = *b;
+        }
+        let holds = tol_holds && gap_holds;
+        self.certificate = Some(certificate);
+        // An answer has its β in their boxes; what rounding or a last step left outside is put right, and proven again.
+        if holds && self.clip() {
+            return self.certified();
+        }
+        Ok(holds.then_some(Status::Optimal))
+    }
+
+    /// The first step of [`majorise`](Self::majorise) over every so-manieth sample, with weights to match: scores roughly as good for a fraction
+    /// of the work, and the sets that follow from them leave most samples out of every later system.
+    fn sample(&mut self) -> Result<(), End> {
+        self.count()?;
+        let n = self.samples.len();
+        let every = n.div_ceil((n / 10).clamp(400, 1500));
+        let model = Model::Majorise { cap: self.options.cap };
+        let mut weights = self.samples.weights(&self.now.f, self.now.bias, model, self.control)?;
+        for i in 0..n {
+            let share = if i % every == 0 { every as f64 } else { 0.0 };
+            weights.gamma[i] *= share;
+            weights.weight[i] *= share;
+        }
+        let at = At { beta: &self.now.beta, sum: self.sum };
+        let d = self.core.direction(&at, &weights, 1e-3, self.control)?;
+        let segment = Segment {
+            samples: &self.samples,
+            model,
+            f: &self.now.f,
+            bias: self.now.bias,
+            direction: &d,
+            norm: self.norms(&d)?,
+            sum: self.sum.unwrap_or(0.0),
+            control: self.control,
+        };
+        let eta = match segment.search(segment.at(0.0)?)? {
+            Some(to) => {
+                self.lowest = self.lowest.min(to.value);
+                self.go(&d, to.eta);
+                to.eta
+            }
+            None => 0.0,
+        };
+        self.report("sample", d.free, eta)
+    }
+
+    /// Clips β to its box; false if all of it is there.
+    fn clip(&mut self) -> bool {
+        let mut moved = false;
+        for i in 0..self.now.beta.len() {
+            let (lo, hi) = self.samples.bounds(i);
+            let inside = self.now.beta[i].clamp(lo, hi);
+            moved |= inside != self.now.beta[i];
+            self.now.beta[i] = inside;
+        }
+        self.now.fresh &= !moved;
+        moved
+    }
+
+    /// Steps with the weights of paper 000; `Some`: that was enough.
+    fn majorise(&mut self, most: u64) -> Result<Option<Status>, End> {
+        let model = Model::Majorise { cap: self.options.cap };
+        let majorised = {
+            let p = self.samples.problem;
+            (0..p.len()).all(|i| p.loss(i).properties().majorised)
+        };
+        let mut idle = 0;
+        for step in 0..most {
+            self.count()?;
+            let (d, weight, residual) = self.direction(model, 1e-3)?;
+            let norm = self.norms(&d)?;
+            let segment = Segment {
+                samples: &self.samples,
+                model,
+                f: &self.now.f,
+                bias: self.now.bias,
+                direction: &d,
+                norm,
+                sum: self.sum.unwrap_or(0.0),
+                control: self.control,
+            };
+            let start = segment.at(0.0)?;
+            let mut taken: Option<Value> = None;
+            if majorised {
+                let crossing = first_crossing(&self.samples, &self.now.f, self.now.bias, &d, &weight);
+                let (full, first) = (segment.at(1.0)?, segment.at(crossing)?);
+                let better = if full.value <= first.value { full } else { first };
+                taken = (better.value < start.value).then_some(better);
+            }
+            if taken.is_none() {
+                taken = segment.search(start)?;
+            }
+            let Some(taken) = taken else {
+                self.report("majorise", d.free, 0.0)?;
+                return Ok(None);
+            };
+            debug_assert!(taken.value <= start.value, "the objective rose from {} to {}", start.value, taken.value);
+            self.go(&d, taken.eta);
+            self.lowest = self.lowest.min(taken.value);
+            self.violation = residual;
+            self.report("majorise", d.free, taken.eta)?;
+            let gain = (start.value - taken.value) / taken.value.abs().max(f64::MIN_POSITIVE);
+            // Without curvatures to take over, these steps must reach the goal themselves.
+            let alone = self.options.majorise == Some(u64::MAX) || !self.options.reuse;
+            idle = if gain < 1e-9 { idle + 1 } else { 0 };
+            if alone && (residual < self.ask_at || gain < 1e-5 || step % 10 == 9) {
+                if let Some(status) = self.certified()? {
+                    return Ok(Some(status));
+                }
+                self.ask_at = 0.5 * residual;
+            }
+            if alone && idle >= PATIENCE {
+                return Ok(Some(Status::Stalled));
+            }
+            if !alone && gain < GAIN {
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Newton steps on the objective itself.
+    fn newton(&mut self) -> Result<Status, End> {
+        let model = Model::Newton { cap: self.options.cap };
+        let (mut least, mut idle) = (f64::INFINITY, 0);
+        let mut accuracy = 1e-2;
+        loop {
+            self.count()?;
+            let (d, _, residual) = self.direction(model, accuracy)?;
+            accuracy = (0.1 * residual).clamp(1e-7, 1e-2);
+            let norm = self.norms(&d)?;
+            let segment = Segment {
+                samples: &self.samples,
+                model,
+                f: &self.now.f,
+                bias: self.now.bias,
+                direction: &d,
+                norm,
+                sum: self.sum.unwrap_or(0.0),
+                control: self.control,
+            };
+            let start = segment.at(0.0)?;
+            let taken = segment.search(start)?;
+            self.violation = residual;
+            let eta = match taken {
+                Some(to) => {
+                    debug_assert!(to.value <= start.value, "the objective rose from {} to {}", start.value, to.value);
+                    self.go(&d, to.eta);
+                    self.lowest = self.lowest.min(to.value);
+                    to.eta
+                }
+                // At the floor of rounding the step may still put β right.
+                None if idle < PATIENCE / 2 => {
+                    let full = segment.at(1.0)?;
+                    let slack = 1e-11 * start.value.abs().max(1.0);
+                    if full.value <= start.value + slack {
+                        self.go(&d, 1.0);
+                        1.0
+                    } else {
+                        0.0
+                    }
+                }
+                None => 0.0,
+            };
+            if d.free == 0 && self.sum.is_some() {
+                // Nothing in the system says where the bias should be.
+                self.now.bias = self.best_bias(model)?;
+                self.lowest = self.lowest.min(self.objective(&self.now)?);
+            }
+            self.report("newton", d.free, eta)?;
+            if residual < self.ask_at || eta == 0.0 || d.free == 0 {
+                if let Some(status) = self.certified()? {
+                    return Ok(status);
+                }
+                self.ask_at = 0.5 * residual;
+            }
+            idle = if residual < 0.9 * least || eta > 0.0 && eta < 1.0 { 0 } else { idle + 1 };
+            least = least.min(residual);
+            if idle >= PATIENCE {
+                let done = self.certified()?;
+                return Ok(done.unwrap_or(Status::Stalled));
+            }
+        }
+    }
+
+    fn finish(mut self, status: Status, start_objective: f64) -> Irwls {
+        if status != Status::Optimal
+            && let Some(kept) = self.kept.take()
+        {
+            self.now = kept;
+            self.certificate = None;
+        }
+        let last = Step {
+            iteration: self.iterations,
+            seconds: self.control.seconds(),
+            phase: "done",
+            violation: self.violation.is_finite().then_some(self.violation),
+            primal: self.lowest.is_finite().then_some(self.lowest),
+            kernel_entries: Some(self.samples.problem.gram.entries()),
+            ..Step::default()
+        };
+        self.observer.finish(status, &last);
+        let State { beta, bias, f, fresh } = self.now;
+        Irwls {
+            solution: Solution {
+                beta,
+                bias: self.sum.iter().map(|_| bias).collect(),
+                scores: fresh.then_some(f),
+                status,
+                iterations: self.iterations,
+                violation: self.violation,
+            },
+            objective: self.lowest,
+            start_objective,
+            factorisations: self.core.factorisations,
+            certificate: self.certificate,
+        }
+    }
+}

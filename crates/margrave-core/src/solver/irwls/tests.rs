@@ -1,0 +1,328 @@
+//! Small problems, known answers, and what must hold at every step.
+
+use super::*;
+use crate::backend::cpu::CpuGram;
+use crate::certificate::certify;
+use crate::control::{Budget, Control, Status, Threads};
+use crate::data::Points;
+use crate::gram::Gram;
+use crate::kernel::Kernel;
+use crate::loss::{CustomLoss, Hinge, Loss, LossSpec, Square};
+use crate::observe::{Recorder, Silent};
+use crate::problem::{Constraint, KernelProblem};
+use crate::solver::{Stop, decomposition};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const D: usize = 3;
+
+fn data(n: usize, seed: u64) -> (Points, Vec<f64>, Vec<f64>) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let x: Vec<f64> = (0..n * D).map(|_| rng.random_range(0.0..2.0)).collect();
+    let labels = (0..n)
+        .map(|i| {
+            let clean = x[i * D] + (3.0 * x[i * D + 1]).sin() > 1.0;
+            if clean != (rng.random_range(0.0..1.0) < 0.1) { 1.0 } else { -1.0 }
+        })
+        .collect();
+    let reals = (0..n).map(|i| x[i * D] - x[i * D + 2] * x[i * D + 1] + rng.random_range(-0.2..0.2)).collect();
+    (Points::dense_f64(n, D, x).unwrap(), labels, reals)
+}
+
+fn one() -> Control {
+    Control::unlimited(Threads::one())
+}
+
+fn tight() -> Stop {
+    Stop { tol: Some(1e-5), gap: Some(1e-7) }
+}
+
+const CONVEX: [(&str, bool); 16] = [
+    ("hinge", true),
+    ("smooth-hinge:K=1000000", true),
+    ("smooth-hinge:K=20", true),
+    ("squared-hinge", true),
+    ("power:s=1.5", true),
+    ("power:s=3", true),
+    ("square", true),
+    ("logistic", true),
+    ("huber-hinge:delta=0.5", true),
+    ("epsilon:epsilon=0.1", false),
+    ("squared-epsilon:epsilon=0.1", false),
+    ("huber:delta=0.5", false),
+    ("absolute", false),
+    ("pinball:tau=0.3", false),
+    ("expectile:tau=0.2", false),
+    ("logcosh", false),
+];
+
+#[test]
+fn every_convex_loss_is_certified() {
+    let (points, labels, reals) = data(90, 11);
+    for kernel in [Kernel::Linear, Kernel::rbf(0.8), Kernel::Poly { gamma: 0.5, coef0: 1.0, degree: 3 }] {
+        let gram = CpuGram::square(kernel, &points).unwrap();
+        for (name, classify) in CONVEX {
+            let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+            let targets = if classify { &labels } else { &reals };
+            for constraint in [Constraint::free_bias(), Constraint::None] {
+                for cost in [0.02, 0.5, 50.0] {
+                    let costs: Vec<f64> = (0..90).map(|i| cost * [1.0, 0.5, 2.0, 0.0][i % 4]).collect();
+                    let problem = KernelProblem::new(&gram, targets, &costs, &*loss, constraint.clone()).unwrap();
+                    for linear in [None, Some(&points)] {
+                        if linear.is_some() && kernel != Kernel::Linear {
+                            continue;
+                        }
+                        let what = format!("{name} {kernel} {constraint:?} C = {cost} primal {}", linear.is_some());
+                        let options = Options { stop: tight(), ..Options::default() };
+                        let mut seen = Recorder::default();
+                        let end = solve(&problem, linear, &options, &one(), &mut seen).unwrap();
+                        let s = &end.solution;
+                        let c = certify(&problem, &s.beta, Some(&s.bias), None, &one()).unwrap();
+                        let gap = c.relative_gap().expect("convex");
+                        assert_eq!(s.status, Status::Optimal, "{what}: gap {gap} violation {}", c.violation());
+                        assert!(gap <= 1.1e-7, "{what}: relative gap {gap}");
+                        let mut before = f64::INFINITY;
+                        for step in &seen.steps {
+                            let now = step.primal.expect("every step has an objective");
+                            assert!(now <= before, "{what}: the objective rose from {before} to {now}");
+                            before = now;
+                        }
+                        // β never leaves its box.
+                        for i in 0..90 {
+                            if costs[i] == 0.0 {
+                                assert_eq!(s.beta[i], 0.0, "{what}");
+                                continue;
+                            }
+                            let (lo, hi) = loss.domain(targets[i]);
+                            let room = 1e-12 * costs[i];
+                            assert!(s.beta[i] >= -costs[i] * hi - room && s.beta[i] <= -costs[i] * lo + room, "{what}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_iteration_is_the_ls_svm() {
+    let (points, labels, _) = data(40, 5);
+    let gram = CpuGram::square(Kernel::rbf(0.7), &points).unwrap();
+    let costs = vec![3.0; 40];
+    for constraint in [Constraint::free_bias(), Constraint::None] {
+        let hinge = KernelProblem::new(&gram, &labels, &costs, &Hinge, constraint.clone()).unwrap();
+        let options = Options { iterations: Some(1), ..Options::default() };
+        let first = solve(&hinge, None, &options, &one(), &mut Silent).unwrap();
+        assert_eq!(first.solution.status, Status::IterationLimit);
+        let square = KernelProblem::new(&gram, &labels, &costs, &Square, constraint).unwrap();
+        let ridge = crate::solver::ridge::RidgeOptions::default();
+        let ls = crate::solver::ridge::solve(&square, None, &ridge, &one(), &mut Silent).unwrap().solution;
+        for (a, b) in first.solution.beta.iter().zip(&ls.beta) {
+            assert!((a - b).abs() < 1e-9, "{a} {b}");
+        }
+        for (a, b) in first.solution.bias.iter().zip(&ls.bias) {
+            assert!((a - b).abs() < 1e-9, "{a} {b}");
+        }
+    }
+}
+
+#[test]
+fn scores_agree_with_decomposition() {
+    let (points, labels, reals) = data(150, 3);
+    let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+    for (name, classify) in
+        [("hinge", true), ("epsilon:epsilon=0.1", false), ("squared-hinge", true), ("huber:delta=0.5", false)]
+    {
+        let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+        let targets = if classify { &labels } else { &reals };
+        let costs = vec![2.0; 150];
+        let problem = KernelProblem::new(&gram, targets, &costs, &*loss, Constraint::free_bias()).unwrap();
+        let a = solve(&problem, None, &Options { stop: tight(), ..Options::default() }, &one(), &mut Silent).unwrap();
+        let stop = decomposition::Options { stop: tight(), ..decomposition::Options::default() };
+        let b = decomposition::solve(&problem, &stop, &one(), &mut Silent).unwrap();
+        let z = |beta: &[f64], bias: f64| {
+            let mut f = vec![0.0; 150];
+            gram.apply(crate::gram::Precision::Double, crate::gram::Pick::All, beta, 1, &mut f, &one()).unwrap();
+            f.into_iter().map(|f| f + bias).collect::<Vec<_>>()
+        };
+        let (za, zb) = (z(&a.solution.beta, a.solution.bias[0]), z(&b.beta, b.bias[0]));
+        for (a, b) in za.iter().zip(&zb) {
+            assert!((a - b).abs() < 1e-4, "{name}: {a} {b}");
+        }
+    }
+}
+
+#[test]
+fn a_hinge_of_ones_own_gives_the_answer_of_the_hinge() {
+    let (points, labels, _) = data(80, 9);
+    let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+    let own = CustomLoss::new("mine", true, |y, z| (1.0 - y * z).max(0.0), |y, z| if y * z < 1.0 { -y } else { 0.0 });
+    let own = own.unwrap();
+    let costs = vec![1.0; 80];
+    let mut objectives = Vec::new();
+    for loss in [&Hinge as &dyn Loss, &own] {
+        let problem = KernelProblem::new(&gram, &labels, &costs, loss, Constraint::free_bias()).unwrap();
+        let options = Options { stop: Stop { tol: None, gap: Some(1e-6) }, ..Options::default() };
+        let end = solve(&problem, None, &options, &one(), &mut Silent).unwrap();
+        assert_eq!(end.solution.status, Status::Optimal, "{}", loss.name());
+        objectives.push(end.objective);
+    }
+    assert!((objectives[0] - objectives[1]).abs() <= 2e-6 * objectives[0], "{objectives:?}");
+}
+
+#[test]
+fn a_loss_that_is_not_convex_ends_stationary_and_below_its_start() {
+    let (points, labels, _) = data(120, 21);
+    let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+    let costs = vec![2.0; 120];
+    let hinge = KernelProblem::new(&gram, &labels, &costs, &Hinge, Constraint::free_bias()).unwrap();
+    let start = solve(&hinge, None, &Options::default(), &one(), &mut Silent).unwrap().solution;
+    for name in
+        ["sigmoid:eta=2", "sigmoid:eta=6", "polynomial:s=2,kappa=0.01", "polynomial:s=4,kappa=0.01", "ramp:limit=2"]
+    {
+        let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+        let problem = KernelProblem::new(&gram, &labels, &costs, &*loss, Constraint::free_bias()).unwrap();
+        let options = Options {
+            start: Some(start.beta.clone()),
+            start_bias: Some(start.bias[0]),
+            stop: Stop { tol: Some(1e-4), gap: None },
+            ..Options::default()
+        };
+        let mut seen = Recorder::default();
+        let end = solve(&problem, None, &options, &one(), &mut seen).unwrap();
+        let c = certify(&problem, &end.solution.beta, Some(&end.solution.bias), None, &one()).unwrap();
+        assert_eq!(end.solution.status, Status::Optimal, "{name}: {}", c.violation());
+        assert!(c.gap().is_none() && c.violation() <= 1e-4, "{name}: {}", c.violation());
+        assert!(c.primal() <= end.start_objective + 1e-9, "{name}: {} > {}", c.primal(), end.start_objective);
+        assert!(seen.steps.windows(2).all(|w| w[1].primal <= w[0].primal), "{name}");
+    }
+}
+
+#[test]
+fn a_warm_start_from_the_optimum_stops_at_once() {
+    let (points, labels, _) = data(100, 2);
+    let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+    let costs = vec![1.0; 100];
+    for name in ["hinge", "logistic"] {
+        let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+        let problem = KernelProblem::new(&gram, &labels, &costs, &*loss, Constraint::free_bias()).unwrap();
+        let stop = Stop { tol: Some(1e-4), gap: Some(1e-6) };
+        let first =
+            solve(&problem, None, &Options { stop, ..Options::default() }, &one(), &mut Silent).unwrap().solution;
+        let options =
+            Options { stop, start: Some(first.beta.clone()), start_bias: Some(first.bias[0]), ..Options::default() };
+        let again = solve(&problem, None, &options, &one(), &mut Silent).unwrap().solution;
+        assert_eq!((again.status, again.iterations), (Status::Optimal, 0), "{name}");
+    }
+}
+
+#[test]
+fn budgets_end_it_with_the_best_point_so_far() {
+    let (points, labels, _) = data(100, 2);
+    let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+    let costs = vec![1.0; 100];
+    let problem = KernelProblem::new(&gram, &labels, &costs, &Hinge, Constraint::free_bias()).unwrap();
+    let late = Control::start(&Budget { seconds: Some(0.0), ..Budget::default() }, Threads::one());
+    let end = solve(&problem, None, &Options::default(), &late, &mut Silent).unwrap();
+    assert_eq!((end.solution.status, end.solution.beta.len()), (Status::TimeLimit, 100));
+    let mut stop = Recorder { stop_after: Some(2), ..Recorder::default() };
+    let end = solve(&problem, None, &Options::default(), &one(), &mut stop).unwrap();
+    assert_eq!(end.solution.status, Status::Interrupted);
+    let c = certify(&problem, &end.solution.beta, Some(&end.solution.bias), None, &one()).unwrap();
+    assert!((c.primal() - end.objective).abs() <= 1e-9 * end.objective || c.primal() < end.objective);
+}
+
+#[test]
+fn the_same_bits_on_any_number_of_threads() {
+    let (points, labels, _) = data(200, 4);
+    let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+    let costs = vec![1.0; 200];
+    for (name, memory) in [("hinge", 2 << 30), ("logistic", 200 * 200)] {
+        let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+        let problem = KernelProblem::new(&gram, &labels, &costs, &*loss, Constraint::free_bias()).unwrap();
+        let options = Options { memory, ..Options::default() };
+        let beta = |threads: usize| {
+            let control = Control::unlimited(Threads::new(threads));
+            solve(&problem, None, &options, &control, &mut Silent).unwrap().solution.beta
+        };
+        assert_eq!(beta(1), beta(3), "{name}");
+    }
+}
+
+#[test]
+fn too_little_memory_to_factor_is_no_obstacle() {
+    let (points, labels, reals) = data(300, 8);
+    let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+    let costs = vec![1.0; 300];
+    for (name, classify) in [("logistic", true), ("hinge", true), ("logcosh", false), ("squared-hinge", true)] {
+        let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+        let targets = if classify { &labels } else { &reals };
+        let problem = KernelProblem::new(&gram, targets, &costs, &*loss, Constraint::free_bias()).unwrap();
+        // Room for 60 × 60 doubles and a few features.
+        let options =
+            Options { stop: Stop { tol: Some(1e-3), gap: Some(1e-6) }, memory: 8 * 60 * 60, ..Options::default() };
+        let end = solve(&problem, None, &options, &one(), &mut Silent).unwrap();
+        assert_eq!(end.solution.status, Status::Optimal, "{name}: {}", end.solution.violation);
+    }
+}
+
+#[test]
+fn what_it_cannot_do_is_said() {
+    let (points, labels, _) = data(10, 1);
+    let gram = CpuGram::square(Kernel::Linear, &points).unwrap();
+    let costs = vec![1.0; 10];
+    let groups = Constraint::Groups { of: vec![0; 10], sums: vec![0.0] };
+    let problem = KernelProblem::new(&gram, &labels, &costs, &Hinge, groups).unwrap();
+    let error = solve(&problem, None, &Options::default(), &one(), &mut Silent).unwrap_err().to_string();
+    assert!(error.contains("several biases") && error.contains("decomposition"), "{error}");
+    assert!(Options { cap: 1.0, ..Options::default() }.check().unwrap_err().to_string().contains("1e4"));
+}
+
+#[test]
+fn two_steps_end_no_higher_than_the_convex_machine_and_annealing_no_higher_than_that() {
+    let (points, labels, _) = data(120, 33);
+    let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+    let costs = vec![3.0; 120];
+    for name in ["sigmoid:eta=4", "polynomial:s=3,kappa=0.01", "ramp:limit=1"] {
+        let spec = name.parse::<LossSpec>().unwrap();
+        let loss = spec.build().unwrap();
+        let problem = KernelProblem::new(&gram, &labels, &costs, &*loss, Constraint::free_bias()).unwrap();
+        let plain = two_step(&problem, None, &TwoStep::default(), &one(), &mut Silent).unwrap();
+        // The convex machine itself, priced with the loss.
+        let hinge = KernelProblem::new(&gram, &labels, &costs, &Hinge, Constraint::free_bias()).unwrap();
+        let start = decomposition::solve(&hinge, &decomposition::Options::default(), &one(), &mut Silent).unwrap();
+        let priced = certify(&problem, &start.beta, Some(&start.bias), None, &one()).unwrap().primal();
+        assert!((priced - plain.end.start_objective).abs() < 1e-9 * priced, "{name}");
+        assert!(plain.end.objective <= plain.end.start_objective, "{name}");
+        let softer: Vec<_> = spec.softer(3).iter().map(|s| s.build().unwrap()).collect();
+        let path: Vec<&dyn Loss> = softer.iter().map(|l| l.as_ref()).collect();
+        let more = TwoStep { paths: vec![path], ..TwoStep::default() };
+        let annealed = two_step(&problem, None, &more, &one(), &mut Silent).unwrap();
+        assert_eq!(annealed.objectives.len(), 2, "{name}");
+        assert!(annealed.end.objective <= plain.end.objective, "{name}");
+        let least = annealed.objectives.iter().copied().fold(f64::INFINITY, f64::min);
+        assert_eq!(annealed.end.objective, least, "{name}");
+    }
+}
+
+#[test]
+fn a_compact_machine_changes_no_score_by_more_than_it_says() {
+    let (points, labels, _) = data(120, 33);
+    let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+    let costs = vec![1.0; 120];
+    let loss = "logistic".parse::<LossSpec>().unwrap().build().unwrap();
+    let problem = KernelProblem::new(&gram, &labels, &costs, &*loss, Constraint::free_bias()).unwrap();
+    let end = solve(&problem, None, &Options::default(), &one(), &mut Silent).unwrap();
+    let small = compact(&problem, &end.solution.beta, 5e-3, &one()).unwrap();
+    assert!(small.dropped > 5 && small.dropped < 115, "{}", small.dropped);
+    let scores = |beta: &[f64]| {
+        let mut f = vec![0.0; 120];
+        gram.apply(crate::gram::Precision::Double, crate::gram::Pick::All, beta, 1, &mut f, &one()).unwrap();
+        f
+    };
+    let (before, after) = (scores(&end.solution.beta), scores(&small.beta));
+    let worst = before.iter().zip(&after).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!((worst - small.change).abs() < 1e-12 && worst <= small.norm + 1e-12, "{worst} {small:?}");
+    let nothing = compact(&problem, &end.solution.beta, 0.0, &one()).unwrap();
+    assert_eq!((nothing.dropped, nothing.norm), (0, 0.0));
+}
