@@ -43,7 +43,7 @@ fn usage_errors_name_the_option_and_exit_with_2() {
         (&["train", "x", "-C", "-1"], "--cost"),
         (&["train", "x", "-C", "1", "--lambda", "1"], "--lambda"),
         (&["train", "x", "--loss", "power:s=0.5"], "unbounded"),
-        (&["train", "x", "--solver", "irwls"], "not built yet"),
+        (&["train", "x", "--solver", "nystrom"], "not built yet"),
         (&["train", "x", "--solver", "magic"], "decomposition"),
         (&["train", "x", "--device", "cuda"], "not built yet"),
         (&["train", "x", "--task", "guess"], "novelty"),

@@ -281,7 +281,7 @@ fn bad_input_is_named_and_nothing_is_written() {
         ("ok.svm", "1 1:1\n-1 1:2\n", &["--loss", "epsilon"], "regression"),
         ("ok.svm", "1 1:1\n-1 1:2\n", &["--task", "regress", "--loss", "hinge"], "classification"),
         ("ok.svm", "1 1:1\n-1 1:2\n", &["--epsilon", "1"], "tube"),
-        ("ok.svm", "1 1:1\n-1 1:2\n", &["--loss", "logistic"], "logistic"),
+        ("ok.svm", "1 1:1\n-1 1:2\n", &["--loss", "logistic", "--solver", "decomposition"], "--solver irwls"),
         ("ok.svm", "1 1:1\n-1 1:2\n", &["--class-weight", "7=2"], "7"),
         ("neg.svm", "1 1:-1\n-1 1:2\n", &["--kernel", "chi2"], "minmax"),
     ] {

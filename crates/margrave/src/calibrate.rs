@@ -13,7 +13,7 @@ use margrave_core::problem::{Formulation, Setup, Task};
 use margrave_core::{Control, Result};
 use margrave_io::model::SHARES;
 
-use crate::fit::solve_one;
+use crate::solve::solve_one;
 use crate::svm::{Probability, Svm};
 
 /// Folds where there is no closed form.
@@ -57,7 +57,7 @@ fn held_out(subject: &Subject<'_>, k: usize, control: &Control) -> Result<LeftOu
         let own = part(*gram, &kept);
         let (task, formulation, loss) = (subject.task, subject.formulation, subject.loss.clone());
         let setup = Setup::new(task, formulation, &targets, weights.as_deref(), loss, svm.bias, || own.diag())?;
-        let solved = solve_one(&plain, &setup, own.as_ref(), None, subject.memory, control, &mut Silent)?;
+        let solved = solve_one(&plain, &setup, own.as_ref(), None, None, subject.memory, control, &mut Silent)?;
         let bias = match solved.certificate.bias() {
             [] => solved.solution.bias.clone(),
             bias => bias.to_vec(),

@@ -4,24 +4,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use margrave_core::backend::cpu::CpuGram;
-use margrave_core::certificate::{Certificate, certify};
+use margrave_core::certificate::Certificate;
 use margrave_core::compose::Part;
-use margrave_core::compose::calibrate::{LeftOut, leave_one_out};
 use margrave_core::data::{Dataset, Label, Points, Scaling, Targets};
-use margrave_core::gram::{Gram, Matrix, Pick, Precision, PrecomputedGram};
+use margrave_core::gram::{Gram, Matrix, Precision, PrecomputedGram};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::model::{Model, Recipe, Record, Scheme, Totals};
 use margrave_core::observe::Observer;
-use margrave_core::problem::{ClassWeight, Formulation, KernelProblem, Setup, Task};
-use margrave_core::solver::textbook::{smo, svmtorch};
-use margrave_core::solver::{Solution, decomposition};
+use margrave_core::problem::{ClassWeight, Formulation, Setup, Task};
 use margrave_core::{Control, Error, Result, Status, Threads};
 
 use crate::calibrate::{Subject, calibration_of, unseen};
 use crate::linear;
 use crate::multi::{self, Job, Several};
-use crate::svm::{LossChoice, Probability, SolverName, Svm, Tradeoff};
+use crate::solve::{Compacted, Solved, solve_one};
+use crate::svm::{LossChoice, Svm, Tradeoff};
 
 /// A trained machine with its proof.
 #[derive(Debug, Clone)]
@@ -31,6 +29,7 @@ pub struct Fit {
     train_error: f64,
     seconds: f64,
     kernel_entries: u64,
+    compact: Option<Compacted>,
 }
 
 impl Fit {
@@ -73,6 +72,11 @@ impl Fit {
     /// Why this solver.
     pub fn reason(&self) -> &str {
         &self.reason
+    }
+
+    /// What was dropped to make the model compact, if that was asked for.
+    pub fn compacted(&self) -> Option<Compacted> {
+        self.compact
     }
 
     /// On the training data: share of wrong labels, mean squared error, or share of outliers, by the task.
@@ -261,91 +265,6 @@ pub(crate) fn formulation_of(svm: &Svm, n: usize) -> Result<Formulation> {
     })
 }
 
-/// Which solver, its name, and why.
-fn choose(svm: &Svm, problem: &KernelProblem<'_>) -> Result<(SolverName, &'static str, String)> {
-    let without_dual = (0..problem.len()).find(|&i| problem.dual_term(i).is_none());
-    let supported = match without_dual {
-        None => Ok(()),
-        Some(i) => Err(Error::Unsupported {
-            solver: "decomposition",
-            what: format!("the {} loss", problem.loss(i).name()),
-            instead: "a loss with a box-quadratic dual (hinge, squared-hinge, square, epsilon, huber, pinball, …)"
-                .into(),
-        }),
-    };
-    Ok(match svm.solver {
-        SolverName::Auto => {
-            supported?;
-            let reason = "the loss has a box-quadratic dual: exact, to any gap".to_owned();
-            (SolverName::Decomposition, "decomposition", reason)
-        }
-        SolverName::Decomposition => {
-            supported?;
-            (SolverName::Decomposition, "decomposition", "asked for".into())
-        }
-        SolverName::Linear => {
-            return Err(Error::Unsupported {
-                solver: "linear",
-                what: "this machine: it is for the linear kernel with a cost C, for two classes or regression, without probabilities".into(),
-                instead: "decomposition".into(),
-            });
-        }
-        SolverName::Smo => (SolverName::Smo, "smo", "asked for".into()),
-        SolverName::SvmTorch => (SolverName::SvmTorch, "svmtorch", "asked for".into()),
-    })
-}
-
-fn solve(
-    svm: &Svm,
-    solver: SolverName,
-    problem: &KernelProblem<'_>,
-    start: Option<Vec<f64>>,
-    memory: u64,
-    control: &Control,
-    observer: &mut dyn Observer,
-) -> Result<Solution> {
-    let textbook_tol = || match svm.stop {
-        margrave_core::solver::Stop { tol: Some(tol), gap: None } => Ok(tol),
-        _ => Err(Error::data("the textbook solvers stop on --tol alone: leave out --gap")),
-    };
-    if start.is_some() && matches!(solver, SolverName::Smo | SolverName::SvmTorch) {
-        return Err(Error::data("the textbook solvers cannot resume: use --solver decomposition"));
-    }
-    match solver {
-        SolverName::Auto | SolverName::Decomposition | SolverName::Linear => {
-            let options = decomposition::Options {
-                stop: svm.stop,
-                start,
-                iterations: svm.budget.iterations,
-                memory,
-                ..decomposition::Options::default()
-            };
-            decomposition::solve(problem, &options, control, observer)
-        }
-        SolverName::Smo => {
-            let options = smo::SmoOptions {
-                tol: textbook_tol()?,
-                record_every: 0,
-                max_iterations: 1000,
-                max_pairs: svm.budget.iterations,
-                memory,
-                seed: svm.seed,
-                ..smo::SmoOptions::default()
-            };
-            Ok(smo::solve(problem, &options, control, observer)?.solution)
-        }
-        SolverName::SvmTorch => {
-            let options = svmtorch::SvmTorchOptions {
-                tol: textbook_tol()?,
-                max_iterations: svm.budget.iterations,
-                memory,
-                ..svmtorch::SvmTorchOptions::default()
-            };
-            Ok(svmtorch::solve(problem, &options, control, observer)?.solution)
-        }
-    }
-}
-
 /// Fails unless the centres of `model` are rows of `points`, where it says they are.
 pub(crate) fn check_same_rows(model: &Model, points: &Points) -> Result<()> {
     if model.n != points.len() {
@@ -435,11 +354,16 @@ pub(crate) fn train(
         ));
     }
     if several {
+        if svm.compact.is_some() {
+            return Err(Error::data(
+                "only a single machine can be made compact: leave out --compact, or use two classes",
+            ));
+        }
         let job = Job { svm, prepared: &prepared, kernel, formulation, loss, control: &control };
         let several = multi::train(&job, recipe, observer)?;
         let seconds = begun.elapsed().as_secs_f64();
         let Several { model, reason, train_error, kernel_entries } = several;
-        return Ok(Fit { model, reason, train_error, seconds, kernel_entries });
+        return Ok(Fit { model, reason, train_error, seconds, kernel_entries, compact: None });
     }
     if linear::applies(svm, &kernel, &formulation) {
         let setup = Setup::new(
@@ -457,7 +381,7 @@ pub(crate) fn train(
         let seconds = begun.elapsed().as_secs_f64();
         let dims = streamed.map_or(prepared.points.dims(), Matrix::dims);
         let model = Model::linear(recipe("linear"), weights, dims, &setup, &solution, certificate, seconds)?;
-        return Ok(Fit { model, reason, train_error: error, seconds, kernel_entries: 0 });
+        return Ok(Fit { model, reason, train_error: error, seconds, kernel_entries: 0, compact: None });
     }
     let gram = square_gram(kernel, &prepared.points)?;
     let own_loss = loss.clone();
@@ -469,12 +393,13 @@ pub(crate) fn train(
             if model.scheme != Scheme::One {
                 return Err(Error::data("the model to resume from has several machines, and this training has one"));
             }
-            Some(model.solution(&setup)?.0)
+            Some(model.solution(&setup)?)
         }
     };
-    let budget = &svm.budget;
-    let solved = solve_one(svm, &setup, gram.as_ref(), start, budget.memory, &control, observer)?;
-    let Solved { solution, scores, certificate, left_out, solver, reason } = solved;
+    let linear = (kernel == Kernel::Linear).then_some(&prepared.points);
+    let memory = svm.budget.memory;
+    let solved = solve_one(svm, &setup, gram.as_ref(), linear, start, memory, &control, observer)?;
+    let Solved { solution, scores, certificate, left_out, solver, reason, compact } = solved;
     let bias = if certificate.bias().is_empty() { solution.bias.clone() } else { certificate.bias().to_vec() };
     let machine = setup.machine(&solution.beta, &bias);
     let mut z: Vec<f64> = scores.iter().map(|f| f / machine.rho + machine.bias).collect();
@@ -506,56 +431,5 @@ pub(crate) fn train(
     let mut model = Model::binary(recipe, kernel, &prepared.points, &setup, &solution, certificate, seconds, entries)?;
     model.calibration = calibration;
     let train_error = train_error(svm.task, &prepared.targets, &z);
-    Ok(Fit { model, reason, train_error, seconds, kernel_entries: entries })
-}
-
-/// A solved problem with its proof.
-pub(crate) struct Solved {
-    pub(crate) solution: Solution,
-    /// K·β of every row.
-    pub(crate) scores: Vec<f64>,
-    pub(crate) certificate: Certificate,
-    /// Leave-one-out scores, if probabilities were asked for and there is a closed form.
-    pub(crate) left_out: Option<LeftOut>,
-    /// The solver's name.
-    pub(crate) solver: &'static str,
-    /// Why that one.
-    pub(crate) reason: String,
-}
-
-/// Solves one problem and proves it, within `memory` bytes.
-pub(crate) fn solve_one(
-    svm: &Svm,
-    setup: &Setup,
-    gram: &dyn Gram,
-    start: Option<Vec<f64>>,
-    memory: u64,
-    control: &Control,
-    observer: &mut dyn Observer,
-) -> Result<Solved> {
-    // The proof of a run that was stopped must not be stopped for the same reason.
-    let calm = Control::unlimited(control.threads.clone());
-    setup.with(gram, |problem| {
-        let (chosen, solver, reason) = choose(svm, problem)?;
-        let solution = solve(svm, chosen, problem, start, memory, control, observer)?;
-        let scores = match &solution.scores {
-            Some(scores) => scores.clone(),
-            None => {
-                let mut by_row = vec![0.0; setup.rows()];
-                solution.beta.iter().enumerate().for_each(|(i, b)| by_row[problem.row(i)] += b);
-                let mut out = vec![0.0; setup.rows()];
-                gram.apply(Precision::Double, Pick::All, &by_row, 1, &mut out, &calm)?;
-                out
-            }
-        };
-        let certificate = certify(problem, &solution.beta, Some(&solution.bias), Some(&scores), &calm)?;
-        let left_out = match svm.probability {
-            Some(Probability::LeaveOneOut) => {
-                let bias = if certificate.bias().is_empty() { &solution.bias } else { certificate.bias() };
-                leave_one_out(problem, &solution.beta, bias, &scores, memory, &calm)?
-            }
-            _ => None,
-        };
-        Ok(Solved { solution, scores, certificate, left_out, solver, reason })
-    })
+    Ok(Fit { model, reason, train_error, seconds, kernel_entries: entries, compact })
 }

@@ -20,6 +20,7 @@ mod calibrate;
 mod fit;
 mod linear;
 mod multi;
+mod solve;
 mod svm;
 pub mod tune;
 mod verify;
@@ -36,6 +37,7 @@ pub use margrave_core::{
     kernel, loss, model, observe, problem, solver,
 };
 pub use margrave_io as io;
+pub use solve::Compacted;
 pub use svm::{Probability, SolverName, Svm};
 pub use verify::{verify, verify_libsvm};
 

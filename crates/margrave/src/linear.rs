@@ -30,6 +30,8 @@ pub(crate) fn applies(svm: &Svm, kernel: &Kernel, formulation: &Formulation) -> 
     *kernel == Kernel::Linear
         && matches!(formulation, Formulation::Cost { .. })
         && svm.probability.is_none()
+        && svm.compact.is_none()
+        && svm.anneal == 0
         && matches!(svm.solver, SolverName::Auto | SolverName::Linear)
 }
 

@@ -17,7 +17,8 @@ use margrave_core::solver::ridge::{self, Halt, RidgeOptions, Source};
 use margrave_core::{Control, Error, Result, Status};
 
 use crate::calibrate::{Subject, sigmoid_of, unseen};
-use crate::fit::{Prepared, Solved, check_same_rows, solve_one, square_gram};
+use crate::fit::{Prepared, check_same_rows, square_gram};
+use crate::solve::{Solved, solve_one};
 use crate::svm::{LossChoice, Probability, SolverName, Svm};
 
 /// What is to be trained.
@@ -226,9 +227,10 @@ fn one_by_one(
             other => Error::data(format!("{}: {other}", name(job, scheme, at))),
         };
         let setup = prepared.part_setup(&parts[at], job.formulation, job.loss.clone(), svm.bias, gram).map_err(told)?;
-        let start = svm.start.as_ref().map(|model| setup.solution(&model.machine_over(at, rows)).0);
-        let solved = solve_one(svm, &setup, gram, start, memory, control, observer).map_err(told)?;
-        let Solved { solution, scores, mut certificate, left_out, solver, reason } = solved;
+        let start = svm.start.as_ref().map(|model| setup.solution(&model.machine_over(at, rows)));
+        let points = (job.kernel == Kernel::Linear).then(|| prepared.points.gather(rows));
+        let solved = solve_one(svm, &setup, gram, points.as_ref(), start, memory, control, observer).map_err(told)?;
+        let Solved { solution, scores, mut certificate, left_out, solver, reason, compact: _ } = solved;
         let bias = if certificate.bias().is_empty() { solution.bias.clone() } else { certificate.bias().to_vec() };
         let machine = setup.machine(&solution.beta, &bias);
         rename(&mut certificate, rows);

@@ -25,6 +25,10 @@ pub enum SolverName {
     Decomposition,
     /// Newton's method and coordinate descent on the data itself: the linear kernel, any loss.
     Linear,
+    /// Reweighted least squares: any loss, convex or not.
+    Irwls,
+    /// One linear system: the square loss.
+    Ridge,
     /// The teaching solver of paper 004: hinge loss.
     Smo,
     /// The regression solver of paper 001.
@@ -33,9 +37,11 @@ pub enum SolverName {
 
 impl SolverName {
     /// Every solver by the name users write.
-    pub const ALL: [(&'static str, SolverName); 5] = [
+    pub const ALL: [(&'static str, SolverName); 7] = [
         ("auto", SolverName::Auto),
         ("decomposition", SolverName::Decomposition),
+        ("irwls", SolverName::Irwls),
+        ("ridge", SolverName::Ridge),
         ("linear", SolverName::Linear),
         ("smo", SolverName::Smo),
         ("svmtorch", SolverName::SvmTorch),
@@ -48,7 +54,7 @@ impl FromStr for SolverName {
         let names = Self::ALL.map(|(name, _)| name).join(", ");
         match Self::ALL.into_iter().find(|(name, _)| *name == text) {
             Some((_, solver)) => Ok(solver),
-            None if ["irwls", "ridge", "nystrom"].contains(&text) => {
+            None if text == "nystrom" => {
                 Err(Error::option("solver", text, format!("it is not built yet; there are {names}")))
             }
             None => Err(Error::option("solver", text, format!("one of {names}"))),
@@ -119,6 +125,8 @@ pub struct Svm {
     pub(crate) cancel: Option<Arc<AtomicBool>>,
     pub(crate) start: Option<Arc<Model>>,
     pub(crate) schema: Option<String>,
+    pub(crate) anneal: usize,
+    pub(crate) compact: Option<f64>,
 }
 
 impl std::fmt::Debug for Svm {
@@ -151,6 +159,8 @@ impl Svm {
             cancel: None,
             start: None,
             schema: None,
+            anneal: 0,
+            compact: None,
         }
     }
 
@@ -319,6 +329,20 @@ impl Svm {
     /// Start from a machine trained on the same rows.
     pub fn start(mut self, model: Model) -> Self {
         self.start = Some(Arc::new(model));
+        self
+    }
+
+    /// For a loss that is not convex: also go through this many softer losses from the convex start (sigmoid: η/2ᵏ, …, η/2), and
+    /// keep the better end. 0 by default.
+    pub fn anneal(mut self, stages: usize) -> Self {
+        self.anneal = stages;
+        self
+    }
+
+    /// Drop training rows whose share of f, |βᵢ|√k(xᵢ, xᵢ) over the sum of all, is below `share`; the certificate is that of
+    /// what is left.
+    pub fn compact(mut self, share: Option<f64>) -> Self {
+        self.compact = share;
         self
     }
 

@@ -20,8 +20,9 @@ use margrave_core::observe::{Begin, Observer, Silent, Step};
 use margrave_core::problem::{Formulation, Machine, Setup, Task};
 use margrave_core::{Control, Error, Result, Status, Threads};
 
-use crate::fit::{Fit, Prepared, formulation_of, loss_of, solve_one};
+use crate::fit::{Fit, Prepared, formulation_of, loss_of};
 use crate::multi::parts;
+use crate::solve::solve_one;
 use crate::svm::Svm;
 
 /// The values to try; an empty list stands for what the machine has already.
@@ -480,7 +481,9 @@ impl Ordered {
                 || gram.diag(),
             )?;
             let start = start.as_ref().and_then(|betas| betas.get(at).cloned()).filter(|b| b.len() == setup.len());
-            let solved = solve_one(machine, &setup, gram, start, job.memory, job.control, &mut Silent)?;
+            // The bias of the last cell is not kept: the best one for its β is found anew.
+            let start = start.map(|beta| (beta, Vec::new()));
+            let solved = solve_one(machine, &setup, gram, None, start, job.memory, job.control, &mut Silent)?;
             if matches!(solved.solution.status, Status::TimeLimit | Status::Interrupted) {
                 return Ok(None);
             }

@@ -1,11 +1,15 @@
 //! `margrave losses`: the library of losses, and which of the three conditions each meets.
 
+use std::io::Write;
+use std::path::PathBuf;
+
 use clap::Args;
 use margrave::loss::{LossInfo, LossSpec};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
+use crate::plot::{Axis, Figure, Panel, Scale, Series};
 use crate::terminal::{Style, Terminal};
 
 const EXAMPLES: &str = "\
@@ -13,6 +17,8 @@ Examples:
   margrave losses                  all of them
   margrave losses huber            one of them
   margrave losses huber:delta=0.5  with a parameter of your own
+  margrave losses sigmoid --plot sigmoid.svg   value, slope and IRWLS weight
+  margrave losses --plot losses.svg            all of them
   margrave losses --json";
 
 const CONDITIONS: &str = "\
@@ -28,15 +34,76 @@ pub(crate) struct Losses {
     /// One loss, with parameters if wanted: name or name:key=value,…
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    /// Draw value, slope and IRWLS weight of the loss, or of all
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
 }
 
 impl Losses {
     pub(crate) fn run(self, terminal: &Terminal) -> Outcome {
-        match self.name {
+        if let Some(file) = &self.plot {
+            if file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("svg")) {
+                return Err(Failure::new(format!("--plot {}: the name must end in .svg", file.display())));
+            }
+            let specs = match &self.name {
+                None => LossSpec::all().map(|info| info.spec).to_vec(),
+                Some(name) => vec![name.parse()?],
+            };
+            let picture = draw(&specs)?.svg();
+            margrave::io::write_atomic(file, |w: &mut dyn Write| w.write_all(picture.as_bytes()))?;
+        }
+        let done = match &self.name {
             None => all(terminal),
-            Some(name) => one(&name, terminal),
+            Some(name) => one(name, terminal),
+        };
+        if let Some(file) = &self.plot {
+            terminal.say(&format!("plot written to {}\n", file.display()))?;
+        }
+        done
+    }
+}
+
+/// Value, slope and weight of each loss for a sample with y = 1 (classification) or y = 0 (regression), by the score.
+fn draw(specs: &[LossSpec]) -> Result<Figure, Failure> {
+    /// Weights at a corner are K; beyond this the line leaves the picture.
+    const TOP: f64 = 6.0;
+    let mut panels = Vec::new();
+    let title = match specs {
+        [one] => one.to_string(),
+        _ => "Losses".to_owned(),
+    };
+    for (classification, y, label) in [(true, 1.0, "score z, label y = 1"), (false, 0.0, "score z, target y = 0")] {
+        let mut lines = [Vec::new(), Vec::new(), Vec::new()];
+        for spec in specs {
+            let loss = spec.build()?;
+            if loss.properties().classification != classification {
+                continue;
+            }
+            let scores = || (0..=600).map(|i| -3.0 + f64::from(i) * 0.01 + 1e-9);
+            let short = if specs.len() == 1 { spec.to_string() } else { spec.name().to_owned() };
+            let mut add = |panel: usize, of: &dyn Fn(f64) -> f64| {
+                let shown = |v: f64| if v.abs() <= TOP { v } else { f64::NAN };
+                let points = scores().map(|z| (z, shown(of(z)))).collect();
+                lines[panel].push(Series::line(short.clone(), points));
+            };
+            add(0, &|z| loss.value(y, z));
+            add(1, &|z| loss.slope(y, z));
+            add(2, &|z| loss.reweight(y, z, 1e8).weight);
+        }
+        for (series, name) in lines.into_iter().zip(["loss", "slope", "IRWLS weight"]) {
+            // The legend has room for four names; more losses take more panels.
+            for part in series.chunks(4) {
+                panels.push(Panel {
+                    x: Axis::new(label, Scale::Linear),
+                    y: Axis::new(name, Scale::Linear),
+                    height: 170.0,
+                    series: part.to_vec(),
+                    marks: vec![],
+                });
+            }
         }
     }
+    Ok(Figure { title, panels })
 }
 
 fn tasks(info: &LossInfo) -> &'static str {
@@ -115,7 +182,12 @@ fn one(name: &str, terminal: &Terminal) -> Outcome {
             say(p.slope_at_zero, "stays > 0 as the slack falls to 0", "fades out as the slack falls to 0"),
         ));
     }
-    let solvers = if loss.dual(1.0, 1.0).is_some() { "decomposition" } else { "irwls (not built yet)" };
+    let solvers = match (spec, loss.dual(1.0, 1.0).is_some(), p.convex) {
+        (LossSpec::Square, _, _) => "ridge, decomposition, irwls",
+        (_, true, _) => "decomposition, irwls",
+        (_, false, true) => "irwls",
+        (_, false, false) => "irwls, from a convex start",
+    };
     rows.push(("solvers", solvers.to_owned()));
     terminal.say(&format!(
         "{}\n{}",

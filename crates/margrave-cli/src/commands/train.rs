@@ -9,7 +9,7 @@ use clap::Args;
 use margrave::certificate::Certificate;
 use margrave::data::Label;
 use margrave::io::{Loaded, StreamedRows};
-use margrave::model::Scheme;
+use margrave::model::{Record, Scheme};
 use margrave::observe::{Both, Observer, Recorder};
 use margrave::problem::{Formulation, Task};
 use margrave::{Fit, Model, SolverName, Status, Svm, Targets, Threads};
@@ -33,6 +33,8 @@ Examples:
   margrave train heart.svm                                   classify: RBF kernel, hinge loss
   margrave train heart.svm -o heart.model -C 10 --gamma 0.1
   margrave train houses.csv --task regress --scale standard --epsilon 0.05
+  margrave train heart.svm --loss logistic                   any loss: 'margrave losses' lists them
+  margrave train heart.svm --loss sigmoid:eta=2 --anneal 3   counts errors; not convex, so no gap
   margrave train iris.csv --task novelty --nu 0.1 --no-target
   margrave train big.svm.gz --max-seconds 60 -o big.model    exit code 3 if not optimal by then
   margrave train big.svm.gz --resume big.model -o big.model  go on from there
@@ -195,6 +197,8 @@ impl Training<'_> {
             .multiclass(self.machine.multiclass)
             .scale(self.machine.scale.0)
             .solver(self.solver.solver)
+            .anneal(self.solver.anneal)
+            .compact(self.solver.compact)
             .stop(self.solver.stop())
             .budget(self.solver.budget())
             .threads(threads)
@@ -282,7 +286,11 @@ pub(crate) fn command_line() -> String {
 pub(crate) fn summary(terminal: &Terminal, fit: &Fit, data: &str, path: &str, total: f64) -> String {
     let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };
     let rows = summary_rows(fit, data, path, total);
-    format!("{}\n{}", terminal.paint(style, ended(fit.status())), format::table(terminal, &rows))
+    let words = match (fit.status(), fit.totals().dual) {
+        (Status::Optimal, None) => "stationary",
+        (status, _) => ended(status),
+    };
+    format!("{}\n{}", terminal.paint(style, words), format::table(terminal, &rows))
 }
 
 /// The lines of the summary.
@@ -317,7 +325,23 @@ pub(crate) fn summary_rows(fit: &Fit, data: &str, path: &str, total: f64) -> Vec
         _ => {
             rows.push(("objective", format!("{}; not convex, so no gap", format::number(totals.primal, 7))));
             rows.push(("stationarity", format::number(totals.violation, 2)));
+            if let [Record { certificate: Certificate::Stationarity(s), .. }] = fit.records()
+                && let Some(start) = s.start_objective
+            {
+                rows.push(("convex start", format!("{} under the same loss", format::number(start, 7))));
+            }
         }
+    }
+    if let Some(compact) = fit.compacted() {
+        rows.push((
+            "compact",
+            format!(
+                "{} rows dropped: no score has changed by more than {}·√k(x, x), on the training data by {}",
+                format::count(compact.dropped as u64),
+                format::number(compact.norm, 3),
+                format::number(compact.change, 3)
+            ),
+        ));
     }
     let bounded = match model.scheme {
         Scheme::One => format!(", {} at their bound", format::count(totals.bounded as u64)),
@@ -457,6 +481,10 @@ fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Valu
     });
     if let Value::Object(rest) = rest {
         object.extend(rest);
+    }
+    if let Some(compact) = fit.compacted() {
+        let change = json!({ "dropped": compact.dropped, "norm": compact.norm, "score_change": compact.change });
+        object.insert("compact".into(), change);
     }
     if !single {
         let machines: Vec<Value> = (0..model.machines.len()).map(|at| machine_object(model, at)).collect();

@@ -80,7 +80,8 @@ impl Verify {
             several => self.several(several),
         };
         let verdict = if holds {
-            terminal.paint(Style::Good, "proven")
+            let convex = certificates.iter().all(|c| c.optimality().is_some());
+            terminal.paint(Style::Good, if convex { "proven" } else { "stationary" })
         } else {
             terminal.paint(Style::Bad, "not within the gap asked")
         };

@@ -61,7 +61,7 @@ pub(crate) struct Scale(pub(crate) Option<ScaleKind>);
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Solver")]
 pub(crate) struct SolverOptions {
-    /// auto, decomposition, smo or svmtorch
+    /// auto, decomposition, irwls (any loss), ridge (square loss), linear, smo or svmtorch
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = solver)]
     pub(crate) solver: SolverName,
     /// Stop at this KKT violation [default: 1e-3, unless --gap is given]
@@ -79,6 +79,12 @@ pub(crate) struct SolverOptions {
     /// Working memory, apart from the data: 500MB, 2GiB
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = value::bytes, allow_negative_numbers = true)]
     memory: u64,
+    /// For a loss that is not convex: try also a path through N softer losses, and keep the better end
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) anneal: usize,
+    /// Drop training rows whose share of the machine is below this, and say how much scores may have changed
+    #[arg(long, value_name = "SHARE", value_parser = value::non_negative, allow_negative_numbers = true)]
+    pub(crate) compact: Option<f64>,
     /// Where to compute: cpu or auto
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = device)]
     pub(crate) device: String,

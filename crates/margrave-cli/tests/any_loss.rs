@@ -1,0 +1,134 @@
+//! Losses beyond the hinge: reweighting, least squares, losses that are not convex.
+
+mod common;
+
+use common::{Said, heart, margrave};
+use serde_json::Value;
+
+struct Desk(tempfile::TempDir);
+
+impl Desk {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn train(&self, args: &[&str]) -> Said {
+        let model = self.path("m.model");
+        margrave(&[&["train", &heart(), "-o", &model, "--json"], args].concat())
+    }
+}
+
+fn number(object: &Value, key: &str) -> f64 {
+    object[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number in {object}"))
+}
+
+#[test]
+fn every_convex_loss_for_labels_trains_to_a_proven_gap_and_verifies() {
+    let desk = Desk::new();
+    for loss in ["hinge", "squared-hinge", "power:s=1.5", "logistic", "huber-hinge", "smooth-hinge", "square"] {
+        let object = desk.train(&["--loss", loss, "--solver", "irwls", "--gap", "1e-6"]).exits(0).json();
+        assert!(number(&object, "relative_gap") <= 1e-6, "{object}");
+        assert_eq!((&object["solver"], &object["status"]), (&"irwls".into(), &"optimal".into()), "{object}");
+        let said = margrave(&["verify", &desk.path("m.model"), &heart(), "--gap", "1e-6", "--json"]).exits(0).json();
+        assert!(number(&said, "relative_gap") <= 1e-6, "{loss}: {said}");
+        let said = margrave(&["predict", &desk.path("m.model"), &heart(), "--json"]).exits(0).json();
+        assert!(number(&said, "accuracy") > 0.8, "{loss}: {said}");
+    }
+}
+
+#[test]
+fn the_solver_is_chosen_by_the_loss_and_says_why() {
+    let desk = Desk::new();
+    for (loss, solver, why) in [
+        ("hinge", "decomposition", "dual"),
+        ("logistic", "irwls", "no box-quadratic dual"),
+        ("square", "ridge", "one linear system"),
+        ("sigmoid", "irwls", "not convex"),
+    ] {
+        let object = desk.train(&["--loss", loss]).exits(0).json();
+        assert_eq!(object["solver"], solver, "{loss}");
+        assert!(object["reason"].as_str().is_some_and(|reason| reason.contains(why)), "{object}");
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_convex_has_an_objective_below_its_start_and_no_gap() {
+    let desk = Desk::new();
+    for loss in ["sigmoid:eta=2", "polynomial", "ramp"] {
+        let object = desk.train(&["--loss", loss, "--tol", "1e-4"]).exits(0).json();
+        assert!(number(&object, "objective") <= number(&object, "start_objective"), "{object}");
+        assert!(number(&object, "stationarity") <= 1e-4, "{object}");
+        for absent in ["primal", "dual", "gap", "relative_gap"] {
+            assert!(object.get(absent).is_none(), "{loss}: {absent}");
+        }
+        let said = margrave(&["verify", &desk.path("m.model"), &heart(), "--json"]).exits(0).json();
+        assert!((number(&said, "objective") - number(&object, "objective")).abs() < 1e-6, "{said}");
+        let shown = margrave(&["inspect", &desk.path("m.model")]).exits(0).out;
+        assert!(shown.contains("stationarity"), "{shown}");
+    }
+    let model = desk.path("m.model");
+    let said = margrave(&["train", &heart(), "-o", &model, "--loss", "sigmoid", "--anneal", "2"]).exits(0);
+    assert!(said.out.contains("not convex, so no gap") && said.out.contains("convex start"), "{}", said.out);
+}
+
+#[test]
+fn a_compact_model_says_what_it_dropped() {
+    let desk = Desk::new();
+    let whole = desk.train(&["--loss", "logistic"]).exits(0).json();
+    let small = desk.train(&["--loss", "logistic", "--compact", "0.002"]).exits(0).json();
+    let dropped = number(&small["compact"], "dropped");
+    assert!(dropped > 0.0, "{small}");
+    assert_eq!(number(&whole, "support_vectors") - dropped, number(&small, "support_vectors"));
+    assert!(number(&small["compact"], "score_change") <= number(&small["compact"], "norm") + 1e-12, "{small}");
+}
+
+#[test]
+fn budgets_resume_and_trace_work_as_with_any_solver() {
+    let desk = Desk::new();
+    let model = desk.path("m.model");
+    let short = desk.train(&["--loss", "logistic", "--max-iter", "1", "--gap", "1e-9"]).exits(3).json();
+    assert_eq!(short["status"], "iteration_limit");
+    let trace = desk.path("t.jsonl");
+    let more = ["--loss", "logistic", "--gap", "1e-9", "--resume", &model, "--trace", &trace];
+    let object = desk.train(&more).exits(0).json();
+    assert!(number(&object, "primal") <= number(&short, "primal"));
+    let lines = std::fs::read_to_string(&trace).expect("a trace");
+    let steps: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).expect("a JSON line")).collect();
+    let objectives: Vec<f64> = steps.iter().filter_map(|s| s["primal"].as_f64()).collect();
+    assert!(!objectives.is_empty() && objectives.windows(2).all(|w| w[1] <= w[0]), "{lines}");
+    assert!(steps.iter().any(|s| s["step_length"].is_number() && s["active"].is_number()), "{lines}");
+    let none = desk.train(&["--loss", "sigmoid", "--max-seconds", "0"]).exits(3).json();
+    assert_eq!(none["status"], "time_limit");
+    assert_eq!(none["objective"], none["start_objective"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let desk = Desk::new();
+    for (args, words) in [
+        (&["--loss", "power:s=0.5"][..], "unbounded"),
+        (&["--loss", "sigmoid", "--gap", "1e-3"], "no duality gap"),
+        (&["--loss", "sigmoid", "--solver", "decomposition"], "--solver irwls"),
+        (&["--loss", "hinge", "--solver", "ridge"], "only the square loss"),
+        (&["--loss", "logistic", "--anneal", "2"], "not convex"),
+        (&["--nu", "0.3", "--solver", "irwls"], "several biases"),
+    ] {
+        let said = desk.train(args).exits(2);
+        assert!(said.err.contains(words), "{args:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn losses_are_drawn() {
+    let desk = Desk::new();
+    let file = desk.path("l.svg");
+    margrave(&["losses", "sigmoid:eta=4", "--plot", &file]).exits(0);
+    let picture = std::fs::read_to_string(&file).expect("a picture");
+    assert!(picture.contains("IRWLS weight") && picture.contains("sigmoid:eta=4"));
+    margrave(&["losses", "--plot", &file]).exits(0);
+    assert!(margrave(&["losses", "--plot", "l.png"]).exits(2).err.contains(".svg"));
+}
