@@ -1,11 +1,12 @@
 //! Micro-benchmarks of the Gram engine: each line shows ours, the yardstick measured in the same run, and the ratio.
 //!
 //! `cargo run --release -p margrave-bench-micro -- [blocks] [rows] [products] [sparse FILE.svm.gz …]`; everything but
-//! `sparse` by default; `ridge` alone answers `benches/ridge/run.py`. Times are the least of several repeats; on one thread, processor time of that thread.
+//! `sparse` by default; `ridge` alone answers `benches/ridge/run.py`; `irwls FILE C GAMMA [SECONDS [LOSS]]` trains. Times are the least of several repeats; on one thread, processor time of that thread.
 #![allow(clippy::print_stdout, reason = "the output of this program is its table")]
 
 mod blocks;
 mod few;
+mod irwls;
 mod products;
 mod ridge;
 mod sparse;
@@ -15,6 +16,9 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|a| a == "ridge") {
         return ridge::serve();
+    }
+    if arguments.first().is_some_and(|a| a == "irwls") {
+        return irwls::run(&arguments[1..]);
     }
     let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|a| a == name);
     println!("instructions: {:?}", margrave_core::backend::cpu::Level::detect());

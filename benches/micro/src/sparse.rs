@@ -12,6 +12,11 @@ use crate::timing::least;
 
 /// LIBSVM text, gzipped or not: enough for well-formed files.
 fn read(path: &str) -> Csr<f64> {
+    read_labelled(path).0
+}
+
+/// The same with the targets.
+pub(crate) fn read_labelled(path: &str) -> (Csr<f64>, Vec<f64>) {
     let bytes = std::fs::read(path).expect("a readable file");
     let mut text = String::new();
     if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -20,8 +25,11 @@ fn read(path: &str) -> Csr<f64> {
         text = String::from_utf8(bytes).expect("text");
     }
     let (mut starts, mut columns, mut values, mut d) = (vec![0], Vec::new(), Vec::new(), 0);
+    let mut targets = Vec::new();
     for line in text.lines() {
-        for field in line.split_ascii_whitespace().skip(1) {
+        let mut fields = line.split_ascii_whitespace();
+        targets.push(fields.next().expect("a target").parse().expect("a number"));
+        for field in fields {
             let (k, x) = field.split_once(':').expect("index:value");
             let k: u32 = k.parse().expect("an index");
             columns.push(k - 1);
@@ -30,7 +38,7 @@ fn read(path: &str) -> Csr<f64> {
         }
         starts.push(columns.len());
     }
-    Csr::new(d, starts, columns, values).expect("sorted indices")
+    (Csr::new(d, starts, columns, values).expect("sorted indices"), targets)
 }
 
 /// A node of a row as LIBSVM keeps it; index −1 ends the row.

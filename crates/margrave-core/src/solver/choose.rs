@@ -15,7 +15,7 @@ pub enum Choice {
     Ridge,
     /// [`irwls`](super::irwls) for a convex loss.
     Irwls,
-    /// [`irwls::two_step`](super::irwls::two_step): a loss that is not convex.
+    /// [`irwls::two_step`](fn@super::irwls::two_step): a loss that is not convex.
     TwoStep,
 }
 
