@@ -152,11 +152,7 @@ impl Demo {
     fn losses(&self, svm: &Svm, loaded: &Loaded, terminal: &Terminal) -> Result<Vec<Value>, Failure> {
         let mut list = Vec::new();
         for spec in LOSSES {
-            let fit = match svm.clone().loss_spec(spec).fit(&loaded.data) {
-                // A loss that is not convex needs a solver of its own.
-                Err(margrave::Error::Unsupported { .. }) => continue,
-                fit => fit?,
-            };
+            let fit = svm.clone().loss_spec(spec).fit(&loaded.data)?;
             let gap = fit.certificate().relative_gap();
             let proof = match gap {
                 Some(gap) => format!("gap {}", format::number(gap, 2)),
