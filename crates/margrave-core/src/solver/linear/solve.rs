@@ -243,6 +243,7 @@ impl<'a, 'o> Run<'a, 'o> {
             }
             width = (self.unit * m.relative().sqrt()).clamp(1e-6 * self.unit, width);
         } else if let Some(points) = self.coordinates() {
+            self.reason = "many features: dual coordinate descent, and Newton's method where it crawls".into();
             let most = if self.options.method == Method::Coordinate { 2000 } else { 300 };
             match self.state.descend_coordinates(terms, points, self.aim(), self.options.seed, most)? {
                 Descended::Reached(m) => {
