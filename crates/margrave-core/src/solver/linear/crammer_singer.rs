@@ -185,7 +185,7 @@ pub fn solve_crammer_singer(
     let (mut g, mut new, mut order) = (vec![0.0; k], vec![0.0; k], Vec::with_capacity(k));
     let (mut epoch, mut check_at) = (0u64, 1u64);
     let (mut primal, mut dual) = work.bounds();
-    let mut bar = 0.0;
+    let (mut bar, mut checked) = (0.0, f64::INFINITY);
     while status == Status::Optimal {
         if options.iterations.is_some_and(|most| epoch >= most) {
             status = Status::IterationLimit;
@@ -225,7 +225,8 @@ pub fn solve_crammer_singer(
             break;
         }
         active.truncate(kept);
-        if epoch < check_at && !active.is_empty() {
+        // A few stubborn samples must not keep all others waiting.
+        if epoch < check_at && !active.is_empty() && worst > 0.1 * checked {
             bar = 0.01 * worst;
             continue;
         }
@@ -250,7 +251,8 @@ pub fn solve_crammer_singer(
         if tol_holds && options.stop.gap.is_none_or(|gap| relative <= gap) {
             break;
         }
-        check_at = epoch + 1 + epoch / 6;
+        check_at = epoch + 1 + (epoch / 6).min(20);
+        checked = worst;
         active = all();
         bar = 0.0;
     }
