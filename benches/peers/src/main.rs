@@ -119,6 +119,7 @@ impl Setup<'_> {
         let repeats = args.number("repeats")?.unwrap_or(1.0).max(1.0) as usize;
         let memory = (args.number("memory")?.unwrap_or(2048.0) * 1048576.0) as u64;
         let (mut seconds, mut last) = (Vec::new(), None);
+        let before = memory_mb("VmRSS:");
         for _ in 0..repeats {
             let start = Instant::now();
             let gram = CpuGram::square(self.kernel, &self.data.points)?;
@@ -133,12 +134,14 @@ impl Setup<'_> {
             last = Some((solution, certificate, gram.entries()));
         }
         let (solution, certificate, entries) = last.ok_or("no run")?;
+        let peak = memory_mb("VmHWM:").zip(before).map(|(peak, before)| peak - before);
         if let Some(path) = args.options.get("beta") {
             std::fs::write(path, solution.beta.iter().flat_map(|b| b.to_le_bytes()).collect::<Vec<u8>>())?;
         }
         let vectors = solution.beta.iter().filter(|b| **b != 0.0).count();
         let mut report = describe(&certificate);
         report["seconds"] = json!(seconds);
+        report["peak_mb"] = json!(peak);
         report["status"] = json!(solution.status.name());
         report["iterations"] = json!(solution.iterations);
         report["support_vectors"] = json!(vectors);
@@ -189,6 +192,13 @@ impl Setup<'_> {
         let certificate = certify(&problem, &beta, None, None, self.control).map_err(|_| "interrupted")?;
         Ok(describe(&certificate))
     }
+}
+
+/// A line of what Linux tells of this process's memory, in MiB.
+fn memory_mb(field: &str) -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.trim().trim_end_matches("kB").trim().parse::<f64>().ok().map(|kib| kib / 1024.0)
 }
 
 fn describe(certificate: &Certificate) -> Value {
