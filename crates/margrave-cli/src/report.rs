@@ -373,6 +373,10 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
                         }
                     }
                     Scheme::OneVsRest => z[*truth as usize],
+                    Scheme::CrammerSinger => {
+                        let others = z.iter().enumerate().filter(|(class, _)| *class != *truth as usize);
+                        z[*truth as usize] - others.map(|(_, z)| *z).fold(f64::NEG_INFINITY, f64::max)
+                    }
                     Scheme::OneVsOne => margrave::model::pairs(model.labels.len())
                         .zip(z)
                         .filter(|((i, j), _)| *i == *truth as usize || *j == *truth as usize)

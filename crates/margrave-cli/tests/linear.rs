@@ -121,3 +121,55 @@ fn data_larger_than_the_memory_allowed_is_read_in_blocks() {
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "{left:?}");
 }
+
+#[test]
+fn penalties_biases_and_several_classes_from_the_outside() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let model = path("m.model");
+    let train = |data: &str, more: &[&str]| {
+        margrave(&[&["train", data, "--kernel", "linear", "-o", &model, "--json", "--gap", "1e-6"][..], more].concat())
+    };
+    let heart = heart();
+    let l1 = train(&heart, &["--penalty", "l1", "--loss", "squared-hinge", "-C", "0.02"]).exits(0).json();
+    assert_eq!((&l1["penalty"], &l1["solver"]), (&"l1".into(), &"linear".into()));
+    let kept = number(&l1, "nonzero_weights");
+    assert!(kept > 0.0 && kept < 13.0, "{l1}");
+    margrave(&["verify", &model, &heart, "--gap", "1e-5"]).exits(0);
+    let said = train(&heart, &["--penalty", "l1"]).exits(2);
+    assert!(said.err.contains("squared-hinge"), "{}", said.err);
+    let said = margrave(&["train", &heart, "--penalty", "l1", "-o", &model]).exits(2);
+    assert!(said.err.contains("--kernel linear"), "{}", said.err);
+
+    let scaled = train(&heart, &["--intercept-scaling", "0.1"]).exits(0).json();
+    let free = train(&heart, &[]).exits(0).json();
+    assert!(number(&scaled, "bias").abs() < number(&free, "bias").abs(), "{scaled}");
+    assert_eq!(scaled["intercept_scaling"], 0.1);
+
+    let mut text = String::from("a,b,y\n");
+    for i in 0..90 {
+        let (class, u, v) = (i % 3, f64::from(i * 7 % 10) / 10.0, f64::from(i * 3 % 11) / 11.0);
+        let (x, y) = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)][class as usize];
+        text += &format!("{},{},{}\n", x + 0.9 * u, y + 0.9 * v, ["red", "green", "blue"][class as usize]);
+    }
+    let data = path("d.csv");
+    std::fs::write(&data, text).unwrap();
+    for (way, machines) in [(None, 3), (Some("ovo"), 3), (Some("crammer-singer"), 1)] {
+        let more: Vec<&str> = way.map_or(vec![], |way| vec!["--multiclass", way]);
+        let object = train(&data, &more).exits(0).json();
+        assert_eq!(object["multiclass"], way.unwrap_or("ovr"));
+        assert_eq!((&object["solver"], object["machines"].as_array().unwrap().len()), (&"linear".into(), machines));
+        assert!(number(&object, "relative_gap") <= 1e-6 && number(&object, "train_error") < 0.4, "{object}");
+        margrave(&["verify", &model, &data, "--gap", "1e-5"]).exits(0);
+        let predicted =
+            margrave(&["predict", &model, &data, "--scores", "--json", "-o", &path("p.csv")]).exits(0).json();
+        assert!((1.0 - number(&predicted, "accuracy") - number(&object, "train_error")).abs() < 1e-12);
+        margrave(&["convert", &model, "--to", "onnx", "-o", &path("m.onnx")]).exits(0);
+        margrave(&["inspect", &model]).exits(0);
+    }
+    let sure = train(&data, &["--probability"]).exits(0).json();
+    assert_eq!(sure["solver"], "linear");
+    margrave(&["predict", &model, &data, "--probability", "-o", &path("p.csv")]).exits(0);
+    let said = margrave(&["tune", &data, "--kernel", "linear", "--multiclass", "crammer-singer"]).exits(2);
+    assert!(said.err.contains("crammer-singer"), "{}", said.err);
+}

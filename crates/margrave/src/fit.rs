@@ -12,7 +12,7 @@ use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::model::{Model, Recipe, Record, Scheme, Totals};
 use margrave_core::observe::Observer;
-use margrave_core::problem::{ClassWeight, Formulation, Setup, Task};
+use margrave_core::problem::{Bias, ClassWeight, Formulation, Penalty, Setup, Task};
 use margrave_core::{Control, Error, Result, Status, Threads};
 
 use crate::calibrate::{Subject, calibration_of, unseen};
@@ -340,7 +340,9 @@ pub(crate) fn train(
         task: svm.task,
         formulation,
         loss: if matches!(formulation, Formulation::Cost { .. }) { spec } else { None },
-        free_bias: svm.bias,
+        free_bias: svm.bias && svm.intercept_scaling.is_none(),
+        penalty: svm.penalty,
+        intercept_scaling: svm.intercept_scaling,
         labels: prepared.labels.clone(),
         class_weights: prepared.class_weights.clone(),
         scaling: scaling.clone(),
@@ -348,10 +350,20 @@ pub(crate) fn train(
         solver: solver.to_owned(),
     };
     let several = svm.task == Task::Classify && prepared.labels.len() > 2;
-    if streamed.is_some() && (several || svm.scale.is_some() || !linear::applies(svm, &kernel, &formulation)) {
+    linear::check(svm, &kernel, &formulation)?;
+    let together = svm.task == Task::Classify && svm.multiclass == Some(Scheme::CrammerSinger);
+    let in_blocks = linear::applies(svm, &kernel, &formulation)
+        && !(several || together || svm.scale.is_some() || svm.probability.is_some() || svm.penalty == Penalty::L1);
+    if streamed.is_some() && !in_blocks {
         return Err(Error::data(
-            "rows read in blocks are for the linear kernel with a cost C, two classes or regression, unscaled: give more --memory",
+            "rows read in blocks are for the linear kernel with a cost C, two classes or regression, the L2 penalty, unscaled and without probabilities: give more --memory",
         ));
+    }
+    if together {
+        let job = Job { svm, prepared: &prepared, kernel, formulation, loss, control: &control };
+        let Several { model, reason, train_error, kernel_entries } = linear::train_together(&job, recipe, observer)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        return Ok(Fit { model, reason, train_error, seconds, kernel_entries, compact: None });
     }
     if several {
         if svm.compact.is_some() {
@@ -371,16 +383,34 @@ pub(crate) fn train(
             formulation,
             &prepared.targets,
             prepared.weights.as_deref(),
-            loss,
-            svm.bias,
+            loss.clone(),
+            linear::bias_of(svm) == Bias::Free,
             Vec::new,
         )?;
-        let linear::Trained { solution, weights, certificate, scores, reason } =
-            linear::train(svm, &setup, &prepared.points, streamed, &control, observer)?;
+        let trained = linear::train(svm, &setup, &prepared.points, streamed, &control, observer)?;
+        let calibration = match svm.probability {
+            None => None,
+            Some(_) => {
+                let subject = linear::Subject {
+                    svm,
+                    task: svm.task,
+                    formulation,
+                    loss: &loss,
+                    points: &prepared.points,
+                    targets: &prepared.targets,
+                    weights: prepared.weights.as_deref(),
+                    memory: svm.budget.memory,
+                };
+                let (left, origin) = linear::unseen(&subject, &trained, &control.without_deadline())?;
+                Some(calibration_of(svm.task, &left, &prepared.targets, origin))
+            }
+        };
+        let linear::Trained { solution, weights, certificate, scores, reason } = trained;
         let error = train_error(svm.task, &prepared.targets, &scores);
         let seconds = begun.elapsed().as_secs_f64();
         let dims = streamed.map_or(prepared.points.dims(), Matrix::dims);
-        let model = Model::linear(recipe("linear"), weights, dims, &setup, &solution, certificate, seconds)?;
+        let mut model = Model::linear(recipe("linear"), weights, dims, &setup, &solution, certificate, seconds)?;
+        model.calibration = calibration;
         return Ok(Fit { model, reason, train_error: error, seconds, kernel_entries: 0, compact: None });
     }
     let gram = square_gram(kernel, &prepared.points)?;

@@ -11,13 +11,14 @@ use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::model::{Calibration, Column, Model, Origin, Recipe, Record, Scheme, multi};
 use margrave_core::observe::{Begin, Observer, Step};
-use margrave_core::problem::{Formulation, Setup, Task};
+use margrave_core::problem::{Formulation, Penalty, Setup, Task};
 use margrave_core::solver::Solution;
 use margrave_core::solver::ridge::{self, Halt, RidgeOptions, Source};
 use margrave_core::{Control, Error, Result, Status};
 
 use crate::calibrate::{Subject, sigmoid_of, unseen};
 use crate::fit::{Prepared, check_same_rows, square_gram};
+use crate::linear;
 use crate::solve::{Solved, solve_one};
 use crate::svm::{LossChoice, Probability, SolverName, Svm};
 
@@ -52,7 +53,7 @@ struct One {
 }
 
 /// Rows of the part as rows of the data, in the names of a certificate.
-fn rename(certificate: &mut Certificate, rows: &[u32]) {
+pub(crate) fn rename(certificate: &mut Certificate, rows: &[u32]) {
     if let Certificate::Optimality(o) = certificate {
         o.worst.iter_mut().for_each(|worst| worst.row = rows[worst.row] as usize);
     }
@@ -62,7 +63,7 @@ fn rename(certificate: &mut Certificate, rows: &[u32]) {
 pub(crate) fn parts(scheme: Scheme, classes: usize, codes: &[u32]) -> Vec<Part> {
     match scheme {
         Scheme::OneVsRest => one_vs_rest::parts(classes, codes),
-        Scheme::One | Scheme::OneVsOne => one_vs_one::parts(classes, codes),
+        Scheme::One | Scheme::OneVsOne | Scheme::CrammerSinger => one_vs_one::parts(classes, codes),
     }
 }
 
@@ -88,11 +89,11 @@ impl Prepared {
 }
 
 /// The names of the classes a machine tells apart, for messages.
-fn name(job: &Job<'_>, scheme: Scheme, at: usize) -> String {
+pub(crate) fn name(job: &Job<'_>, scheme: Scheme, at: usize) -> String {
     let labels = &job.prepared.labels;
     match scheme {
         Scheme::OneVsRest => format!("{} against the rest", labels[at]),
-        Scheme::One | Scheme::OneVsOne => margrave_core::model::pairs(labels.len())
+        Scheme::One | Scheme::OneVsOne | Scheme::CrammerSinger => margrave_core::model::pairs(labels.len())
             .nth(at)
             .map_or_else(String::new, |(i, j)| format!("{} against {}", labels[i], labels[j])),
     }
@@ -101,20 +102,13 @@ fn name(job: &Job<'_>, scheme: Scheme, at: usize) -> String {
 pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &mut dyn Observer) -> Result<Several> {
     let (svm, prepared) = (job.svm, job.prepared);
     let classes = prepared.labels.len();
-    let scheme = match svm.multiclass {
-        Some(Scheme::OneVsRest) => Scheme::OneVsRest,
-        _ => Scheme::OneVsOne,
-    };
+    let scheme = svm.scheme(&job.kernel, &job.formulation);
+    if linear::applies(svm, &job.kernel, &job.formulation) && !at_once(job, scheme) {
+        return linear::train_several(job, scheme, recipe, observer);
+    }
     let codes = prepared.codes();
     let gram = square_gram(job.kernel, &prepared.points)?;
-    let square = matches!(svm.loss, LossChoice::Spec(LossSpec::Square));
-    let at_once = scheme == Scheme::OneVsRest
-        && square
-        && svm.start.is_none()
-        && svm.solver == SolverName::Auto
-        && !matches!(svm.probability, Some(Probability::Folds(_)))
-        && matches!(job.formulation, Formulation::Cost { .. });
-    let machines = if at_once {
+    let machines = if at_once(job, scheme) {
         all_at_once(job, &codes, gram.as_ref(), observer)?
     } else {
         one_by_one(job, scheme, &codes, gram.as_ref(), observer)?
@@ -138,8 +132,21 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
     Ok(Several { model, reason: how, train_error, kernel_entries: gram.entries() })
 }
 
+/// Whether one factorisation solves all machines.
+fn at_once(job: &Job<'_>, scheme: Scheme) -> bool {
+    let svm = job.svm;
+    scheme == Scheme::OneVsRest
+        && matches!(svm.loss, LossChoice::Spec(LossSpec::Square))
+        && svm.start.is_none()
+        && svm.solver == SolverName::Auto
+        && svm.penalty == Penalty::L2
+        && svm.intercept_scaling.is_none()
+        && !matches!(svm.probability, Some(Probability::Folds(_)))
+        && matches!(job.formulation, Formulation::Cost { .. })
+}
+
 /// The cost of each row, as every machine it takes part in has it.
-fn row_costs(job: &Job<'_>) -> Vec<f64> {
+pub(crate) fn row_costs(job: &Job<'_>) -> Vec<f64> {
     let c = match job.formulation {
         Formulation::Cost { c } => c,
         _ => 1.0,

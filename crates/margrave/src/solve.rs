@@ -71,7 +71,7 @@ fn pick(svm: &Svm, problem: &KernelProblem<'_>, linear: Option<&Points>) -> Resu
         SolverName::Ridge => asked(Which::Library(Choice::Ridge), "ridge"),
         SolverName::Linear => Err(Error::Unsupported {
             solver: "linear",
-            what: "this machine: it is for the linear kernel with a cost C, for two classes or regression, without probabilities".into(),
+            what: "this machine: it is for the linear kernel with a cost C".into(),
             instead: "decomposition".into(),
         }),
         SolverName::Smo => asked(Which::Smo, "smo"),

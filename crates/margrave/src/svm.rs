@@ -9,7 +9,7 @@ use margrave_core::kernel::{Gamma, Kernel};
 use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::model::{Model, Scheme};
 use margrave_core::observe::{Observer, Silent};
-use margrave_core::problem::{ClassWeight, Task};
+use margrave_core::problem::{ClassWeight, Formulation, Penalty, Task};
 use margrave_core::solver::Stop;
 use margrave_core::{Budget, Error, Result, Threads};
 
@@ -113,6 +113,8 @@ pub struct Svm {
     pub(crate) nu: Option<f64>,
     pub(crate) svdd: bool,
     pub(crate) bias: bool,
+    pub(crate) intercept_scaling: Option<f64>,
+    pub(crate) penalty: Penalty,
     pub(crate) class_weight: ClassWeight,
     pub(crate) multiclass: Option<Scheme>,
     pub(crate) probability: Option<Probability>,
@@ -147,6 +149,8 @@ impl Svm {
             nu: None,
             svdd: false,
             bias: true,
+            intercept_scaling: None,
+            penalty: Penalty::L2,
             class_weight: ClassWeight::Equal,
             multiclass: None,
             probability: None,
@@ -254,13 +258,28 @@ impl Svm {
         self
     }
 
+    /// For the linear kernel: the bias is the weight of a constant feature of this value, penalised like the others, as in
+    /// LIBLINEAR and scikit-learn's `LinearSVC`. `None`, the default: it is free.
+    pub fn intercept_scaling(mut self, scaling: Option<f64>) -> Self {
+        self.intercept_scaling = scaling;
+        self
+    }
+
+    /// For the linear kernel: what is put on the weights, ½‖w‖² by default. L1 needs a smooth loss: squared hinge, logistic, …
+    pub fn penalty(mut self, penalty: Penalty) -> Self {
+        self.penalty = penalty;
+        self
+    }
+
     /// Factors on the costs of whole classes.
     pub fn class_weight(mut self, weight: ClassWeight) -> Self {
         self.class_weight = weight;
         self
     }
 
-    /// How several classes become binary machines: [`Scheme::OneVsOne`] unless another is given.
+    /// How several classes become machines. Unless one is given: [`Scheme::OneVsRest`] where the linear solver trains, otherwise
+    /// [`Scheme::OneVsOne`]. [`Scheme::CrammerSinger`] is for the linear kernel with the hinge; it is penalised in its bias, by
+    /// [`intercept_scaling`](Self::intercept_scaling) or 1, or has none.
     pub fn multiclass(mut self, scheme: Scheme) -> Self {
         self.multiclass = Some(scheme);
         self
@@ -374,6 +393,15 @@ impl Svm {
         match rows.trouble() {
             Some(why) => Err(Error::data(format!("the rows on disk could not be read back: {why}"))),
             None => fit,
+        }
+    }
+
+    /// How several classes become machines with this kernel.
+    pub(crate) fn scheme(&self, kernel: &Kernel, formulation: &Formulation) -> Scheme {
+        match self.multiclass {
+            Some(scheme @ (Scheme::OneVsRest | Scheme::CrammerSinger)) => scheme,
+            None if crate::linear::applies(self, kernel, formulation) => Scheme::OneVsRest,
+            _ => Scheme::OneVsOne,
         }
     }
 }

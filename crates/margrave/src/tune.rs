@@ -200,6 +200,7 @@ impl Tuner {
         if svm.task == Task::Novelty {
             return Err(Error::data("novelty detection has no targets to score by: there is nothing to tune"));
         }
+        crate::linear::check_tunable(&self.svm)?;
         let mut control = Control::start(&svm.budget, svm.threads.clone());
         if let Some(flag) = &svm.cancel {
             control = control.with_cancel(flag.clone());
@@ -579,9 +580,8 @@ struct Trained {
 }
 
 fn scheme_of(machine: &Svm, prepared: &Prepared) -> Scheme {
-    match (machine.task, prepared.labels.len(), machine.multiclass) {
-        (Task::Classify, 3.., Some(Scheme::OneVsRest)) => Scheme::OneVsRest,
-        (Task::Classify, 3.., _) => Scheme::OneVsOne,
+    match (machine.task, prepared.labels.len()) {
+        (Task::Classify, 3..) => machine.scheme(&machine.kernel, &Formulation::Cost { c: 1.0 }),
         _ => Scheme::One,
     }
 }

@@ -53,6 +53,13 @@ fn certify_all(
         (None, _) => Arc::new(Hinge),
     };
     if model.expansion.is_weights() {
+        match model.scheme {
+            Scheme::CrammerSinger => return Ok(vec![linear::verify_together(model, &prepared, formulation, control)?]),
+            Scheme::OneVsOne | Scheme::OneVsRest => {
+                return linear::verify_several(model, &prepared, formulation, &loss, control);
+            }
+            Scheme::One => {}
+        }
         let weights = prepared.weights.as_deref();
         let setup = Setup::new(model.task, formulation, &prepared.targets, weights, loss, model.free_bias, Vec::new)?;
         return Ok(vec![linear::verify(model, &setup, &prepared.points, control)?]);

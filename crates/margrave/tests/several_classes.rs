@@ -40,7 +40,7 @@ fn scores(model: &Model, data: &Dataset) -> Vec<f64> {
 fn each_pair_is_its_own_binary_machine() {
     let data = clouds(160);
     for kernel in [Kernel::rbf(0.7), Kernel::Linear] {
-        let svm = Svm::classifier().kernel(kernel).cost(2.0).gap(1e-9);
+        let svm = Svm::classifier().kernel(kernel).cost(2.0).gap(1e-9).multiclass(Scheme::OneVsOne);
         let fit = svm.fit(&data).unwrap();
         assert_eq!((fit.model().scheme, fit.records().len()), (Scheme::OneVsOne, 6));
         let all = scores(fit.model(), &data);

@@ -68,9 +68,13 @@ impl Inspect {
             ));
         }
         if model.scheme != Scheme::One {
-            let way = if model.scheme == Scheme::OneVsOne { "one a pair of classes" } else { "one a class" };
+            let way = match model.scheme {
+                Scheme::OneVsOne => "one a pair of classes",
+                Scheme::CrammerSinger => "for all classes at once",
+                Scheme::One | Scheme::OneVsRest => "one a class",
+            };
             rows.push(("machines", format!("{}, {way}", model.machines.len())));
-        } else if model.free_bias {
+        } else if model.free_bias || model.intercept_scaling.is_some() {
             rows.push(("bias", format::number(f.bias()[0], 6)));
         } else {
             rows.push(("bias", "none".into()));
@@ -156,6 +160,8 @@ impl Inspect {
             "outputs": f.outputs(),
             "bias": f.bias(),
             "free_bias": model.free_bias,
+            "penalty": model.penalty,
+            "intercept_scaling": model.intercept_scaling,
             "features": schema.as_ref().and_then(|s| s.feature_names()),
             "solver": model.solver,
             "calibration": model.calibration,

@@ -186,7 +186,9 @@ fn score_names(model: &Model) -> Vec<String> {
         Scheme::OneVsOne => margrave::model::pairs(model.labels.len())
             .map(|(i, j)| named(format!("score {} over {}", model.labels[j], model.labels[i])))
             .collect(),
-        Scheme::OneVsRest => model.labels.iter().map(|label| named(format!("score {label}"))).collect(),
+        Scheme::OneVsRest | Scheme::CrammerSinger => {
+            model.labels.iter().map(|label| named(format!("score {label}"))).collect()
+        }
     }
 }
 

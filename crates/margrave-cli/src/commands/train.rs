@@ -11,7 +11,7 @@ use margrave::data::Label;
 use margrave::io::{Loaded, StreamedRows};
 use margrave::model::{Record, Scheme};
 use margrave::observe::{Both, Observer, Recorder};
-use margrave::problem::{Formulation, Task};
+use margrave::problem::{Formulation, Penalty, Task};
 use margrave::{Fit, Model, SolverName, Status, Svm, Targets, Threads};
 use serde_json::{Map, Value, json};
 
@@ -36,6 +36,7 @@ Examples:
   margrave train heart.svm --loss logistic                   any loss: 'margrave losses' lists them
   margrave train heart.svm --loss sigmoid:eta=2 --anneal 3   counts errors; not convex, so no gap
   margrave train iris.csv --task novelty --nu 0.1 --no-target
+  margrave train news.svm --kernel linear --penalty l1 --loss squared-hinge
   margrave train big.svm.gz --max-seconds 60 -o big.model    exit code 3 if not optimal by then
   margrave train big.svm.gz --resume big.model -o big.model  go on from there
 
@@ -154,6 +155,9 @@ impl Train {
             && self.machine.nu.is_none()
             && self.machine.task != Some(Task::Novelty)
             && self.machine.scale.0.is_none()
+            && self.machine.probability.is_none()
+            && self.machine.penalty == Penalty::L2
+            && self.machine.multiclass.is_none()
             && self.resume.is_none()
             && self.report.is_none();
         if !linear {
@@ -194,7 +198,8 @@ impl Training<'_> {
         let mut svm = Svm::of(task)
             .bias(!self.machine.no_bias)
             .svdd(self.machine.svdd)
-            .multiclass(self.machine.multiclass)
+            .penalty(self.machine.penalty)
+            .intercept_scaling(self.machine.intercept_scaling)
             .scale(self.machine.scale.0)
             .solver(self.solver.solver)
             .anneal(self.solver.anneal)
@@ -206,6 +211,9 @@ impl Training<'_> {
             .cancel(flag)
             .schema(&loaded.schema)?;
         svm = self.kernel.choose(svm);
+        if let Some(scheme) = self.machine.multiclass {
+            svm = svm.multiclass(scheme);
+        }
         svm = match self.machine.lambda {
             Some(lambda) => svm.lambda(lambda),
             None => svm.cost(self.machine.cost),
@@ -343,6 +351,11 @@ pub(crate) fn summary_rows(fit: &Fit, data: &str, path: &str, total: f64) -> Vec
             ),
         ));
     }
+    if model.penalty == Penalty::L1 {
+        let all = model.expansion.width() * model.expansion.outputs();
+        let kept = nonzero_weights(model).unwrap_or(all);
+        rows.push(("weights", format!("{} of {} are not 0", format::count(kept as u64), format::count(all as u64))));
+    }
     let bounded = match model.scheme {
         Scheme::One => format!(", {} at their bound", format::count(totals.bounded as u64)),
         _ => String::new(),
@@ -403,7 +416,12 @@ fn machine_object(model: &Model, at: usize) -> Value {
         Scheme::OneVsOne => margrave::model::pairs(model.labels.len())
             .nth(at)
             .map_or(Value::Null, |(i, j)| json!([model.labels[i], model.labels[j]])),
-        _ => json!([model.labels[at]]),
+        Scheme::CrammerSinger => json!(model.labels),
+        Scheme::One | Scheme::OneVsRest => json!([model.labels[at]]),
+    };
+    let bias = match model.scheme {
+        Scheme::CrammerSinger => json!(model.expansion.bias()),
+        _ => json!(model.expansion.bias()[at]),
     };
     object.insert("classes".into(), classes);
     certificate_keys(&record.certificate, &mut object);
@@ -414,7 +432,7 @@ fn machine_object(model: &Model, at: usize) -> Value {
         "seconds": record.seconds,
         "support_vectors": record.support_vectors,
         "bounded": record.bounded,
-        "bias": model.expansion.bias()[at],
+        "bias": bias,
     });
     if let Value::Object(rest) = rest {
         object.extend(rest);
@@ -448,6 +466,12 @@ pub(crate) fn train_object(fit: &Fit, loaded: &Loaded, path: &str) -> Value {
     object(fit, loaded, path, 0.0, fit.totals().seconds)
 }
 
+/// Weights of a linear machine that are not 0, over all its outputs.
+fn nonzero_weights(model: &Model) -> Option<usize> {
+    let f = &model.expansion;
+    f.weights().filter(|_| f.is_weights()).map(|w| w.iter().filter(|w| **w != 0.0).count())
+}
+
 fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Value {
     let (model, totals) = (fit.model(), fit.totals());
     let mut object = Map::new();
@@ -473,6 +497,9 @@ fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Valu
         "support_vectors": totals.support_vectors,
         "bounded": totals.bounded,
         "bias": if single { json!(model.expansion.bias()[0]) } else { json!(model.expansion.bias()) },
+        "penalty": model.penalty,
+        "intercept_scaling": model.intercept_scaling,
+        "nonzero_weights": nonzero_weights(model),
         "tube": if single { fit.record().tube } else { None },
         "calibration": model.calibration,
         "multiclass": if single { Value::Null } else { json!(model.scheme.name()) },

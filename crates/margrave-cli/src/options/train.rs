@@ -4,7 +4,7 @@ use clap::Args;
 use margrave::data::{Label, ScaleKind};
 use margrave::loss::LossSpec;
 use margrave::model::Scheme;
-use margrave::problem::{ClassWeight, Task};
+use margrave::problem::{ClassWeight, Penalty, Task};
 use margrave::solver::Stop;
 use margrave::{Budget, Probability, SolverName};
 
@@ -39,15 +39,22 @@ pub(crate) struct MachineOptions {
     /// No free bias b
     #[arg(long)]
     pub(crate) no_bias: bool,
+    /// Linear kernel: b is the weight of a constant feature S and penalised like the others, as in LIBLINEAR
+    #[arg(long, value_name = "S", value_parser = value::positive, conflicts_with = "no_bias", allow_negative_numbers = true)]
+    pub(crate) intercept_scaling: Option<f64>,
+    /// Linear kernel: l2 (½‖w‖²), or l1 (Σ|w|: many weights are exactly 0; needs a smooth loss)
+    #[arg(long, value_name = "NAME", default_value = "l2", value_parser = penalty)]
+    pub(crate) penalty: Penalty,
     /// Factors on C by class: balanced, or LABEL=W,…
     #[arg(long, value_name = "SPEC", value_parser = class_weight, allow_hyphen_values = true)]
     pub(crate) class_weight: Option<ClassWeight>,
     /// Scale features first, inside the model: none, minmax or standard
     #[arg(long, value_name = "KIND", default_value = "none", value_parser = scale)]
     pub(crate) scale: Scale,
-    /// Several classes: a machine for each pair (ovo), or for each class against the rest (ovr)
-    #[arg(long, value_name = "WAY", default_value = "ovo", value_parser = multiclass)]
-    pub(crate) multiclass: Scheme,
+    /// Several classes: a machine for each pair (ovo), for each class against the rest (ovr), or one for all (crammer-singer,
+    /// linear kernel) [default: ovo; ovr where the linear solver trains]
+    #[arg(long, value_name = "WAY", value_parser = multiclass)]
+    pub(crate) multiclass: Option<Scheme>,
     /// Calibrate probabilities (classification) or intervals (regression): from leave-one-out scores, or from K folds
     #[arg(long, value_name = "K", num_args = 0..=1, require_equals = true, default_missing_value = "loo", value_parser = probability)]
     pub(crate) probability: Option<Probability>,
@@ -134,11 +141,16 @@ fn probability(text: &str) -> Result<Probability, String> {
     }
 }
 
+fn penalty(text: &str) -> Result<Penalty, String> {
+    text.parse().map_err(allowed)
+}
+
 fn multiclass(text: &str) -> Result<Scheme, String> {
     match text {
         "ovo" => Ok(Scheme::OneVsOne),
         "ovr" => Ok(Scheme::OneVsRest),
-        _ => Err("expected ovo or ovr".to_owned()),
+        "crammer-singer" => Ok(Scheme::CrammerSinger),
+        _ => Err("expected ovo, ovr or crammer-singer".to_owned()),
     }
 }
 

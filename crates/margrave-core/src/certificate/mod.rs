@@ -16,6 +16,7 @@
 //! passes over the samples for each bias, and one product restricted to the samples that had to be repaired.
 
 mod bias;
+mod crammer_singer;
 mod l1;
 mod linear;
 mod repair;
@@ -23,6 +24,7 @@ mod repair;
 mod tests;
 mod violation;
 
+pub use crammer_singer::certify_crammer_singer;
 pub use l1::certify_l1;
 pub use linear::certify_linear;
 

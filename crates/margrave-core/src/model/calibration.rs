@@ -146,7 +146,7 @@ impl Model {
                     }
                     couple(classes, &r, 1e-9 / classes as f64, p);
                 }
-                Scheme::OneVsRest => {
+                Scheme::OneVsRest | Scheme::CrammerSinger => {
                     for (machine, p) in p.iter_mut().enumerate() {
                         *p = Calibration::positive(a, b, machine, z[machine]);
                     }

@@ -132,12 +132,13 @@ impl Expansion {
         Ok(expansion)
     }
 
-    /// A linear machine by its weights, `width × k` row-major: it keeps no centres. `rows` and `coefficients` (m × k) are the
-    /// dual point that proves it. Fails if the parts do not agree or a number is not finite.
+    /// A linear machine by its weights, `width × k` row-major: it keeps no centres. `rows` and `coefficients` (in
+    /// the order of the layout) are the dual point that proves it. Fails if the parts do not agree or a number is not finite.
     pub fn linear(
         weights: Vec<f64>,
         rows: Vec<u32>,
         coefficients: Vec<f64>,
+        layout: Layout,
         bias: Vec<f64>,
         width: usize,
     ) -> Result<Self> {
@@ -148,7 +149,7 @@ impl Expansion {
             return Err(Error::NotFinite { what: "the weights", row, column, value: weights[at] });
         }
         let centres = Points::dense_f64(rows.len(), 0, vec![])?;
-        let bare = Self::new(Kernel::Linear, centres, rows, coefficients, bias, 0)?;
+        let bare = Self::with_layout(Kernel::Linear, centres, rows, coefficients, layout, bias, 0)?;
         Ok(Self { width, collapsed: Some(weights), ..bare })
     }
 

@@ -23,7 +23,7 @@ use crate::data::{Label, Points, Scaling};
 use crate::error::{Result, check_len};
 use crate::gram::{Gram, Precision};
 use crate::loss::LossSpec;
-use crate::problem::{Formulation, Machine, Setup, Task};
+use crate::problem::{Formulation, Machine, Penalty, Setup, Task};
 
 /// How one binary machine of a model came to be, and its proof.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,6 +70,10 @@ pub struct Model {
     pub loss: Option<LossSpec>,
     /// Whether the machine has a free bias.
     pub free_bias: bool,
+    /// The penalty on the weights; L2 unless the kernel is linear.
+    pub penalty: Penalty,
+    /// Value of the constant feature whose weight is the bias, where that is penalised; then there is no free one.
+    pub intercept_scaling: Option<f64>,
     /// The labels: sorted if trained here, in the file's order if read from LIBSVM's; empty unless classifying.
     pub labels: Vec<Label>,
     /// How the outputs make the prediction.
@@ -103,8 +107,12 @@ pub struct Recipe {
     pub formulation: Formulation,
     /// The loss, unless the formulation brings its own.
     pub loss: Option<LossSpec>,
-    /// Whether there is a bias.
+    /// Whether there is a free bias.
     pub free_bias: bool,
+    /// See [`Model::penalty`].
+    pub penalty: Penalty,
+    /// See [`Model::intercept_scaling`].
+    pub intercept_scaling: Option<f64>,
     /// The labels, sorted; empty unless classifying.
     pub labels: Vec<Label>,
     /// Cost factor of each label; empty if all are 1.
@@ -265,7 +273,7 @@ impl Model {
             (0..setup.rows() as u32).filter(|&row| machine.coefficients[row as usize] != 0.0).collect();
         let coefficients = used.iter().map(|&row| machine.coefficients[row as usize]).collect();
         let costs = used.iter().map(|&row| setup.costs()[row as usize]).collect();
-        let expansion = Expansion::linear(weights, used, coefficients, vec![machine.bias], dims)?;
+        let expansion = Expansion::linear(weights, used, coefficients, Layout::Full, vec![machine.bias], dims)?;
         let record = Record::new(setup, solution, &machine, certificate, seconds, 0);
         Ok(Self::assemble(recipe, Scheme::One, expansion, costs, vec![record], setup.rows()))
     }
@@ -281,49 +289,56 @@ impl Model {
         costs: &[f64],
         columns: Vec<Column>,
     ) -> Result<Self> {
-        let classes = recipe.labels.len();
-        check_len("machines of the model", scheme.machines(classes), columns.len())?;
         check_len("classes of the rows", points.len(), codes.len())?;
+        let Stacked { rows, coefficients, layout, bias } = stack(recipe.labels.len(), scheme, codes, &columns)?;
         check_len("costs of the rows", points.len(), costs.len())?;
-        let mut used = vec![false; points.len()];
-        for column in &columns {
-            column.rows.iter().for_each(|&row| used[row as usize] = true);
-        }
-        let rows: Vec<u32> = (0..points.len() as u32).filter(|&row| used[row as usize]).collect();
-        let mut place = vec![0; points.len()];
-        rows.iter().enumerate().for_each(|(at, &row)| place[row as usize] = at);
-        let (layout, stride) = match scheme {
-            Scheme::OneVsOne => {
-                let class_of = rows.iter().map(|&row| codes[row as usize]).collect();
-                (Layout::Pairs { classes, class_of }, classes - 1)
-            }
-            Scheme::One | Scheme::OneVsRest => (Layout::Full, columns.len()),
-        };
-        let mut coefficients = vec![0.0; rows.len() * stride];
-        let mut put = |column: &Column, slot: &dyn Fn(u32) -> usize| {
-            for (&row, value) in column.rows.iter().zip(&column.coefficients) {
-                coefficients[place[row as usize] * stride + slot(row)] = *value;
-            }
-        };
-        match scheme {
-            Scheme::OneVsOne => {
-                for (column, (i, j)) in columns.iter().zip(pairs(classes)) {
-                    put(column, &|row| if codes[row as usize] as usize == i { j - 1 } else { i });
-                }
-            }
-            Scheme::One | Scheme::OneVsRest => {
-                columns.iter().enumerate().for_each(|(output, column)| put(column, &|_| output));
-            }
-        }
         let centres = match kernel {
             crate::kernel::Kernel::Precomputed => Points::dense_f64(rows.len(), 0, vec![])?,
             _ => points.gather(&rows),
         };
         let costs = rows.iter().map(|&row| costs[row as usize]).collect();
-        let bias = columns.iter().map(|column| column.bias).collect();
         let expansion = Expansion::with_layout(kernel, centres, rows, coefficients, layout, bias, points.dims())?;
         let records = columns.into_iter().map(|column| column.record).collect();
         Ok(Self::assemble(recipe, scheme, expansion, costs, records, points.len()))
+    }
+
+    /// The same of linear machines: `weights` holds w of each, `dims × k` row-major, and the columns their dual points.
+    pub fn several_linear(
+        recipe: Recipe,
+        weights: Vec<f64>,
+        dims: usize,
+        scheme: Scheme,
+        codes: &[u32],
+        costs: &[f64],
+        columns: Vec<Column>,
+    ) -> Result<Self> {
+        let Stacked { rows, coefficients, layout, bias } = stack(recipe.labels.len(), scheme, codes, &columns)?;
+        check_len("costs of the rows", codes.len(), costs.len())?;
+        let costs = rows.iter().map(|&row| costs[row as usize]).collect();
+        let expansion = Expansion::linear(weights, rows, coefficients, layout, bias, dims)?;
+        let records = columns.into_iter().map(|column| column.record).collect();
+        Ok(Self::assemble(recipe, scheme, expansion, costs, records, codes.len()))
+    }
+
+    /// The machine of Crammer and Singer: `weights` d × k and `alpha` n × k, row-major, `costs` one a row.
+    pub fn crammer_singer(
+        recipe: Recipe,
+        weights: Vec<f64>,
+        dims: usize,
+        alpha: &[f64],
+        costs: &[f64],
+        bias: Vec<f64>,
+        record: Record,
+    ) -> Result<Self> {
+        let (n, k) = (costs.len(), bias.len());
+        check_len("classes of the model", recipe.labels.len(), k)?;
+        check_len("coefficients of the model", n.saturating_mul(k), alpha.len())?;
+        let own = |row: u32| &alpha[row as usize * k..(row as usize + 1) * k];
+        let rows: Vec<u32> = (0..n as u32).filter(|&row| own(row).iter().any(|a| *a != 0.0)).collect();
+        let coefficients = rows.iter().flat_map(|&row| own(row)).copied().collect();
+        let kept = rows.iter().map(|&row| costs[row as usize]).collect();
+        let expansion = Expansion::linear(weights, rows, coefficients, Layout::Full, bias, dims)?;
+        Ok(Self::assemble(recipe, Scheme::CrammerSinger, expansion, kept, vec![record], n))
     }
 
     fn assemble(
@@ -334,12 +349,26 @@ impl Model {
         machines: Vec<Record>,
         n: usize,
     ) -> Self {
-        let Recipe { task, formulation, loss, free_bias, labels, class_weights, scaling, schema, solver } = recipe;
+        let Recipe {
+            task,
+            formulation,
+            loss,
+            free_bias,
+            penalty,
+            intercept_scaling,
+            labels,
+            class_weights,
+            scaling,
+            schema,
+            solver,
+        } = recipe;
         Self {
             task,
             formulation,
             loss,
             free_bias,
+            penalty,
+            intercept_scaling,
             labels,
             scheme,
             class_weights,
@@ -384,7 +413,7 @@ impl Model {
                 let winner = |z: &[f64]| multi::by_votes(classes, z, &mut scratch);
                 Prediction::Labels(scores.chunks_exact(k).map(winner).collect())
             }
-            (Task::Classify, Scheme::OneVsRest) => {
+            (Task::Classify, Scheme::OneVsRest | Scheme::CrammerSinger) => {
                 Prediction::Labels(scores.chunks_exact(k).map(multi::by_score).collect())
             }
             (Task::Regress, _) => Prediction::Values(scores.to_vec()),
@@ -435,4 +464,49 @@ impl Model {
         let (beta, bias) = self.solution(setup)?;
         setup.with(gram, |problem| Ok(certify(problem, &beta, Some(&bias), None, control)?))
     }
+}
+
+/// Columns side by side, over the rows that any of them uses.
+struct Stacked {
+    rows: Vec<u32>,
+    coefficients: Vec<f64>,
+    layout: Layout,
+    bias: Vec<f64>,
+}
+
+fn stack(classes: usize, scheme: Scheme, codes: &[u32], columns: &[Column]) -> Result<Stacked> {
+    check_len("machines of the model", scheme.machines(classes), columns.len())?;
+    let n = codes.len();
+    let mut used = vec![false; n];
+    for column in columns {
+        column.rows.iter().for_each(|&row| used[row as usize] = true);
+    }
+    let rows: Vec<u32> = (0..n as u32).filter(|&row| used[row as usize]).collect();
+    let mut place = vec![0; n];
+    rows.iter().enumerate().for_each(|(at, &row)| place[row as usize] = at);
+    let (layout, stride) = match scheme {
+        Scheme::OneVsOne => {
+            let class_of = rows.iter().map(|&row| codes[row as usize]).collect();
+            (Layout::Pairs { classes, class_of }, classes - 1)
+        }
+        Scheme::One | Scheme::OneVsRest | Scheme::CrammerSinger => (Layout::Full, columns.len()),
+    };
+    let mut coefficients = vec![0.0; rows.len() * stride];
+    let mut put = |column: &Column, slot: &dyn Fn(u32) -> usize| {
+        for (&row, value) in column.rows.iter().zip(&column.coefficients) {
+            coefficients[place[row as usize] * stride + slot(row)] = *value;
+        }
+    };
+    match scheme {
+        Scheme::OneVsOne => {
+            for (column, (i, j)) in columns.iter().zip(pairs(classes)) {
+                put(column, &|row| if codes[row as usize] as usize == i { j - 1 } else { i });
+            }
+        }
+        Scheme::One | Scheme::OneVsRest | Scheme::CrammerSinger => {
+            columns.iter().enumerate().for_each(|(output, column)| put(column, &|_| output));
+        }
+    }
+    let bias = columns.iter().map(|column| column.bias).collect();
+    Ok(Stacked { rows, coefficients, layout, bias })
 }

@@ -1,7 +1,8 @@
 //! Several binary machines as one classifier: who wins.
 //!
 //! One-vs-one has a machine for each pair of classes i < j, whose score is > 0 for j; the class with the most votes wins,
-//! the first of them on a tie, as in LIBSVM. One-vs-rest has a machine a class; the largest score wins, the first on a tie.
+//! the first of them on a tie, as in LIBSVM. One-vs-rest has a machine a class; the largest score wins, the first on a tie. The
+//! machine of Crammer and Singer has a score a class from one problem, and decides likewise.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,8 @@ pub enum Scheme {
     OneVsOne,
     /// A machine for each class.
     OneVsRest,
+    /// One machine for all classes at once, a score a class (Crammer and Singer).
+    CrammerSinger,
 }
 
 impl Scheme {
@@ -27,15 +30,24 @@ impl Scheme {
             Scheme::One => "one",
             Scheme::OneVsOne => "ovo",
             Scheme::OneVsRest => "ovr",
+            Scheme::CrammerSinger => "crammer-singer",
         }
     }
 
-    /// Binary machines for `classes` classes.
+    /// Machines for `classes` classes, each with a proof of its own.
     pub fn machines(self, classes: usize) -> usize {
+        match self {
+            Scheme::One | Scheme::CrammerSinger => 1,
+            Scheme::OneVsOne | Scheme::OneVsRest => self.outputs(classes),
+        }
+    }
+
+    /// Scores of a point for `classes` classes.
+    pub fn outputs(self, classes: usize) -> usize {
         match self {
             Scheme::One => 1,
             Scheme::OneVsOne => classes * classes.saturating_sub(1) / 2,
-            Scheme::OneVsRest => classes,
+            Scheme::OneVsRest | Scheme::CrammerSinger => classes,
         }
     }
 }
@@ -105,5 +117,6 @@ mod tests {
         assert!((out[0] - 1.0).abs() < 1e-15);
         assert!((out[1] - (1.0 - 2.0 / 9.0)).abs() < 1e-15 && (out[2] - (1.0 + 2.0 / 9.0)).abs() < 1e-15);
         assert_eq!(Scheme::OneVsOne.machines(26), 325);
+        assert_eq!((Scheme::CrammerSinger.machines(26), Scheme::CrammerSinger.outputs(26)), (1, 26));
     }
 }

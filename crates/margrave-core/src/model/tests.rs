@@ -25,6 +25,8 @@ fn recipe(task: Task, formulation: Formulation) -> Recipe {
         formulation,
         loss: Some(LossSpec::Hinge),
         free_bias: true,
+        penalty: crate::problem::Penalty::L2,
+        intercept_scaling: None,
         labels: vec![Label::Text("no".into()), Label::Text("yes".into())],
         class_weights: vec![],
         scaling: None,

@@ -354,6 +354,12 @@ impl Setup {
 
     /// The same machine without a kernel, over the rows of `matrix`. Fails for the ν-machines, one-class and SVDD.
     pub fn linear<'a>(&'a self, matrix: &'a dyn Matrix) -> Result<LinearProblem<'a>> {
+        let bias = if self.constraint == Constraint::None { Bias::None } else { Bias::Free };
+        self.linear_with(matrix, bias)
+    }
+
+    /// The same with a bias of the caller's choice, which may be penalised.
+    pub fn linear_with<'a>(&'a self, matrix: &'a dyn Matrix, bias: Bias) -> Result<LinearProblem<'a>> {
         if !matches!(self.kind, Kind::Classify | Kind::Regress) {
             return Err(Error::Unsupported {
                 solver: "linear",
@@ -361,7 +367,6 @@ impl Setup {
                 instead: "decomposition".into(),
             });
         }
-        let bias = if self.constraint == Constraint::None { Bias::None } else { Bias::Free };
         LinearProblem::new(matrix, &self.targets, &self.costs, &*self.losses[0], bias)
     }
 

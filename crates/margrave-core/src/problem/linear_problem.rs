@@ -8,10 +8,46 @@
 //! ρ = 0 is the free bias (D then asks for Σβ = 0), ρ → ∞ no bias at all, ρ = 1/s² a bias that is the weight of a further
 //! feature of value s, penalised like the others.
 
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
 use super::{Constraint, Losses, Samples};
 use crate::error::{Error, Result, check_len};
 use crate::gram::Matrix;
 use crate::loss::{DualTerm, Loss};
+
+/// What is put on the weights of a linear machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Penalty {
+    /// ½‖w‖².
+    #[default]
+    L2,
+    /// ‖w‖₁: many weights are exactly 0.
+    L1,
+}
+
+impl Penalty {
+    /// The name users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            Penalty::L2 => "l2",
+            Penalty::L1 => "l1",
+        }
+    }
+}
+
+impl FromStr for Penalty {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "l2" => Ok(Penalty::L2),
+            "l1" => Ok(Penalty::L1),
+            _ => Err(Error::option("penalty", text, "l2 or l1")),
+        }
+    }
+}
 
 /// What is asked of the bias of a linear machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,6 +70,18 @@ impl Bias {
             Bias::None => None,
             Bias::Free => Some(0.0),
             Bias::Penalised { scaling } => Some(1.0 / (scaling * scaling)),
+        }
+    }
+
+    /// Fails for a scaling that is not a usable number > 0.
+    pub fn check(self) -> Result<()> {
+        match (self, self.penalty()) {
+            (Bias::Penalised { scaling }, Some(p))
+                if !(scaling > 0.0 && scaling.is_finite() && p > 0.0 && p.is_finite()) =>
+            {
+                Err(Error::option("intercept-scaling", scaling, "a finite number > 0"))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -64,11 +112,7 @@ impl<'a> LinearProblem<'a> {
         bias: Bias,
     ) -> Result<Self> {
         check_len("number of targets", matrix.rows(), targets.len())?;
-        if let Bias::Penalised { scaling } = bias
-            && !(scaling > 0.0 && scaling.is_finite() && bias.penalty().is_some_and(|p| p > 0.0 && p.is_finite()))
-        {
-            return Err(Error::option("intercept-scaling", scaling, "a finite number > 0"));
-        }
+        bias.check()?;
         let constraint = if bias == Bias::Free { Constraint::free_bias() } else { Constraint::None };
         let problem = Self { matrix, targets, costs, loss, bias, constraint };
         problem.samples().check()?;

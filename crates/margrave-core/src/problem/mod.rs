@@ -18,7 +18,7 @@ mod linear_problem;
 mod weights;
 
 pub use formulations::{Formulation, Machine, Setup, Task};
-pub use linear_problem::{Bias, LinearProblem};
+pub use linear_problem::{Bias, LinearProblem, Penalty};
 pub use weights::{ClassWeight, binary_labels};
 
 use crate::error::{Error, Result, check_len};

@@ -114,6 +114,8 @@ impl LibsvmModel {
             formulation,
             loss,
             free_bias: true,
+            penalty: margrave_core::problem::Penalty::L2,
+            intercept_scaling: None,
             labels,
             scheme,
             class_weights: vec![],
@@ -149,6 +151,11 @@ impl LibsvmModel {
     /// Fails for what LIBSVM's format cannot hold, and says what to do.
     pub fn from_model(model: &Model, order: Option<&[Label]>) -> Result<Self> {
         if let Some(w) = model.expansion.weights().filter(|_| model.expansion.is_weights()) {
+            if model.scheme != Scheme::One {
+                return Err(Error::data(
+                    "LIBSVM's format needs the support vectors of several classes, and this model holds weights alone: train with --solver decomposition --multiclass ovo, or use onnx",
+                ));
+            }
             // One centre, w itself.
             let f = &model.expansion;
             let centre = Points::dense_f64(1, f.width(), w.to_vec())?;

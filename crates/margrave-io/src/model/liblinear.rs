@@ -134,6 +134,8 @@ fn build(
         },
         loss: None,
         free_bias: true,
+        penalty: margrave_core::problem::Penalty::L2,
+        intercept_scaling: None,
         labels,
         scheme,
         class_weights: vec![],

@@ -20,7 +20,7 @@ use std::path::Path;
 use margrave_core::Error;
 use margrave_core::kernel::Kernel;
 use margrave_core::model::{Calibration, Model, Scheme};
-use margrave_core::problem::{Formulation, Task};
+use margrave_core::problem::{Bias, Formulation, Task};
 
 pub use self::exchange::{SHARES, Training};
 pub use self::libsvm::{LibsvmKind, LibsvmModel};
@@ -121,8 +121,12 @@ fn check(model: &Model) -> margrave_core::Result<()> {
     if model.costs.len() != m {
         return Err(Error::Shape { what: "costs of the model", expected: m, found: model.costs.len() });
     }
-    if model.machines.len() != k {
-        return Err(Error::Shape { what: "records of the model", expected: k, found: model.machines.len() });
+    let records = if model.scheme == Scheme::CrammerSinger { 1 } else { k };
+    if model.machines.len() != records {
+        return Err(Error::Shape { what: "records of the model", expected: records, found: model.machines.len() });
+    }
+    if let Some(s) = model.intercept_scaling {
+        Bias::Penalised { scaling: s }.check()?;
     }
     if let Some(row) = model.expansion.rows().iter().find(|&&row| row as usize >= model.n) {
         return wrong(format!("a centre is row {row} of {} training rows", model.n));
@@ -149,7 +153,8 @@ fn check(model: &Model) -> margrave_core::Result<()> {
     let labels = model.labels.len();
     let expected = match (model.task, model.scheme) {
         (Task::Classify, Scheme::One) if labels == 2 => 1,
-        (Task::Classify, Scheme::OneVsOne | Scheme::OneVsRest) if labels > 2 => model.scheme.machines(labels),
+        (Task::Classify, Scheme::OneVsOne | Scheme::OneVsRest) if labels > 2 => model.scheme.outputs(labels),
+        (Task::Classify, Scheme::CrammerSinger) if labels >= 2 => labels,
         (Task::Regress | Task::Novelty, Scheme::One) => 1,
         _ => 0,
     };

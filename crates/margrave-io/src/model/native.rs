@@ -11,7 +11,7 @@ use margrave_core::data::{Csr, Dense, Label, Points, ScaleKind, Scaling, Storage
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
 use margrave_core::model::{Calibration, Expansion, Layout, Model, Record, Scheme};
-use margrave_core::problem::{Formulation, Task};
+use margrave_core::problem::{Formulation, Penalty, Task};
 use serde::{Deserialize, Serialize};
 
 use super::check_size;
@@ -39,6 +39,10 @@ struct Header {
     kernel: Kernel,
     loss: Option<LossSpec>,
     free_bias: bool,
+    #[serde(default)]
+    penalty: Penalty,
+    #[serde(default)]
+    intercept_scaling: Option<f64>,
     labels: Vec<Label>,
     #[serde(default)]
     scheme: Scheme,
@@ -95,6 +99,8 @@ pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
         kernel: *f.kernel(),
         loss: model.loss,
         free_bias: model.free_bias,
+        penalty: model.penalty,
+        intercept_scaling: model.intercept_scaling,
         labels: model.labels.clone(),
         scheme: model.scheme,
         class_weights: model.class_weights.clone(),
@@ -166,13 +172,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
             let classes = header.labels.len();
             (Layout::Pairs { classes, class_of: file.u32s("classes", m)? }, classes.saturating_sub(1))
         }
-        Scheme::One | Scheme::OneVsRest => (Layout::Full, k),
+        Scheme::One | Scheme::OneVsRest | Scheme::CrammerSinger => (Layout::Full, k),
     };
     let coefficients = m.checked_mul(stride).ok_or_else(|| Broken::new(format!("{m} centres and {k} outputs")))?;
     let engine = |e: margrave_core::Error| Broken::new(e.to_string());
     check_size(&header.kernel, width, k).map_err(engine)?;
     let by_weights = header.kernel == Kernel::Linear && file.arrays.contains_key("weights");
-    if by_weights && (header.sparse || header.scheme == Scheme::OneVsOne) {
+    if by_weights && header.sparse {
         return Err(Broken::new("a model has both weights and centres"));
     }
     let d = if header.kernel == Kernel::Precomputed || by_weights { 0 } else { width };
@@ -205,13 +211,17 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
         formulation: header.formulation,
         loss: header.loss,
         free_bias: header.free_bias,
+        penalty: header.penalty,
+        intercept_scaling: header.intercept_scaling,
         labels: header.labels,
         scheme: header.scheme,
         class_weights: header.class_weights,
         scaling,
         schema,
         expansion: match by_weights {
-            true => Expansion::linear(file.f64s("weights", width * k)?, rows, beta, bias, width).map_err(engine)?,
+            true => {
+                Expansion::linear(file.f64s("weights", width * k)?, rows, beta, layout, bias, width).map_err(engine)?
+            }
             false => Expansion::with_layout(header.kernel, centres, rows, beta, layout, bias, width).map_err(engine)?,
         },
         costs: file.f64s("costs", m)?,

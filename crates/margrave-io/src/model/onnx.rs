@@ -243,7 +243,7 @@ fn winner(graph: &mut Graph, model: &Model, scores: &str) -> String {
             let axes = graph.ints("axes", &[1], &[1]);
             graph.op("Squeeze", &[&code, &axes])
         }
-        Scheme::OneVsRest => graph.op_with("ArgMax", &[scores], first()),
+        Scheme::OneVsRest | Scheme::CrammerSinger => graph.op_with("ArgMax", &[scores], first()),
         Scheme::OneVsOne => {
             let outputs = model.expansion.outputs();
             let (mut gain, mut base) = (vec![0.0; outputs * classes], vec![0.0; classes]);

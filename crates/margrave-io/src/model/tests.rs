@@ -45,6 +45,8 @@ fn example(centres: Points) -> Model {
         formulation: Formulation::Cost { c: 0.1 + 0.2 },
         loss: Some(LossSpec::Huber { delta: 5e-324 }),
         free_bias: true,
+        penalty: margrave_core::problem::Penalty::L2,
+        intercept_scaling: None,
         labels: vec![Label::Number(-1.0), Label::Text("ünicode \"quoted\"".into())],
         scheme: Scheme::One,
         class_weights: vec![1.0, 2.5],

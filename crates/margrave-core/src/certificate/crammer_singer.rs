@@ -1,0 +1,96 @@
+//! The certificate of the machine of Crammer and Singer.
+//!
+//! ```text
+//! P(W) = ½Σ_m (‖w_m‖² + (b_m/s)²) + Σᵢ cᵢ·max_m (e_im + z_im − z_iyᵢ),   z_im = w_mᵀxᵢ + b_m,   e_im = 1 if m ≠ yᵢ, else 0
+//! D(γ) = −½Σ_m (‖Σᵢ γ_im xᵢ‖² + (s·Σᵢ γ_im)²) − Σᵢ Σ_{m≠yᵢ} γ_im,   Σ_m γ_im = 0,   γ_im ≤ cᵢ if m = yᵢ, else ≤ 0
+//! ```
+//!
+//! α is repaired sample by sample: what is positive elsewhere than at the own class is cut, the rest shrunk until it is within
+//! the cost, and the own class takes minus the sum.
+
+use super::{Certificate, FEASIBLE, Optimality};
+use crate::control::{Control, Interrupt};
+use crate::data::Points;
+use crate::problem::Bias;
+
+/// Samples between two looks at the clock.
+const LOOK: usize = 256;
+
+/// Certifies the machine of weights W (d × k row-major) and biases b with the dual point α (n × k): `codes` holds the class of each row,
+/// below k. P is taken at W and D at α, neither derived from the other. The violation is the largest, over the samples, of the highest
+/// score less the least of those whose α can rise.
+///
+/// # Panics
+/// If the lengths do not agree.
+pub fn certify_crammer_singer(
+    points: &Points,
+    codes: &[u32],
+    costs: &[f64],
+    bias: Bias,
+    weights: &[f64],
+    biases: &[f64],
+    alpha: &[f64],
+    control: &Control,
+) -> Result<Certificate, Interrupt> {
+    let (n, d, k) = (points.len(), points.dims(), biases.len());
+    assert!(codes.len() == n && costs.len() == n && weights.len() == d * k && alpha.len() == n * k);
+    let scaling = match bias {
+        Bias::Penalised { scaling } => scaling,
+        Bias::None | Bias::Free => 0.0,
+    };
+    let mut primal = 0.5 * weights.iter().map(|w| w * w).sum::<f64>();
+    if scaling > 0.0 {
+        primal += 0.5 * biases.iter().map(|b| (b / scaling) * (b / scaling)).sum::<f64>();
+    }
+    let squared_norm = 2.0 * primal;
+    let (mut v, mut sums) = (vec![0.0; d * k], vec![0.0; k]);
+    let (mut z, mut gamma) = (vec![0.0; k], vec![0.0; k]);
+    let (mut loss, mut linear, mut violation, mut infeasibility) = (0.0, 0.0, 0.0f64, 0.0f64);
+    for i in 0..n {
+        if i % LOOK == 0 {
+            control.check()?;
+        }
+        let (own, c) = (codes[i] as usize, costs[i]);
+        for (m, z) in z.iter_mut().enumerate() {
+            *z = biases[m] + f64::from(u8::from(m != own));
+        }
+        points.visit(i, |j, x| z.iter_mut().zip(&weights[j * k..(j + 1) * k]).for_each(|(z, w)| *z += x * w));
+        let most = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        loss += c * (most - z[own]);
+        let given = &alpha[i * k..(i + 1) * k];
+        gamma.iter_mut().zip(given).for_each(|(g, a)| *g = a.min(0.0));
+        gamma[own] = 0.0;
+        let total = -gamma.iter().sum::<f64>();
+        if total > c {
+            gamma.iter_mut().for_each(|g| *g *= c / total);
+        }
+        gamma[own] = -gamma.iter().sum::<f64>();
+        let off = gamma.iter().zip(given).fold(0.0f64, |m, (g, a)| m.max((g - a).abs()));
+        infeasibility = infeasibility.max(if c > 0.0 { off / c } else { off });
+        linear += gamma.iter().enumerate().filter(|(m, _)| *m != own).map(|(_, g)| g).sum::<f64>();
+        let touch = 1e-12 * c;
+        let rising = |m: usize| gamma[m] < if m == own { c - touch } else { -touch };
+        let least = (0..k).filter(|&m| rising(m)).map(|m| z[m]).fold(f64::INFINITY, f64::min);
+        if c > 0.0 && least.is_finite() {
+            violation = violation.max(most - least);
+        }
+        points.visit(i, |j, x| v[j * k..(j + 1) * k].iter_mut().zip(&gamma).for_each(|(v, g)| *v += x * g));
+        sums.iter_mut().zip(&gamma).for_each(|(s, g)| *s += scaling * g);
+    }
+    primal += loss;
+    let dual = -0.5 * v.iter().chain(&sums).map(|v| v * v).sum::<f64>() - linear;
+    let gap = (primal - dual).max(0.0);
+    Ok(Certificate::Optimality(Optimality {
+        primal,
+        dual,
+        gap,
+        relative_gap: gap / primal.abs().max(dual.abs()).max(1.0),
+        violation,
+        feasible: infeasibility <= FEASIBLE,
+        infeasibility,
+        bias: biases.to_vec(),
+        bias_excess: None,
+        squared_norm,
+        worst: Vec::new(),
+    }))
+}

@@ -1,0 +1,302 @@
+//! The linear kernel: trained and verified on the data itself.
+
+mod several;
+mod together;
+
+use margrave_core::backend::cpu::CpuGram;
+use margrave_core::backend::cpu::rows::RowMatrix;
+use margrave_core::certificate::{Certificate, certify_l1, certify_linear};
+use margrave_core::compose::calibrate::{LeftOut, leave_one_out};
+use margrave_core::compose::cross_validate::{Deal, folds};
+use margrave_core::data::Points;
+use margrave_core::gram::{Matrix, Pick};
+use margrave_core::kernel::Kernel;
+use margrave_core::loss::Loss;
+use margrave_core::model::{Model, Origin, Scheme};
+use margrave_core::observe::{Observer, Silent};
+use margrave_core::problem::{Bias, Formulation, LinearProblem, Machine, Penalty, Setup, Task};
+use margrave_core::solver::Solution;
+use margrave_core::solver::linear::{self, Options, Start};
+use margrave_core::{Control, Error, Result};
+use std::sync::Arc;
+
+use crate::fit::check_same_rows;
+use crate::svm::{Probability, SolverName, Svm};
+
+pub(crate) use several::{train as train_several, verify as verify_several};
+pub(crate) use together::{train as train_together, verify as verify_together};
+
+/// Folds where there is no closed form of leave-one-out scores.
+const FOLDS: usize = 5;
+
+/// A linear machine with its proof.
+pub(crate) struct Trained {
+    pub(crate) solution: Solution,
+    pub(crate) weights: Vec<f64>,
+    pub(crate) certificate: Certificate,
+    /// z of every row.
+    pub(crate) scores: Vec<f64>,
+    pub(crate) reason: String,
+}
+
+/// Whether the linear solver takes this training.
+pub(crate) fn applies(svm: &Svm, kernel: &Kernel, formulation: &Formulation) -> bool {
+    *kernel == Kernel::Linear
+        && matches!(formulation, Formulation::Cost { .. })
+        && svm.compact.is_none()
+        && svm.anneal == 0
+        && matches!(svm.solver, SolverName::Auto | SolverName::Linear)
+}
+
+/// Fails if something is asked for that linear machines alone have, and this is none.
+pub(crate) fn check(svm: &Svm, kernel: &Kernel, formulation: &Formulation) -> Result<()> {
+    bias_of(svm).check()?;
+    if svm.intercept_scaling.is_some() && !svm.bias {
+        return Err(Error::data(
+            "a bias that is penalised is still a bias: leave out --no-bias, or --intercept-scaling",
+        ));
+    }
+    let special = [
+        (svm.penalty == Penalty::L1, "the L1 penalty (--penalty l1)"),
+        (svm.intercept_scaling.is_some(), "a penalised bias (--intercept-scaling)"),
+        (
+            svm.multiclass == Some(Scheme::CrammerSinger),
+            "the machine of Crammer and Singer (--multiclass crammer-singer)",
+        ),
+    ];
+    match special.into_iter().find(|(asked, _)| *asked) {
+        Some((_, what)) if !applies(svm, kernel, formulation) => Err(Error::Unsupported {
+            solver: "linear",
+            what: format!("{what} with another kernel, solver or formulation"),
+            instead: "--kernel linear with a cost C".into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Fails for what cross-validation, which trains on kernels, cannot score.
+pub(crate) fn check_tunable(svm: &Svm) -> Result<()> {
+    let plain =
+        svm.penalty == Penalty::L2 && svm.intercept_scaling.is_none() && svm.multiclass != Some(Scheme::CrammerSinger);
+    if plain {
+        return Ok(());
+    }
+    Err(Error::data(
+        "tuning is for machines with the L2 penalty and a free bias, ovo or ovr: leave out --penalty, --intercept-scaling and crammer-singer",
+    ))
+}
+
+/// What is asked of the bias.
+pub(crate) fn bias_of(svm: &Svm) -> Bias {
+    match (svm.bias, svm.intercept_scaling) {
+        (false, _) => Bias::None,
+        (true, None) => Bias::Free,
+        (true, Some(scaling)) => Bias::Penalised { scaling },
+    }
+}
+
+/// The same of a model.
+fn bias_of_model(model: &Model) -> Bias {
+    match (model.free_bias, model.intercept_scaling) {
+        (_, Some(scaling)) => Bias::Penalised { scaling },
+        (true, None) => Bias::Free,
+        (false, None) => Bias::None,
+    }
+}
+
+fn certify(
+    problem: &LinearProblem<'_>,
+    penalty: Penalty,
+    weights: &[f64],
+    bias: f64,
+    beta: &[f64],
+    control: &Control,
+) -> Result<Certificate> {
+    Ok(match penalty {
+        Penalty::L2 => certify_linear(problem, weights, bias, beta, control)?,
+        Penalty::L1 => certify_l1(problem, weights, bias, beta, control)?,
+    })
+}
+
+/// Solves one problem over the rows of `matrix` and proves it. `setup` has a free bias if one is asked for.
+fn solve_one(
+    svm: &Svm,
+    setup: &Setup,
+    matrix: &dyn Matrix,
+    start: Option<Start>,
+    memory: u64,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<Trained> {
+    let problem = setup.linear_with(matrix, bias_of(svm))?;
+    let options = Options {
+        stop: svm.stop,
+        start,
+        iterations: svm.budget.iterations,
+        memory,
+        seed: svm.seed,
+        ..Options::default()
+    };
+    let solved = match svm.penalty {
+        Penalty::L2 => linear::solve(&problem, &options, control, observer)?,
+        Penalty::L1 => linear::solve_l1(&problem, &options, control, observer)?,
+    };
+    // The proof of a run that was stopped must not be stopped for the same reason.
+    let calm = Control::unlimited(control.threads.clone());
+    let mut certificate = certify(&problem, svm.penalty, &solved.weights, solved.bias, &solved.beta, &calm)?;
+    if let Certificate::Stationarity(s) = &mut certificate {
+        s.start_objective = solved.start_objective;
+    }
+    let bias = certificate.bias().first().copied().unwrap_or(0.0);
+    let mut scores = vec![0.0; matrix.rows()];
+    matrix.dots(Pick::All, &solved.weights, &mut scores, &calm)?;
+    scores.iter_mut().for_each(|z| *z += bias);
+    let solution = Solution {
+        beta: solved.beta,
+        bias: if svm.bias { vec![bias] } else { vec![] },
+        scores: None,
+        status: solved.status,
+        iterations: solved.iterations,
+        violation: certificate.violation(),
+    };
+    Ok(Trained { solution, weights: solved.weights, certificate, scores, reason: solved.reason })
+}
+
+/// Why the linear solver.
+fn told(svm: &Svm, reason: &str) -> String {
+    match svm.solver {
+        SolverName::Linear => format!("asked for; {reason}"),
+        _ => format!("the kernel is linear; {reason}"),
+    }
+}
+
+pub(crate) fn train(
+    svm: &Svm,
+    setup: &Setup,
+    points: &Points,
+    streamed: Option<&dyn Matrix>,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<Trained> {
+    let in_memory = RowMatrix::new(points);
+    let matrix = streamed.unwrap_or(&in_memory);
+    let start = match &svm.start {
+        None => None,
+        Some(model) => {
+            check_same_rows(model, points)?;
+            if model.scheme != Scheme::One {
+                return Err(Error::data("the model to resume from has several machines, and this training has one"));
+            }
+            Some(start_of(model, 0, model.machine(0), setup, points.dims()))
+        }
+    };
+    let mut trained = solve_one(svm, setup, matrix, start, svm.budget.memory, control, observer)?;
+    let place = if streamed.is_some() { "rows are read in blocks; " } else { "" };
+    trained.reason = told(svm, &format!("{place}{}", trained.reason));
+    Ok(trained)
+}
+
+/// Where machine `at` of a model left off; `machine` is its part over the rows of `setup`.
+fn start_of(model: &Model, at: usize, machine: Machine, setup: &Setup, dims: usize) -> Start {
+    let bias = machine.bias;
+    let (beta, _) = setup.solution(&machine);
+    let weights = match model.expansion.weights() {
+        Some(w) if *model.expansion.kernel() == Kernel::Linear && model.expansion.width() == dims => {
+            w.iter().skip(at).step_by(model.expansion.outputs()).copied().collect()
+        }
+        _ => Vec::new(),
+    };
+    Start { weights, bias, beta }
+}
+
+/// Certifies machine `at` of a model that is given by its weights, over the rows of `setup`; `machine` is its dual point there.
+fn verify_one(
+    model: &Model,
+    at: usize,
+    machine: Machine,
+    setup: &Setup,
+    points: &Points,
+    control: &Control,
+) -> Result<Certificate> {
+    let matrix = RowMatrix::new(points);
+    let problem = setup.linear_with(&matrix, bias_of_model(model))?;
+    let bias = machine.bias;
+    let (beta, _) = setup.solution(&machine);
+    let all = model.expansion.weights().unwrap_or_default();
+    let mut weights: Vec<f64> = all.iter().skip(at).step_by(model.expansion.outputs()).copied().collect();
+    weights.resize(points.dims(), 0.0);
+    certify(&problem, model.penalty, &weights, bias, &beta, control)
+}
+
+/// Certifies a model of one machine that is given by its weights.
+pub(crate) fn verify(model: &Model, setup: &Setup, points: &Points, control: &Control) -> Result<Certificate> {
+    verify_one(model, 0, model.machine(0), setup, points, control)
+}
+
+/// A linear machine whose scores are to be calibrated.
+pub(crate) struct Subject<'a> {
+    pub(crate) svm: &'a Svm,
+    pub(crate) task: Task,
+    pub(crate) formulation: Formulation,
+    pub(crate) loss: &'a Arc<dyn Loss>,
+    /// Its rows.
+    pub(crate) points: &'a Points,
+    pub(crate) targets: &'a [f64],
+    pub(crate) weights: Option<&'a [f64]>,
+    pub(crate) memory: u64,
+}
+
+impl Subject<'_> {
+    fn setup(&self, targets: &[f64], weights: Option<&[f64]>) -> Result<Setup> {
+        let free = bias_of(self.svm) == Bias::Free;
+        Setup::new(self.task, self.formulation, targets, weights, self.loss.clone(), free, Vec::new)
+    }
+}
+
+/// Scores of rows that did not take part in their training, and where they are from.
+pub(crate) fn unseen(subject: &Subject<'_>, trained: &Trained, control: &Control) -> Result<(LeftOut, Origin)> {
+    let svm = subject.svm;
+    let closed = svm.penalty == Penalty::L2 && svm.intercept_scaling.is_none();
+    let k = match svm.probability {
+        Some(Probability::Folds(k)) => k,
+        _ if closed => {
+            let gram = CpuGram::square(Kernel::Linear, subject.points)?;
+            let bias = trained.solution.bias.clone();
+            let b = bias.first().copied().unwrap_or(0.0);
+            let f: Vec<f64> = trained.scores.iter().map(|z| z - b).collect();
+            let setup = subject.setup(subject.targets, subject.weights)?;
+            let beta = &trained.solution.beta;
+            let left =
+                setup.with(&gram, |problem| Ok(leave_one_out(problem, beta, &bias, &f, subject.memory, control)?))?;
+            match left {
+                Some(left) => return Ok((left, Origin::LeaveOneOut)),
+                None => FOLDS.min(subject.points.len()),
+            }
+        }
+        _ => FOLDS.min(subject.points.len()),
+    };
+    Ok((held_out(subject, k, control)?, Origin::Folds))
+}
+
+/// The scores of each fold by a machine trained on the others.
+fn held_out(subject: &Subject<'_>, k: usize, control: &Control) -> Result<LeftOut> {
+    let n = subject.points.len();
+    let codes: Vec<u32> = subject.targets.iter().map(|y| u32::from(*y > 0.0)).collect();
+    let deal = if subject.task == Task::Classify { Deal::Stratified(&codes) } else { Deal::Plain };
+    let fold = folds(n, k, deal, subject.svm.seed)?;
+    let mut out = LeftOut { rows: (0..n as u32).collect(), scores: vec![0.0; n] };
+    let plain = Svm { probability: None, start: None, ..subject.svm.clone() };
+    for f in 0..k as u32 {
+        let (kept, held): (Vec<u32>, Vec<u32>) = (0..n as u32).partition(|&row| fold[row as usize] != f);
+        let targets: Vec<f64> = kept.iter().map(|&row| subject.targets[row as usize]).collect();
+        let weights: Option<Vec<f64>> = subject.weights.map(|w| kept.iter().map(|&row| w[row as usize]).collect());
+        let setup = subject.setup(&targets, weights.as_deref())?;
+        let matrix = RowMatrix::new(&subject.points.gather(&kept));
+        let trained = solve_one(&plain, &setup, &matrix, None, subject.memory, control, &mut Silent)?;
+        let bias = trained.solution.bias.first().copied().unwrap_or(0.0);
+        let mut scores = vec![0.0; held.len()];
+        RowMatrix::new(subject.points).dots(Pick::List(&held), &trained.weights, &mut scores, control)?;
+        held.iter().zip(&scores).for_each(|(&row, z)| out.scores[row as usize] = z + bias);
+    }
+    Ok(out)
+}
