@@ -42,16 +42,33 @@ impl Run<'_, '_, '_> {
         let first_k = unit.clamp(1.0, 1e4);
         let mut k = first_k;
         let largest_k = self.options.cap.min(1e10 * unit).max(k);
-        let mut mu: Vec<f64> = if warm {
-            self.clipped()
+        let (mut mu, free) = if warm {
+            let mu = self.clipped();
+            let inside = |i: &usize| {
+                let (lo, hi) = self.samples.bounds(*i);
+                mu[*i] > lo && mu[*i] < hi
+            };
+            let free = (0..n).filter(inside).count();
+            (mu, free)
         } else {
             // The β of weighted least squares leave their boxes: take those that the scores ask for.
             let zero = vec![0.0; n];
             let model = Model::Envelope { mu: &zero, k };
-            self.samples.weights(&self.now.f, self.now.bias, model, self.control)?.gamma
+            let weights = self.samples.weights(&self.now.f, self.now.bias, model, self.control)?;
+            let free = weights.weight.iter().filter(|w| **w > 0.0).count();
+            (weights.gamma, free)
         };
         let (mut best, mut before, mut idle) = (f64::INFINITY, f64::INFINITY, 0);
         let mut pieces: Option<Pieces> = None;
+        // With scores worth something rounds begin at once, if their first system can be factored.
+        let mut rounds_at = 1.0;
+        let boxed = convex && self.options.reuse && self.options.majorise.is_none();
+        if boxed && self.core.factors(free) {
+            if let Some(status) = self.rounds(&mu, k, first_k)? {
+                return Ok(status);
+            }
+            mu.copy_from_slice(&self.now.beta);
+        }
         loop {
             let (outer, inner) = self.envelope(&mu, k, pieces.take())?;
             if inner > ENOUGH * outer && inner > 1e-12 {
@@ -102,6 +119,14 @@ impl Run<'_, '_, '_> {
                     }
                 }
                 self.ask_at = (0.5 * distance).max(1e-13);
+            }
+            if boxed && distance < rounds_at && self.core.factors(settled.iter().filter(|s| !**s).count()) {
+                if let Some(status) = self.rounds(&mu, GROWTH * k, first_k)? {
+                    return Ok(status);
+                }
+                rounds_at = 0.1 * distance;
+                mu.copy_from_slice(&self.now.beta);
+                pieces = None;
             }
             idle = if distance < 0.7 * best { 0 } else { idle + 1 };
             best = best.min(distance);

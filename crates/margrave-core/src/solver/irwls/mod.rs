@@ -11,7 +11,9 @@
 //! | `sets.rs` | free samples, and those settled at zero or at a bound; the direction |
 //! | `system.rs` | (K_FF + W⁻¹)x = v by Cholesky, on the primal side, or by conjugate gradients |
 //! | `search.rs` | the step η of paper 000, the line search of paper 002 |
-//! | `envelope.rs` | losses with corners |
+//! | `level.rs` | a beginning from fewer samples |
+//! | `envelope.rs` | losses with corners, far from the solution |
+//! | `rounds.rs` | losses with corners, near it: free samples, and samples at a bound |
 //! | `solve.rs` | the phases, when to stop, what to return |
 //! | `two_step.rs` | losses that are not convex: convex start, annealing, compact models (paper 002, §3) |
 //!
@@ -24,8 +26,10 @@
 //! The objective reported never rises. Cost of an iteration: one system over the free samples, one product with K.
 
 mod envelope;
+mod level;
 mod options;
 mod reweight;
+mod rounds;
 mod search;
 mod sets;
 mod solve;

@@ -54,6 +54,11 @@ impl<'p, 'a> Samples<'p, 'a> {
         self.terms.len()
     }
 
+    /// The dual term of every sample; `None` if one has none.
+    pub(super) fn all_terms(&self) -> Option<Vec<DualTerm>> {
+        self.terms.iter().copied().collect()
+    }
+
     /// The box of β: −c times the slopes the loss can have.
     pub(super) fn bounds(&self, i: usize) -> (f64, f64) {
         let c = self.problem.costs[i];

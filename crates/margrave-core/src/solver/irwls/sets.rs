@@ -16,7 +16,7 @@ use super::reweight::Weights;
 use super::system::Core;
 use crate::backend::cpu::factor::FactorError;
 use crate::control::Control;
-use crate::gram::{Pick, Precision};
+use crate::gram::Pick;
 
 /// A weight this much below the largest settles the sample by its slope: in the system it would only be rounding.
 const FAINT: f64 = 1e-13;
@@ -47,17 +47,35 @@ impl Core<'_> {
         accuracy: f64,
         control: &Control,
     ) -> Result<Direction, FactorError> {
+        let mut d = self.unknowns(at, weights, accuracy, control)?;
+        self.scores(&mut d, control)?;
+        Ok(d)
+    }
+
+    /// K·Δβ.
+    pub(super) fn scores(&self, d: &mut Direction, control: &Control) -> Result<(), FactorError> {
+        d.f = self.product_rows(self.working(), Pick::All, &d.beta, 1, control)?;
+        Ok(())
+    }
+
+    /// The same without its scores.
+    pub(super) fn unknowns(
+        &mut self,
+        at: &At<'_>,
+        weights: &Weights,
+        accuracy: f64,
+        control: &Control,
+    ) -> Result<Direction, FactorError> {
         let n = at.beta.len();
         let largest = weights.weight.iter().fold(0.0, |m: f64, w| m.max(*w));
         let free: Vec<u32> = (0..n as u32).filter(|&i| weights.weight[i as usize] > FAINT * largest).collect();
         let mut delta: Vec<f64> = (0..n).map(|i| weights.gamma[i] - at.beta[i]).collect();
         let own: Vec<f64> = free.iter().map(|&i| delta[i as usize] / weights.weight[i as usize]).collect();
         free.iter().for_each(|&i| delta[i as usize] = 0.0);
-        let precision = if self.rough() { Precision::Single } else { Precision::Double };
         let value: Vec<f64> = if free.is_empty() || delta.iter().all(|d| *d == 0.0) {
             own
         } else {
-            let settled = self.product_rows(precision, Pick::List(&free), &delta, 1, control)?;
+            let settled = self.product_rows(self.working(), Pick::List(&free), &delta, 1, control)?;
             own.iter().zip(&settled).map(|(own, f)| own - f).collect()
         };
         let ridge: Vec<f64> = free.iter().map(|&i| 1.0 / weights.weight[i as usize]).collect();
@@ -78,7 +96,6 @@ impl Core<'_> {
             }
         };
         free.iter().zip(&moved).for_each(|(&i, m)| delta[i as usize] = *m);
-        let f = self.product_rows(precision, Pick::All, &delta, 1, control)?;
-        Ok(Direction { beta: delta, bias, f, free: free.len() })
+        Ok(Direction { beta: delta, bias, f: Vec::new(), free: free.len() })
     }
 }

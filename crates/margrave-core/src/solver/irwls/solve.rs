@@ -24,8 +24,6 @@ use crate::solver::Solution;
 
 /// Majorising steps end when one lowers the objective by less than this share.
 const GAIN: f64 = 1e-3;
-/// Samples from which on the first system is that of a part of them.
-const SAMPLE_FROM: usize = 1200;
 /// Iterations without progress before the arithmetic is blamed.
 pub(super) const PATIENCE: usize = 8;
 
@@ -194,14 +192,8 @@ impl Run<'_, '_, '_> {
             None if !convex => 60,
             None => u64::from(!warm),
         };
-        if convex
-            && sharp
-            && !warm
-            && self.options.majorise.is_none()
-            && self.options.reuse
-            && problem.len() > SAMPLE_FROM
-        {
-            self.sample()?;
+        if convex && !warm && self.options.majorise.is_none() && self.options.reuse && self.level()? {
+            // The next step begins from the scores of a part.
         } else if let Some(status) = self.majorise(steps)? {
             return Ok(status);
         }
@@ -341,42 +333,6 @@ impl Run<'_, '_, '_> {
             return self.certified();
         }
         Ok(holds.then_some(Status::Optimal))
-    }
-
-    /// The first step of [`majorise`](Self::majorise) over every so-manieth sample, with weights to match: scores roughly as good for a fraction
-    /// of the work, and the sets that follow from them leave most samples out of every later system.
-    fn sample(&mut self) -> Result<(), End> {
-        self.count()?;
-        let n = self.samples.len();
-        let every = n.div_ceil((n / 10).clamp(400, 1500));
-        let model = Model::Majorise { cap: self.options.cap };
-        let mut weights = self.samples.weights(&self.now.f, self.now.bias, model, self.control)?;
-        for i in 0..n {
-            let share = if i % every == 0 { every as f64 } else { 0.0 };
-            weights.gamma[i] *= share;
-            weights.weight[i] *= share;
-        }
-        let at = At { beta: &self.now.beta, sum: self.sum };
-        let d = self.core.direction(&at, &weights, 1e-3, self.control)?;
-        let segment = Segment {
-            samples: &self.samples,
-            model,
-            f: &self.now.f,
-            bias: self.now.bias,
-            direction: &d,
-            norm: self.norms(&d)?,
-            sum: self.sum.unwrap_or(0.0),
-            control: self.control,
-        };
-        let eta = match segment.search(segment.at(0.0)?)? {
-            Some(to) => {
-                self.lowest = self.lowest.min(to.value);
-                self.go(&d, to.eta);
-                to.eta
-            }
-            None => 0.0,
-        };
-        self.report("sample", d.free, eta)
     }
 
     /// Clips β to its box; false if all of it is there.

@@ -25,8 +25,8 @@ use crate::control::{Control, Interrupt};
 use crate::data::Points;
 use crate::gram::{Gram, Pick, Precision};
 
-/// Free samples up to which the first system is factored even if products would do: factoring takes under a second.
-const FACTOR_ALWAYS: usize = 3000;
+/// Free samples up to which a system is factored: beyond, products with a good preconditioner are cheaper.
+const MOST: usize = 9000;
 /// Conjugate-gradient steps with an old factor before a new one is made.
 const OLD_FACTOR: usize = 25;
 /// Conjugate-gradient steps at most.
@@ -35,6 +35,8 @@ const STEPS: usize = 400;
 const FEATURES: usize = 1200;
 /// Rows of Z handled together.
 const BLOCK: usize = 1024;
+/// Scores a thread sums together: they stay in its nearest memory.
+const STRETCH: usize = 1024;
 const NONE: u32 = u32::MAX;
 
 /// How systems are solved and what is kept between them.
@@ -91,9 +93,21 @@ impl<'a> Core<'a> {
         self.scale
     }
 
-    /// Whether products with K come from single-precision entries, so that scores must be refreshed before they are believed.
-    pub(super) fn rough(&self) -> bool {
-        self.store.is_none() && self.linear.is_none()
+    /// The precision of products with K while the solver works; scores from single precision must be refreshed before they
+    /// are believed.
+    pub(super) fn working(&self) -> Precision {
+        if self.store.is_none() && self.linear.is_none() { Precision::Single } else { Precision::Double }
+    }
+
+    /// Whether a system of so many free samples is solved on the primal side.
+    pub(super) fn is_primal(&self, free: usize) -> bool {
+        let dims = self.linear.map_or(usize::MAX, Points::dims);
+        dims < free && (dims as u64).saturating_mul(dims as u64).saturating_mul(64) <= self.memory
+    }
+
+    /// Whether a system of so many free samples is factored.
+    pub(super) fn factors(&self, free: usize) -> bool {
+        free <= self.most() && (free <= MOST || !self.reuse)
     }
 
     /// Computes K whole if it fits: everything afterwards is read from memory.
@@ -140,25 +154,24 @@ impl<'a> Core<'a> {
             self.gram.apply(precision, rows, x, k, &mut out, control)?;
             return Ok(out);
         };
+        // K is symmetric: K·x is the sum of its rows, each times its x, and zeros of x cost nothing.
         let n = self.n;
-        let columns: Vec<Vec<f64>> = (0..k).map(|j| (0..n).map(|i| x[i * k + j]).collect()).collect();
-        // Few columns in play: gather those instead of whole rows.
         let used: Vec<usize> = (0..n).filter(|&i| x[i * k..(i + 1) * k].iter().any(|v| *v != 0.0)).collect();
-        let sparse = used.len() * 4 < n;
-        control.threads.chunks(&mut out, 64 * k, |t, part| {
-            for (r, values) in part.chunks_mut(k).enumerate() {
-                let row = rows.get(t * 64 + r);
-                let entries = &store[row * n..(row + 1) * n];
-                for (value, column) in values.iter_mut().zip(&columns) {
-                    *value = if sparse {
-                        used.iter().map(|&i| entries[i] * column[i]).sum()
-                    } else {
-                        sweep::dot(entries, column)
-                    };
+        let chunk = STRETCH.min(n.div_ceil(8)).max(64);
+        let mut whole = vec![0.0; n * k];
+        for (column, out) in whole.chunks_mut(n).enumerate() {
+            control.threads.chunks(out, chunk, |t, part| {
+                let at = t * chunk;
+                for &i in &used {
+                    sweep::add_row(part, &store[i * n + at..][..part.len()], x[i * k + column]);
                 }
-            }
-        });
-        control.check()?;
+            });
+            control.check()?;
+        }
+        for (r, values) in out.chunks_mut(k).enumerate() {
+            let row = rows.get(r);
+            values.iter_mut().enumerate().for_each(|(column, value)| *value = whole[column * n + row]);
+        }
         Ok(out)
     }
 
@@ -189,16 +202,13 @@ impl<'a> Core<'a> {
         if free.is_empty() {
             return Ok(right.iter().map(|_| Vec::new()).collect());
         }
-        if let Some(points) = self.linear {
-            let d = points.dims();
-            if d < free.len() && (d as u64).saturating_mul(d as u64).saturating_mul(64) <= self.memory {
-                self.way = "primal";
-                return primal(points, free, ridge, right, control);
-            }
+        if let Some(points) = self.linear
+            && self.is_primal(free.len())
+        {
+            self.way = "primal";
+            return primal(points, free, ridge, right, control);
         }
-        let most = self.most();
-        let worthwhile = free.len() <= FACTOR_ALWAYS || free.len() <= most.min(9000);
-        if free.len() <= most && (worthwhile || !self.reuse) {
+        if self.factors(free.len()) {
             self.way = "cholesky";
             return self.factored(free, ridge, right, accuracy, control);
         }
