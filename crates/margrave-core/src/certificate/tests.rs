@@ -297,6 +297,11 @@ fn non_convex_losses_are_told_how_stationary_they_are() {
     let kink = certify(&problem, &[-0.5, 0.5], Some(&[0.0]), None, &control()).unwrap();
     let steepest = 3.0 * 2.0 * loss.eta / 4.0 / (loss.eta.cosh() * loss.eta.cosh());
     assert!((kink.violation() - (0.5 - steepest) / 3.0).abs() < 1e-5, "{kink:?}");
+    // Scores 2e-4 beside the kink, β between the slopes there: off by that distance, not by the jump of the slope.
+    let costs = [30.0, 30.0];
+    let dear = KernelProblem::new(&gram, &y, &costs, &loss, Constraint::free_bias()).unwrap();
+    let beside = certify(&dear, &[-0.5001, 0.5001], Some(&[0.0]), None, &control()).unwrap();
+    assert!((beside.violation() - 2e-4).abs() < 1e-8, "{beside:?}");
 }
 
 #[test]

@@ -42,16 +42,32 @@ pub(super) fn violation(point: &Point<'_, '_>, gamma: &[f64], bias: &[f64]) -> f
 }
 
 /// Distance of −β/c from the slopes of the loss near z. At a kink every number between the one-sided slopes is one; a kink
-/// is looked for within 1e-6 of z, relative, which is how exactly a score can be expected to sit on it.
+/// is looked for within 1e-6 of z, relative, which is how exactly a score can be expected to sit on it. A kink within 1e-2
+/// counts with its distance: what is returned is the least r such that a score within r of z has slopes within r of −β/c.
 pub(super) fn slope_distance(p: &Samples<'_>, i: usize, beta: f64, z: f64) -> f64 {
     let (c, y, loss) = (p.costs[i], p.targets[i], p.loss(i));
     if c == 0.0 {
         return 0.0;
     }
-    let h = 1e-6 * z.abs().max(1.0);
-    let slopes = [loss.slope(y, z - h), loss.slope(y, z), loss.slope(y, z + h)];
-    let low = slopes.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = slopes.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let unit = z.abs().max(1.0);
     let u = -beta / c;
-    (low - u).max(u - high).max(0.0)
+    let off = |slopes: &[f64]| {
+        let low = slopes.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = slopes.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        (low - u).max(u - high).max(0.0)
+    };
+    let h = 1e-6 * unit;
+    let here = off(&[loss.slope(y, z - h), loss.slope(y, z), loss.slope(y, z + h)]);
+    if !loss.sharp() || here <= h {
+        return here;
+    }
+    // The half in which the slope changes more, again and again, ends at the kink.
+    let (mut low, mut high) = (z - 1e-2 * unit, z + 1e-2 * unit);
+    for _ in 0..60 {
+        let mid = 0.5 * (low + high);
+        let [a, b, c] = [low, mid, high].map(|t| loss.slope(y, t));
+        if (b - a).abs() >= (c - b).abs() { high = mid } else { low = mid }
+    }
+    let kink = off(&[loss.slope(y, low), loss.slope(y, high)]).max((low - z).abs().max((high - z).abs()));
+    here.min(kink)
 }

@@ -19,6 +19,9 @@ const ENOUGH: f64 = 0.3;
 /// Times samples that leave their pieces are pinned in the first step of an envelope.
 const PINS: usize = 8;
 
+/// Under a loss that is not convex, steps that leave the objective higher than this share above the lowest lead elsewhere.
+const ASTRAY: f64 = 1e-5;
+
 /// Which pieces of their envelopes the samples stood on.
 struct Pieces {
     /// The score at which the loss has the slope −β.
@@ -40,7 +43,9 @@ impl Run<'_, '_, '_> {
         // σ = K·c: from a ridge the size of K's diagonal down to rounding.
         let unit = 1.0 / (cost * self.core.scale());
         let first_k = unit.clamp(1.0, 1e4);
-        let mut k = first_k;
+        // A loss that is not convex has other valleys, which a wide envelope leads to.
+        let floor = if convex { first_k } else { 100.0 * first_k };
+        let mut k = floor;
         let largest_k = self.options.cap.min(1e10 * unit).max(k);
         let (mut mu, free) = if warm {
             let mu = self.clipped();
@@ -58,6 +63,7 @@ impl Run<'_, '_, '_> {
             let free = weights.weight.iter().filter(|w| **w > 0.0).count();
             (weights.gamma, free)
         };
+        let mut asked = f64::INFINITY;
         let (mut best, mut before, mut idle) = (f64::INFINITY, f64::INFINITY, 0);
         let mut pieces: Option<Pieces> = None;
         // With scores worth something rounds begin at once, if their first system can be factored.
@@ -71,22 +77,33 @@ impl Run<'_, '_, '_> {
         }
         loop {
             let (outer, inner) = self.envelope(&mu, k, pieces.take())?;
+            if !convex && self.lowest < asked {
+                // The lowest point on the way may be stationary, wherever the way has led since.
+                asked = self.lowest;
+                let here = std::mem::replace(&mut self.now, self.best.clone());
+                if let Some(status) = self.certified()? {
+                    return Ok(status);
+                }
+                self.now = here;
+            }
             if inner > ENOUGH * outer && inner > 1e-12 {
                 // K was too large for these sets: the same μ again, more gently.
+                if !convex {
+                    self.now = self.best.clone();
+                    mu = self.clipped();
+                }
                 idle += 1;
                 if idle >= PATIENCE {
                     let done = self.certified()?;
                     return Ok(done.unwrap_or(Status::Stalled));
                 }
-                k = (k / (3.0 * GROWTH)).max(first_k);
+                let gentler = (k / (3.0 * GROWTH)).max(floor);
+                k = if convex || k > floor { gentler } else { 3.0 * k };
                 continue;
             }
-            if !convex
-                && self.objective(&self.now)? > self.lowest + 1e-12 * self.lowest.abs().max(1.0)
-                && let Some(kept) = self.kept.take()
-            {
+            if !convex && self.objective(&self.now)? > self.lowest + 1e-12 * self.lowest.abs().max(1.0) {
                 // Another valley, and a higher one: back, and closer to the loss itself.
-                self.now = kept;
+                self.now = self.best.clone();
                 mu = self.clipped();
                 idle += 1;
                 if idle >= PATIENCE {
@@ -103,7 +120,7 @@ impl Run<'_, '_, '_> {
                 0.0 => 0.0,
                 c => self.now.f[i] + self.now.bias + (weights.gamma[i] - mu[i]) / (k * c),
             };
-            pieces = Some(Pieces { zeta: (0..n).map(zeta).collect(), settled: settled.clone() });
+            pieces = convex.then(|| Pieces { zeta: (0..n).map(zeta).collect(), settled: settled.clone() });
             mu = weights.gamma;
             // How far scores are from where β would be their slope.
             let distance = outer.max(inner);
@@ -113,8 +130,7 @@ impl Run<'_, '_, '_> {
                 if let Some(status) = self.certified()? {
                     let value = self.objective(&self.now)?;
                     if value <= self.lowest + 1e-9 * self.lowest.abs().max(1.0) || convex && idle >= 3 {
-                        self.lowest = self.lowest.min(value);
-                        self.kept = None;
+                        self.record(value);
                         return Ok(status);
                     }
                 }
@@ -159,6 +175,7 @@ impl Run<'_, '_, '_> {
         let model = Model::Envelope { mu, k };
         let costs = self.samples.problem.costs;
         let mut last = f64::INFINITY;
+        let mut astray = 0;
         for step in 0..INNER {
             let mut weights = self.samples.weights(&self.now.f, self.now.bias, model, self.control)?;
             if self.sum.is_some() && pieces.is_none() && weights.weight.iter().all(|w| *w == 0.0) {
@@ -233,18 +250,16 @@ impl Run<'_, '_, '_> {
                 }
             };
             if eta > 0.0 {
-                let before = self.now.clone();
                 self.go(&d, eta);
                 let value = self.objective(&self.now)?;
-                if value <= self.lowest {
-                    self.lowest = value;
-                    self.kept = None;
-                } else if self.kept.is_none() {
-                    self.kept = Some(before);
-                }
+                self.record(value);
+                astray = if value > self.lowest + ASTRAY * self.lowest.abs() { astray + 1 } else { 0 };
             }
             self.violation = outer.max(inner);
             self.report("envelope", d.free, eta)?;
+            if !self.convex && astray > 3 {
+                return Ok((outer, f64::INFINITY));
+            }
             if kept.is_some() {
                 continue;
             }

@@ -73,19 +73,13 @@ impl Run<'_, '_, '_> {
             return Err(End::Done(Status::Interrupted));
         }
         self.control.check()?;
-        let before = self.now.clone();
         let mut beta = vec![0.0; n];
         rows.iter().zip(&end.solution.beta).for_each(|(&i, b)| beta[i as usize] = *b);
         self.now.f = self.core.product(self.core.working(), &beta, 1, self.control)?;
         self.now.beta = beta;
         self.now.bias = end.solution.bias.first().copied().unwrap_or(0.0);
         self.now.fresh = false;
-        let value = self.objective(&self.now)?;
-        if value <= self.lowest {
-            self.lowest = value;
-        } else {
-            self.kept = Some(before);
-        }
+        self.record(self.objective(&self.now)?);
         Ok(true)
     }
 }

@@ -15,6 +15,7 @@ use super::reweight::Weights;
 use super::sets::At;
 use super::solve::{End, PATIENCE, Run};
 use crate::control::Status;
+use crate::gram::Precision;
 use crate::loss::DualTerm;
 
 /// Rounds at most.
@@ -65,6 +66,8 @@ impl Run<'_, '_, '_> {
         let n = self.samples.len();
         self.start_at(from)?;
         let mut goal = 0.3 * self.options.stop.tol.unwrap_or(1e-3);
+        // What objectives from scores in working precision may be off by.
+        let slack = if self.core.working() == Precision::Single { 1e-6 } else { 1e-9 };
         let (mut least, mut poor) = (f64::INFINITY, 0);
         for _ in 0..ROUNDS {
             let violation = self.centre(&terms);
@@ -72,10 +75,9 @@ impl Run<'_, '_, '_> {
             if violation <= goal {
                 if let Some(status) = self.certified()?
                     && let value = self.objective(&self.now)?
-                    && (value <= self.lowest + 1e-9 * self.lowest.abs().max(1.0) || goal < 1e-9)
+                    && (value <= self.lowest + slack * self.lowest.abs().max(1.0) || goal < 1e-9)
                 {
-                    self.lowest = self.lowest.min(value);
-                    self.kept = None;
+                    self.record(value);
                     return Ok(Some(status));
                 }
                 goal *= 0.1;
@@ -111,9 +113,6 @@ impl Run<'_, '_, '_> {
         let change: Vec<f64> = to.iter().zip(&self.now.beta).map(|(t, b)| t - b).collect();
         if change.iter().all(|c| *c == 0.0) {
             return Ok(());
-        }
-        if self.kept.is_none() {
-            self.kept = Some(self.now.clone());
         }
         let f = self.core.product(self.core.working(), &change, 1, self.control)?;
         self.now.beta.copy_from_slice(to);
@@ -251,19 +250,12 @@ impl Run<'_, '_, '_> {
         if !(eta > 1e-6) || !eta.is_finite() {
             return Ok(None);
         }
-        if self.kept.is_none() && self.objective(&self.now)? <= self.lowest {
-            self.kept = Some(self.now.clone());
-        }
         self.go(&d, eta);
         for i in (0..n).filter(|&i| moving[i]) {
             let (lo, hi) = pieces[i];
             self.now.beta[i] = self.now.beta[i].clamp(lo, hi);
         }
-        let value = self.objective(&self.now)?;
-        if value <= self.lowest {
-            self.lowest = value;
-            self.kept = None;
-        }
+        self.record(self.objective(&self.now)?);
         Ok(Some((eta, d.free)))
     }
 }

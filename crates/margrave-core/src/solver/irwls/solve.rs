@@ -23,7 +23,7 @@ use crate::problem::{Constraint, KernelProblem};
 use crate::solver::Solution;
 
 /// Majorising steps end when one lowers the objective by less than this share.
-const GAIN: f64 = 1e-3;
+const GAIN: f64 = 1e-4;
 /// Iterations without progress before the arithmetic is blamed.
 pub(super) const PATIENCE: usize = 8;
 
@@ -83,9 +83,10 @@ pub(super) struct Run<'r, 'p, 'a> {
     pub(super) observer: &'r mut dyn Observer,
     pub(super) core: Core<'p>,
     pub(super) sum: Option<f64>,
+    pub(super) convex: bool,
     pub(super) now: State,
-    /// The point with the lowest objective, where that is not `now`.
-    pub(super) kept: Option<State>,
+    /// The point with the lowest objective.
+    pub(super) best: State,
     /// Its objective.
     pub(super) lowest: f64,
     pub(super) iterations: u64,
@@ -132,6 +133,8 @@ pub fn solve(
         Some(start) => start.iter().map(|b| if b.is_finite() { *b } else { 0.0 }).collect(),
         None => vec![0.0; n],
     };
+    let now =
+        State { fresh: beta.iter().all(|b| *b == 0.0), beta, bias: options.start_bias.unwrap_or(0.0), f: vec![0.0; n] };
     let mut run = Run {
         samples: Samples::new(problem),
         options,
@@ -139,13 +142,9 @@ pub fn solve(
         observer,
         core: Core::new(problem.gram, linear, options.memory, options.reuse),
         sum,
-        now: State {
-            fresh: beta.iter().all(|b| *b == 0.0),
-            beta,
-            bias: options.start_bias.unwrap_or(0.0),
-            f: vec![0.0; n],
-        },
-        kept: None,
+        convex,
+        best: now.clone(),
+        now,
         lowest: f64::INFINITY,
         iterations: 0,
         certificate: None,
@@ -180,7 +179,7 @@ impl Run<'_, '_, '_> {
             }
         }
         *start_objective = self.objective(&self.now)?;
-        self.lowest = *start_objective;
+        self.record(*start_objective);
         if warm && let Some(status) = self.certified()? {
             return Ok(status);
         }
@@ -198,6 +197,14 @@ impl Run<'_, '_, '_> {
             return Ok(status);
         }
         if sharp { self.envelopes(warm || !convex, convex) } else { self.newton() }
+    }
+
+    /// Notes the objective of the present point, and the point if none was lower.
+    pub(super) fn record(&mut self, value: f64) {
+        if value <= self.lowest {
+            self.lowest = value;
+            self.best.clone_from(&self.now);
+        }
     }
 
     pub(super) fn objective(&self, at: &State) -> Result<f64, Interrupt> {
@@ -387,7 +394,7 @@ impl Run<'_, '_, '_> {
             };
             debug_assert!(taken.value <= start.value, "the objective rose from {} to {}", start.value, taken.value);
             self.go(&d, taken.eta);
-            self.lowest = self.lowest.min(taken.value);
+            self.record(taken.value);
             self.violation = residual;
             self.report("majorise", d.free, taken.eta)?;
             let gain = (start.value - taken.value) / taken.value.abs().max(f64::MIN_POSITIVE);
@@ -414,11 +421,12 @@ impl Run<'_, '_, '_> {
     fn newton(&mut self) -> Result<Status, End> {
         let model = Model::Newton { cap: self.options.cap };
         let (mut least, mut idle) = (f64::INFINITY, 0);
-        let mut accuracy = 1e-2;
+        // Systems are solved as exactly as the residual deserves; a direction that leads nowhere deserved better.
+        let mut roughest: f64 = 1e-3;
+        let mut accuracy = roughest;
         loop {
             self.count()?;
             let (d, _, residual) = self.direction(model, accuracy)?;
-            accuracy = (0.1 * residual).clamp(1e-7, 1e-2);
             let norm = self.norms(&d)?;
             let segment = Segment {
                 samples: &self.samples,
@@ -437,7 +445,7 @@ impl Run<'_, '_, '_> {
                 Some(to) => {
                     debug_assert!(to.value <= start.value, "the objective rose from {} to {}", start.value, to.value);
                     self.go(&d, to.eta);
-                    self.lowest = self.lowest.min(to.value);
+                    self.record(to.value);
                     to.eta
                 }
                 // At the floor of rounding the step may still put β right.
@@ -453,10 +461,14 @@ impl Run<'_, '_, '_> {
                 }
                 None => 0.0,
             };
+            if eta < 0.1 {
+                roughest = (0.03 * roughest).max(1e-7);
+            }
+            accuracy = (0.1 * residual).clamp(1e-7, roughest);
             if d.free == 0 && self.sum.is_some() {
                 // Nothing in the system says where the bias should be.
                 self.now.bias = self.best_bias(model)?;
-                self.lowest = self.lowest.min(self.objective(&self.now)?);
+                self.record(self.objective(&self.now)?);
             }
             self.report("newton", d.free, eta)?;
             if residual < self.ask_at || eta == 0.0 || d.free == 0 {
@@ -475,10 +487,8 @@ impl Run<'_, '_, '_> {
     }
 
     fn finish(mut self, status: Status, start_objective: f64) -> Irwls {
-        if status != Status::Optimal
-            && let Some(kept) = self.kept.take()
-        {
-            self.now = kept;
+        if status != Status::Optimal && self.lowest.is_finite() {
+            self.now = self.best.clone();
             self.certificate = None;
         }
         let last = Step {

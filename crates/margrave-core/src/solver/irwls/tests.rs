@@ -266,6 +266,70 @@ fn too_little_memory_to_factor_is_no_obstacle() {
     }
 }
 
+/// More samples than a beginning from fewer of them needs; a wide and a narrow kernel, losses with and without a box.
+#[test]
+fn many_samples_agree_with_decomposition_for_a_large_k() {
+    const N: usize = 700;
+    let (points, labels, reals) = data(N, 17);
+    let stop = Stop { tol: Some(1e-5), gap: Some(1e-6) };
+    for gamma in [0.02, 3.0] {
+        let gram = CpuGram::square(Kernel::rbf(gamma), &points).unwrap();
+        for (name, classify) in [("hinge", true), ("epsilon:epsilon=0.1", false), ("squared-hinge", true)] {
+            let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+            let targets = if classify { &labels } else { &reals };
+            for constraint in [Constraint::free_bias(), Constraint::None] {
+                let costs: Vec<f64> = (0..N).map(|i| [3.0, 1.0, 0.0][i % 3]).collect();
+                let problem = KernelProblem::new(&gram, targets, &costs, &*loss, constraint.clone()).unwrap();
+                let options = Options { stop, cap: 1e8, ..Options::default() };
+                let mut seen = Recorder::default();
+                let ours = solve(&problem, None, &options, &one(), &mut seen).unwrap();
+                let options = decomposition::Options { stop, ..decomposition::Options::default() };
+                let theirs = decomposition::solve(&problem, &options, &one(), &mut Silent).unwrap();
+                assert_eq!(ours.solution.status, Status::Optimal, "{name} {gamma} {constraint:?}");
+                assert!(seen.steps.iter().any(|s| s.phase == "level"), "{name}");
+                assert!(seen.steps.windows(2).all(|w| w[1].primal <= w[0].primal), "{name}");
+                let z = |beta: &[f64], bias: &[f64]| {
+                    let mut f = vec![0.0; N];
+                    gram.apply(crate::gram::Precision::Double, crate::gram::Pick::All, beta, 1, &mut f, &one())
+                        .unwrap();
+                    f.into_iter().map(|f| f + bias.first().unwrap_or(&0.0)).collect::<Vec<_>>()
+                };
+                let a = z(&ours.solution.beta, &ours.solution.bias);
+                let b = z(&theirs.beta, &theirs.bias);
+                let worst = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(worst < 1e-4, "{name} {gamma} {constraint:?}: {worst}");
+            }
+        }
+    }
+}
+
+/// Wherever a run under a loss that is not convex is cut short, what it returns is the lowest point it has been at.
+#[test]
+fn cut_short_it_returns_the_lowest_point() {
+    let (points, labels, _) = data(200, 6);
+    let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+    let costs = vec![20.0; 200];
+    let loss = "sigmoid:eta=2".parse::<LossSpec>().unwrap().build().unwrap();
+    let problem = KernelProblem::new(&gram, &labels, &costs, &*loss, Constraint::free_bias()).unwrap();
+    let hinge = KernelProblem::new(&gram, &labels, &costs, &Hinge, Constraint::free_bias()).unwrap();
+    let start = solve(&hinge, None, &Options::default(), &one(), &mut Silent).unwrap().solution;
+    let mut before = f64::INFINITY;
+    for most in 0..60 {
+        let options = Options {
+            start: Some(start.beta.clone()),
+            start_bias: Some(start.bias[0]),
+            stop: Stop { tol: Some(1e-9), gap: None },
+            iterations: Some(most),
+            ..Options::default()
+        };
+        let end = solve(&problem, None, &options, &one(), &mut Silent).unwrap();
+        let c = certify(&problem, &end.solution.beta, Some(&end.solution.bias), None, &one()).unwrap();
+        assert!((c.primal() - end.objective).abs() <= 1e-9 * end.objective, "{most}: {} {}", c.primal(), end.objective);
+        assert!(end.objective <= before.min(end.start_objective), "{most}: {} {before}", end.objective);
+        before = end.objective;
+    }
+}
+
 #[test]
 fn what_it_cannot_do_is_said() {
     let (points, labels, _) = data(10, 1);
