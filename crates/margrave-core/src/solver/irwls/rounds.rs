@@ -21,10 +21,10 @@ use crate::loss::DualTerm;
 /// Rounds at most.
 const ROUNDS: usize = 60;
 /// Times a round pins samples and solves again.
-const PINS: usize = 12;
+const PINS: usize = 16;
 /// Growth of K from one round to the next.
 const GROWTH: f64 = 10.0;
-/// K is divided by this when a step would take two in five of the free samples out of their boxes, or no end of them.
+/// K is divided by this when a step would take three in five of the free samples out of their boxes, or no end of them.
 const SHRINK: f64 = 30.0;
 /// Samples released in one round, whatever the number of free ones.
 const RELEASE: usize = 64;
@@ -212,11 +212,21 @@ impl Run<'_, '_, '_> {
                     .filter(|&i| moving[i] && weights.weight[i] != 0.0 && leaves(i, beta[i] + d.beta[i]))
                     .collect();
                 settled = gone.is_empty();
-                many = attempt == 0 && gone.len() > 8 && 5 * gone.len() > 2 * free;
+                many = attempt == 0 && gone.len() > 8 && 5 * gone.len() > 3 * free;
                 if settled || attempt == PINS || many && *k > first_k {
                     break;
                 }
-                for i in gone {
+                // Those that reach their bound first; what they held up may let the others stay.
+                let reach = |i: usize| {
+                    let (lo, hi) = pieces[i];
+                    ((beta[i] + d.beta[i]).clamp(lo, hi) - beta[i]) / d.beta[i]
+                };
+                let mut gone: Vec<(f64, usize)> = gone.into_iter().map(|i| (reach(i), i)).collect();
+                gone.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+                if attempt + 3 < PINS {
+                    gone.truncate((gone.len() / 2).max(8));
+                }
+                for (_, i) in gone {
                     let (lo, hi) = pieces[i];
                     (weights.gamma[i], weights.weight[i]) = ((beta[i] + d.beta[i]).clamp(lo, hi), 0.0);
                 }

@@ -37,6 +37,8 @@ const FEATURES: usize = 1200;
 const BLOCK: usize = 1024;
 /// Scores a thread sums together: they stay in its nearest memory.
 const STRETCH: usize = 1024;
+/// Rows of K computed together.
+const STRIP: usize = 256;
 const NONE: u32 = u32::MAX;
 
 /// How systems are solved and what is kept between them.
@@ -116,8 +118,26 @@ impl<'a> Core<'a> {
         if self.linear.is_some() || bytes > self.memory / 3 || self.n == 0 {
             return Ok(());
         }
-        let mut k = pages::zeros(self.n * self.n);
-        self.gram.block_f64(Pick::All, Pick::All, &mut k, control)?;
+        // K is symmetric: strips on and right of the diagonal, each copied to where its transpose belongs.
+        let n = self.n;
+        let mut k = pages::zeros(n * n);
+        let mut strip = vec![0.0; STRIP.min(n) * n];
+        for from in (0..n).step_by(STRIP) {
+            let (to, width) = ((from + STRIP).min(n), n - from);
+            let part = &mut strip[..(to - from) * width];
+            self.gram.block_f64(Pick::Range(from, to), Pick::Range(from, n), part, control)?;
+            for (r, line) in part.chunks(width).enumerate() {
+                k[(from + r) * n + from..][..width].copy_from_slice(line);
+            }
+            let part = &*part;
+            control.threads.chunks(&mut k[to * n..], 16 * n, |t, rows| {
+                for (r, row) in rows.chunks_mut(n).enumerate() {
+                    let column = to + t * 16 + r - from;
+                    row[from..to].iter_mut().enumerate().for_each(|(a, v)| *v = part[a * width + column]);
+                }
+            });
+            control.check()?;
+        }
         self.store = Some(k);
         Ok(())
     }
@@ -157,6 +177,17 @@ impl<'a> Core<'a> {
         // K is symmetric: K·x is the sum of its rows, each times its x, and zeros of x cost nothing.
         let n = self.n;
         let used: Vec<usize> = (0..n).filter(|&i| x[i * k..(i + 1) * k].iter().any(|v| *v != 0.0)).collect();
+        if rows.len(n) * 4 < n {
+            let entry = |r: usize, column: usize| {
+                let entries = &store[rows.get(r) * n..][..n];
+                used.iter().map(|&i| entries[i] * x[i * k + column]).sum::<f64>()
+            };
+            out.chunks_mut(k)
+                .enumerate()
+                .for_each(|(r, v)| v.iter_mut().enumerate().for_each(|(c, v)| *v = entry(r, c)));
+            control.check()?;
+            return Ok(out);
+        }
         let chunk = STRETCH.min(n.div_ceil(8)).max(64);
         let mut whole = vec![0.0; n * k];
         for (column, out) in whole.chunks_mut(n).enumerate() {
