@@ -23,7 +23,14 @@ use crate::problem::{Constraint, KernelProblem};
 use crate::solver::Solution;
 
 /// Majorising steps end when one lowers the objective by less than this share.
-const GAIN: f64 = 1e-4;
+const GAIN: f64 = 1e-3;
+/// The same for losses that are not convex. There these steps choose the valley: the score of every sample is pulled
+/// towards its margin, so that the machine cannot steepen before it has moved, while Newton steps run into the next
+/// minimum, of which there may be one between any two samples.
+const GAIN_NOT_CONVEX: f64 = 1e-6;
+/// K of those steps at most: a sample of the convex start that lies on its margin to rounding would otherwise be held
+/// there for good.
+const BLUNT: f64 = 1e4;
 /// Iterations without progress before the arithmetic is blamed.
 pub(super) const PATIENCE: usize = 8;
 
@@ -188,12 +195,12 @@ impl Run<'_, '_, '_> {
         let steps = match self.options.majorise {
             Some(steps) => steps,
             None if !self.options.reuse => u64::MAX,
-            None if !convex => 60,
+            None if !convex => 500,
             None => u64::from(!warm),
         };
         if convex && !warm && self.options.majorise.is_none() && self.options.reuse && self.level()? {
             // The next step begins from the scores of a part.
-        } else if let Some(status) = self.majorise(steps)? {
+        } else if let Some(status) = self.majorise(steps, convex)? {
             return Ok(status);
         }
         if sharp { self.envelopes(warm || !convex, convex) } else { self.newton() }
@@ -356,8 +363,10 @@ impl Run<'_, '_, '_> {
     }
 
     /// Steps with the weights of paper 000; `Some`: that was enough.
-    fn majorise(&mut self, most: u64) -> Result<Option<Status>, End> {
-        let model = Model::Majorise { cap: self.options.cap };
+    fn majorise(&mut self, most: u64, convex: bool) -> Result<Option<Status>, End> {
+        let cap = if convex { self.options.cap } else { self.options.cap.min(BLUNT) };
+        let enough = if convex { GAIN } else { GAIN_NOT_CONVEX };
+        let model = Model::Majorise { cap };
         let majorised = {
             let p = self.samples.problem;
             (0..p.len()).all(|i| p.loss(i).properties().majorised)
@@ -410,7 +419,7 @@ impl Run<'_, '_, '_> {
             if alone && idle >= PATIENCE {
                 return Ok(Some(Status::Stalled));
             }
-            if !alone && gain < GAIN {
+            if !alone && gain < enough {
                 return Ok(None);
             }
         }

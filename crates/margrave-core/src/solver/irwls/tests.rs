@@ -198,6 +198,35 @@ fn a_loss_that_is_not_convex_ends_stationary_and_below_its_start() {
     }
 }
 
+/// One feature, a loss that levels off and a large cost: a minimum between any two samples. What comes back must be the
+/// point whose objective is reported, also where the run ends without reaching its tolerance.
+#[test]
+fn the_point_returned_has_the_objective_reported() {
+    for (seed, loss) in [(1, "polynomial:s=2,kappa=0.01"), (2, "sigmoid:eta=3"), (3, "sigmoid:eta=1")] {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let y: Vec<f64> = (0..120).map(|i| if i % 3 == 0 { -1.0 } else { 1.0 }).collect();
+        let place = |rng: &mut ChaCha8Rng, i: usize| match i % 12 {
+            0 | 3 | 6 | 9 => rng.random_range(0.0..0.5),
+            1 | 5 => rng.random_range(0.17..0.23),
+            _ => rng.random_range(0.4..1.1),
+        };
+        let x: Vec<f64> = (0..120).map(|i| place(&mut rng, i)).collect();
+        let points = Points::dense_f64(120, 1, x).unwrap();
+        let gram = CpuGram::square(Kernel::Linear, &points).unwrap();
+        let costs = vec![4096.0; 120];
+        let loss = loss.parse::<LossSpec>().unwrap().build().unwrap();
+        let problem = KernelProblem::new(&gram, &y, &costs, loss.as_ref(), Constraint::free_bias()).unwrap();
+        let options =
+            Options { stop: Stop { tol: Some(1e-9), gap: None }, iterations: Some(300), ..Options::default() };
+        let two = TwoStep { options, paths: vec![] };
+        let end = two_step(&problem, Some(&points), &two, &one(), &mut Silent).unwrap().end;
+        let found = certify(&problem, &end.solution.beta, Some(&end.solution.bias), None, &one()).unwrap().primal();
+        let slack = 1e-8 * end.objective.abs();
+        assert!((found - end.objective).abs() <= slack, "{}: {found} is not {}", loss.name(), end.objective);
+        assert!(found <= end.start_objective + slack);
+    }
+}
+
 #[test]
 fn a_warm_start_from_the_optimum_stops_at_once() {
     let (points, labels, _) = data(100, 2);
