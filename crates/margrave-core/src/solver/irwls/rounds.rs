@@ -1,15 +1,16 @@
 //! Losses whose β lives in a box: rounds on the dual variables themselves, once the sets are roughly right.
 //!
-//! Only the free part of the system of paper 000 is solved, samples at a bound standing on its right-hand side. With K of that paper so large that
-//! its smoothing is nothing but a proximal term around the present β,
+//! Only the free part of the system of paper 000 is solved, samples at a bound standing on its right-hand side, and the smoothing of that
+//! paper is nothing but a proximal term around the present β:
 //!
 //! ```text
 //! (K_FF + D + ρI)Δ + Δb·1 = −(K·β + b + p + Dβ + ε·side)_F,     ΣΔ = s − Σβ,     ρ = 1/(K·c)
 //! ```
 //!
-//! A round releases the samples that want to leave their bound, the worst first, solves, pins those that would leave their
-//! box, solves again until none does, and goes to the lowest point on the way: the dual objective never falls and β never
-//! leaves its box. ρ is the same in every round, so the factor is kept: released samples are appended, pinned ones held.
+//! A round releases the samples that want to leave their bound, the worst first, solves, pins half of those that would leave
+//! their box, the ones that get there first, solves again until none leaves, and goes to the best point on the way: the
+//! dual objective never falls and β never leaves its box. K grows from round to round as long as most samples stay inside,
+//! and falls when they do not; once it stands still the factor is kept, released samples appended, pinned ones held.
 
 use super::reweight::Weights;
 use super::sets::At;
