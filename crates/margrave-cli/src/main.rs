@@ -9,7 +9,6 @@ mod libsvm;
 mod memory;
 mod models;
 mod options;
-mod plot;
 mod progress;
 mod report;
 mod signal;

@@ -11,7 +11,7 @@ use margrave::{Control, Fit, Model, Threads};
 
 use crate::failure::Failure;
 use crate::format;
-use crate::plot::{Axis, Figure, HeatMap, Panel, Scale, Series};
+use margrave_plot::{Axis, Figure, HeatMap, Panel, Scale, Series};
 
 const STYLE: &str = "\
 body{font:15px/1.5 Helvetica,Arial,'Liberation Sans',sans-serif;color:#222;max-width:860px;margin:2em auto;padding:0 1em}\

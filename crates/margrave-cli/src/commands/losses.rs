@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
-use crate::plot::{Axis, Figure, Panel, Scale, Series};
 use crate::terminal::{Style, Terminal};
+use margrave_plot::{Axis, Figure, Panel, Scale, Series};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -19,10 +19,10 @@ use crate::format;
 use crate::options::data::DataOptions;
 use crate::options::kernel::{KernelOptions, describe};
 use crate::options::{range, value};
-use crate::plot::{Axis, Figure, Mark, Panel, Scale, Series};
 use crate::progress::Progress;
 use crate::signal;
 use crate::terminal::{Style, Terminal};
+use margrave_plot::{Axis, Figure, Mark, Panel, Scale, Series};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -14,9 +14,9 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::models;
 use crate::options::data::DataOptions;
-use crate::plot::{Dot, Field, Plane};
 use crate::signal;
 use crate::terminal::Terminal;
+use margrave_plot::{Dot, Field, Plane};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -190,6 +190,7 @@ pub(crate) fn plane(
         field,
         dots,
         classes: model.labels.iter().map(ToString::to_string).collect(),
+        ring: "support vector".into(),
     })
 }
 

@@ -19,10 +19,10 @@ use crate::options::data::DataOptions;
 use crate::options::kernel::KernelOptions;
 use crate::options::range::range;
 use crate::options::train::{MachineOptions, SolverOptions};
-use crate::plot::HeatMap;
 use crate::progress::Progress;
 use crate::signal;
 use crate::terminal::{Style, Terminal};
+use margrave_plot::HeatMap;
 
 const EXAMPLES: &str = "\
 Examples:

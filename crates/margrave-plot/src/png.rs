@@ -7,7 +7,7 @@ use flate2::{Compression, Crc};
 
 /// Pixels, red green blue, from the top left.
 #[derive(Debug, Clone)]
-pub(crate) struct Image {
+pub struct Image {
     width: usize,
     height: usize,
     pixels: Vec<[u8; 3]>,
@@ -15,19 +15,19 @@ pub(crate) struct Image {
 
 impl Image {
     /// A white picture.
-    pub(crate) fn new(width: usize, height: usize) -> Self {
+    pub fn new(width: usize, height: usize) -> Self {
         Self { width, height, pixels: vec![[255; 3]; width * height] }
     }
 
     /// Colours a pixel, if it is there.
-    pub(crate) fn set(&mut self, x: i64, y: i64, colour: [u8; 3]) {
+    pub fn set(&mut self, x: i64, y: i64, colour: [u8; 3]) {
         if x >= 0 && y >= 0 && (x as usize) < self.width && (y as usize) < self.height {
             self.pixels[y as usize * self.width + x as usize] = colour;
         }
     }
 
     /// A disc with a rim.
-    pub(crate) fn disc(&mut self, (x, y): (f64, f64), radius: f64, fill: [u8; 3], rim: Option<[u8; 3]>) {
+    pub fn disc(&mut self, (x, y): (f64, f64), radius: f64, fill: [u8; 3], rim: Option<[u8; 3]>) {
         let reach = radius.ceil() as i64 + 2;
         for dy in -reach..=reach {
             for dx in -reach..=reach {
@@ -43,7 +43,7 @@ impl Image {
     }
 
     /// The bytes of the file.
-    pub(crate) fn to_png(&self) -> std::io::Result<Vec<u8>> {
+    pub fn to_png(&self) -> std::io::Result<Vec<u8>> {
         let mut raw = Vec::with_capacity(self.height * (3 * self.width + 1));
         for row in self.pixels.chunks(self.width.max(1)) {
             // Filter 0: bytes as they are.

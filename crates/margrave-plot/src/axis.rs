@@ -2,7 +2,7 @@
 
 /// How numbers become positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scale {
+pub enum Scale {
     /// Proportional.
     Linear,
     /// By powers of ten; only numbers > 0 are shown.
@@ -11,7 +11,7 @@ pub(crate) enum Scale {
 
 /// An axis: what it measures and how.
 #[derive(Debug, Clone)]
-pub(crate) struct Axis {
+pub struct Axis {
     pub(super) label: String,
     pub(super) scale: Scale,
     range: Option<(f64, f64)>,
@@ -35,12 +35,12 @@ pub(super) struct Frame {
 
 impl Axis {
     /// An axis that fits its data.
-    pub(crate) fn new(label: impl Into<String>, scale: Scale) -> Self {
+    pub fn new(label: impl Into<String>, scale: Scale) -> Self {
         Self { label: label.into(), scale, range: None }
     }
 
     /// The same from `low` to `high`; what lies outside is not drawn.
-    pub(crate) fn within(mut self, low: f64, high: f64) -> Self {
+    pub fn within(mut self, low: f64, high: f64) -> Self {
         self.range = (self.scale.takes(low) && self.scale.takes(high) && low < high).then_some((low, high));
         self
     }
@@ -129,7 +129,7 @@ fn linear((low, high): (f64, f64), wanted: usize) -> Vec<Tick> {
 fn plain(value: f64, step: f64) -> String {
     let places = (-step.log10().floor()).clamp(0.0, 300.0) as usize;
     if places > 6 || value.abs() >= 1e6 {
-        return if value == 0.0 { "0".into() } else { crate::format::number(value, 4) };
+        return if value == 0.0 { "0".into() } else { crate::number(value, 4) };
     }
     // −0 is 0.
     format!("{:.places$}", value + 0.0)
@@ -148,7 +148,7 @@ fn log((low, high): (f64, f64), wanted: usize) -> Vec<Tick> {
                 continue;
             }
             let label = match digit {
-                1 | 2 | 5 if decades < 2.0 => Some(crate::format::number(at, 3)),
+                1 | 2 | 5 if decades < 2.0 => Some(crate::number(at, 3)),
                 1 if exponent.rem_euclid(every) == 0 => Some(format!("10{}", superscript(exponent))),
                 _ => None,
             };

@@ -1,4 +1,5 @@
-//! Charts as SVG: axes with ticks, linear or logarithmic, lines, dots, marks and a legend. No dependencies.
+//! Charts as SVG: axes with ticks, linear or logarithmic, lines, dots, marks and a legend. Planes with a decision boundary and maps
+//! of numbers, too, also as PNG.
 //!
 //! A [`Figure`] is a column of [`Panel`]s under one title. Colours come from a palette that stays distinct for all common
 //! kinds of colour blindness; lines differ in dashes too, so that a chart survives a black-and-white printer.
@@ -6,12 +7,17 @@
 mod axis;
 mod boundary;
 mod heat;
+mod number;
 mod png;
 mod svg;
+mod tile;
 
-pub(crate) use axis::{Axis, Scale};
-pub(crate) use boundary::{Dot, Field, Plane};
-pub(crate) use heat::HeatMap;
+pub use axis::{Axis, Scale};
+pub use boundary::{Dot, Field, Plane};
+pub use heat::HeatMap;
+pub use number::number;
+pub use png::Image;
+pub use tile::tile;
 
 use self::axis::Frame;
 use self::svg::Svg;
@@ -29,53 +35,69 @@ const BELOW: f64 = 46.0;
 
 /// One line, or one cloud of dots.
 #[derive(Debug, Clone)]
-pub(crate) struct Series {
+pub struct Series {
     name: String,
     points: Vec<(f64, f64)>,
     line: bool,
     dots: bool,
+    hollow: bool,
+    colour: Option<usize>,
+    dash: Option<usize>,
 }
 
 impl Series {
     /// A line through the points, in their order; a point that is not finite interrupts it.
-    pub(crate) fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.into(), points, line: true, dots: false }
+    pub fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), points, line: true, dots: false, hollow: false, colour: None, dash: None }
     }
 
     /// A cloud of dots.
-    pub(crate) fn dots(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.into(), points, line: false, dots: true }
+    pub fn dots(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), points, line: false, dots: true, hollow: false, colour: None, dash: None }
     }
 
     /// The same with a dot at every point.
-    pub(crate) fn with_dots(mut self) -> Self {
+    pub fn with_dots(mut self) -> Self {
         self.dots = true;
+        self
+    }
+
+    /// The same with rings for dots.
+    pub fn hollow(mut self) -> Self {
+        self.hollow = true;
+        self
+    }
+
+    /// The same in the given colour of the palette, and for lines the given dashes (0: none); otherwise both follow from
+    /// its place in the list.
+    pub fn style(mut self, colour: usize, dash: usize) -> Self {
+        (self.colour, self.dash) = (Some(colour), Some(dash));
         self
     }
 }
 
 /// A vertical line with a note.
 #[derive(Debug, Clone)]
-pub(crate) struct Mark {
+pub struct Mark {
     /// Where.
-    pub(crate) x: f64,
+    pub x: f64,
     /// What it says.
-    pub(crate) note: String,
+    pub note: String,
 }
 
 /// One pair of axes and what is drawn on them.
 #[derive(Debug, Clone)]
-pub(crate) struct Panel {
+pub struct Panel {
     /// The horizontal axis.
-    pub(crate) x: Axis,
+    pub x: Axis,
     /// The vertical axis.
-    pub(crate) y: Axis,
+    pub y: Axis,
     /// Height of the plot area in pixels.
-    pub(crate) height: f64,
+    pub height: f64,
     /// What is drawn.
-    pub(crate) series: Vec<Series>,
+    pub series: Vec<Series>,
     /// Vertical lines.
-    pub(crate) marks: Vec<Mark>,
+    pub marks: Vec<Mark>,
 }
 
 impl Panel {
@@ -128,14 +150,15 @@ impl Panel {
         svg.text((right, top - 6.0), "end", "note", &notes.join(" · "));
         let mut legend_at = left;
         for (i, series) in self.series.iter().enumerate() {
-            let (colour, dash) = (PALETTE[i % PALETTE.len()], DASHES[i % DASHES.len()]);
+            let colour = PALETTE[series.colour.unwrap_or(i) % PALETTE.len()];
+            let dash = DASHES[series.dash.unwrap_or(i) % DASHES.len()];
             let shown = |p: &(f64, f64)| (frame.shows(p.0, p.1)).then(|| (at_x(p.0), at_y(p.1)));
             let points: Vec<Option<(f64, f64)>> = series.points.iter().map(shown).collect();
             if series.line {
                 svg.polyline(&points, colour, dash);
             }
             if series.dots {
-                points.iter().flatten().for_each(|p| svg.dot(*p, colour));
+                points.iter().flatten().for_each(|p| svg.dot(*p, colour, series.hollow));
             }
             if self.series.len() > 1 {
                 let y = top - 10.0;
@@ -143,7 +166,7 @@ impl Panel {
                     svg.polyline(&[Some((legend_at, y)), Some((legend_at + 28.0, y))], colour, dash);
                 }
                 if series.dots {
-                    svg.dot((legend_at + 14.0, y), colour);
+                    svg.dot((legend_at + 14.0, y), colour, series.hollow);
                 }
                 svg.text((legend_at + 34.0, y + 4.0), "start", "key", &series.name);
                 // Letters of the key's font are some 6.6 pixels wide.
@@ -155,16 +178,16 @@ impl Panel {
 
 /// Panels below each other under one title.
 #[derive(Debug, Clone)]
-pub(crate) struct Figure {
+pub struct Figure {
     /// The title.
-    pub(crate) title: String,
+    pub title: String,
     /// From top to bottom.
-    pub(crate) panels: Vec<Panel>,
+    pub panels: Vec<Panel>,
 }
 
 impl Figure {
     /// The whole picture.
-    pub(crate) fn svg(&self) -> String {
+    pub fn svg(&self) -> String {
         let height = TITLE + self.panels.iter().map(|p| p.head() + p.height + BELOW).sum::<f64>();
         let mut svg = Svg::new(WIDTH, height, &self.title);
         svg.text((LEFT, 22.0), "start", "title", &self.title);

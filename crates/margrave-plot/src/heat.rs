@@ -20,19 +20,19 @@ const RIGHT: f64 = 110.0;
 
 /// A map to draw.
 #[derive(Debug, Clone)]
-pub(crate) struct HeatMap {
+pub struct HeatMap {
     /// Above it.
-    pub(crate) title: String,
+    pub title: String,
     /// What the columns are, and their names from left to right.
-    pub(crate) x: (String, Vec<String>),
+    pub x: (String, Vec<String>),
     /// What the rows are, and their names from bottom to top.
-    pub(crate) y: (String, Vec<String>),
+    pub y: (String, Vec<String>),
     /// A number for each row and column, rows from the bottom; `None` is left white.
-    pub(crate) values: Vec<Vec<Option<f64>>>,
+    pub values: Vec<Vec<Option<f64>>>,
     /// Row and column of the one to mark.
-    pub(crate) mark: Option<(usize, usize)>,
+    pub mark: Option<(usize, usize)>,
     /// How a number is written.
-    pub(crate) format: fn(f64) -> String,
+    pub format: fn(f64) -> String,
 }
 
 /// A colour of the ramp.
@@ -53,7 +53,7 @@ fn colour(share: f64) -> String {
 
 impl HeatMap {
     /// The picture.
-    pub(crate) fn to_svg(&self) -> String {
+    pub fn to_svg(&self) -> String {
         let (columns, rows) = (self.x.1.len().max(1), self.y.1.len().max(1));
         let cell = (560.0 / columns as f64).clamp(26.0, 64.0);
         let tall = (420.0 / rows as f64).clamp(22.0, 48.0);

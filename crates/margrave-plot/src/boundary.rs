@@ -12,18 +12,18 @@ const RIGHT: f64 = 22.0;
 
 /// One sample.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Dot {
+pub struct Dot {
     /// Where.
-    pub(crate) at: (f64, f64),
+    pub at: (f64, f64),
     /// Its class: a colour. `None` is grey.
-    pub(crate) class: Option<usize>,
+    pub class: Option<usize>,
     /// Whether it is a support vector: it gets a ring.
-    pub(crate) support: bool,
+    pub support: bool,
 }
 
 /// What is known at each point of the plane.
 #[derive(Debug, Clone)]
-pub(crate) enum Field {
+pub enum Field {
     /// A score, with the boundary at 0 and margins at ±1; the classes below and above.
     Score(Vec<f64>, [usize; 2]),
     /// The winning class.
@@ -34,23 +34,25 @@ pub(crate) enum Field {
 
 /// The picture.
 #[derive(Debug, Clone)]
-pub(crate) struct Plane {
+pub struct Plane {
     /// Above it.
-    pub(crate) title: String,
+    pub title: String,
     /// Names of the axes.
-    pub(crate) names: (String, String),
-    /// What they span.
-    pub(crate) x: (f64, f64),
-    /// What they span.
-    pub(crate) y: (f64, f64),
+    pub names: (String, String),
+    /// What the horizontal axis spans.
+    pub x: (f64, f64),
+    /// What the vertical axis spans.
+    pub y: (f64, f64),
     /// Columns and rows of the field.
-    pub(crate) size: (usize, usize),
+    pub size: (usize, usize),
     /// From the bottom left, row by row.
-    pub(crate) field: Field,
+    pub field: Field,
     /// The samples.
-    pub(crate) dots: Vec<Dot>,
+    pub dots: Vec<Dot>,
     /// Names of the classes, for the legend.
-    pub(crate) classes: Vec<String>,
+    pub classes: Vec<String>,
+    /// What a ring says, for the legend.
+    pub ring: String,
 }
 
 /// `share` of a palette colour on white.
@@ -113,7 +115,7 @@ impl Plane {
     }
 
     /// As SVG, with axes and a legend.
-    pub(crate) fn to_svg(&self) -> String {
+    pub fn to_svg(&self) -> String {
         let (wide, tall) = (620.0, 460.0);
         let (width, height) = (LEFT + wide + RIGHT, TOP + tall + BELOW);
         let mut svg = Svg::new(width, height, &self.title);
@@ -185,12 +187,12 @@ impl Plane {
             put(svg, PALETTE[class % PALETTE.len()], false, name);
         }
         if self.dots.iter().any(|dot| dot.support) {
-            put(svg, "#fff", true, "support vector");
+            put(svg, "#fff", true, &self.ring);
         }
     }
 
     /// As pixels: the same without words.
-    pub(crate) fn to_image(&self) -> Image {
+    pub fn to_image(&self) -> Image {
         let (wide, tall) = (800usize, 600usize);
         let mut image = Image::new(wide, tall);
         let (w, h) = self.size;
@@ -238,6 +240,7 @@ mod tests {
             field,
             dots: vec![Dot { at: (1.0, 1.0), class: Some(1), support: true }],
             classes: vec!["no".into(), "yes".into()],
+            ring: "support vector".into(),
         }
     }
 

@@ -70,8 +70,9 @@ impl Svg {
         }
     }
 
-    pub(super) fn dot(&mut self, (x, y): (f64, f64), colour: &str) {
-        self.push(format_args!("<circle cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"3\" fill=\"{colour}\"/>"));
+    pub(super) fn dot(&mut self, (x, y): (f64, f64), colour: &str, hollow: bool) {
+        let fill = if hollow { format!("#fff\" stroke=\"{colour}\" stroke-width=\"1.6") } else { colour.to_owned() };
+        self.push(format_args!("<circle cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"3\" fill=\"{fill}\"/>"));
     }
 
     /// A rectangle of one colour.
@@ -112,6 +113,18 @@ impl Svg {
     pub(super) fn sample(&mut self, (x, y): (f64, f64), colour: &str, ring: bool) {
         let rim = if ring { " stroke=\"#000\" stroke-width=\"1.4\"" } else { " stroke=\"#fff\" stroke-width=\"0.6\"" };
         self.push(format_args!("<circle cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"3.6\" fill=\"{colour}\"{rim}/>"));
+    }
+
+    /// Another picture of ours, `inner` pixels large there, in a rectangle of this one.
+    pub(super) fn nested(&mut self, picture: &str, (x, y): (f64, f64), (width, height): (f64, f64), inner: (f64, f64)) {
+        // The first tag is replaced by one with a place.
+        let Some((_, body)) = picture.split_once('>') else { return };
+        self.push(format_args!(
+            "<svg x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" viewBox=\"0 0 {} {}\">{}",
+            inner.0,
+            inner.1,
+            body.trim_end()
+        ));
     }
 
     pub(super) fn finish(mut self) -> String {
