@@ -1,0 +1,67 @@
+//! The program `margrave`: parse, dispatch, and turn the outcome into an exit code.
+//!
+//! A library so that the Python package can bring the program along; [`run`] is all there is to call.
+
+mod bug;
+mod cli;
+mod commands;
+mod failure;
+mod format;
+mod libsvm;
+mod memory;
+mod models;
+mod options;
+mod progress;
+mod report;
+mod signal;
+mod terminal;
+mod trace;
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+use crate::cli::Cli;
+use crate::failure::{Exit, Failure};
+use crate::terminal::Terminal;
+
+/// Runs the program with these arguments, its own name left out, and gives its exit code.
+pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    bug::install();
+    // Unwinding, not aborting: half-written temporary files are removed on the way out.
+    std::panic::catch_unwind(|| dispatch(&arguments)).unwrap_or(Exit::Bad).code()
+}
+
+fn dispatch(arguments: &[OsString]) -> Exit {
+    // LIBSVM's tools have letters of their own, which ours must not take for theirs.
+    if let Some(tool) = arguments.first().and_then(|name| libsvm::Tool::named(&name.to_string_lossy())) {
+        let words: Vec<String> = arguments[1..].iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        return libsvm::run(tool, &words);
+    }
+    let whole = std::iter::once(OsString::from("margrave")).chain(arguments.iter().cloned());
+    let cli = match Cli::try_parse_from(whole) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help into a closed pipe is not a failure either.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Bad } else { Exit::Done };
+        }
+    };
+    let terminal = Terminal::new(cli.common.json, cli.common.quiet);
+    match commands::run(cli, &terminal) {
+        Ok(exit) => exit,
+        Err(Failure::ClosedPipe) => Exit::Done,
+        Err(Failure::Stopped { why, message }) => {
+            terminal.error(&message, None);
+            match why {
+                margrave::Interrupt::Cancelled => Exit::Interrupted,
+                margrave::Interrupt::Deadline => Exit::Budget,
+            }
+        }
+        Err(Failure::Bad { message, hint }) => {
+            terminal.error(&message, hint.as_deref());
+            Exit::Bad
+        }
+    }
+}
