@@ -103,7 +103,12 @@ pub(crate) struct Prepared {
     pub(crate) weights: Option<Vec<f64>>,
     pub(crate) labels: Vec<Label>,
     pub(crate) class_weights: Vec<f64>,
+    /// See [`Svm::lower_nu`].
+    pub(crate) lower_nu: bool,
 }
+
+/// Share of the largest possible ν that is taken where a larger one was asked for.
+const LARGEST_NU: f64 = 0.99;
 
 impl Prepared {
     /// Targets and weights for a task. `known` are the labels of an earlier model, and its class factors.
@@ -158,7 +163,7 @@ impl Prepared {
                 }
             }
         };
-        Ok(Self { points, targets, weights, labels, class_weights })
+        Ok(Self { points, targets, weights, labels, class_weights, lower_nu: false })
     }
 
     /// The problem these make.
@@ -170,7 +175,26 @@ impl Prepared {
         bias: bool,
         gram: &dyn Gram,
     ) -> Result<Setup> {
+        let formulation = self.possible(task, formulation, &self.targets, self.weights.as_deref());
         Setup::new(task, formulation, &self.targets, self.weights.as_deref(), loss, bias, || gram.diag())
+    }
+
+    /// The formulation with a ν that the two classes allow, if it may be lowered.
+    pub(crate) fn possible(
+        &self,
+        task: Task,
+        formulation: Formulation,
+        targets: &[f64],
+        weights: Option<&[f64]>,
+    ) -> Formulation {
+        let (Task::Classify, Formulation::Nu { nu, c }, true) = (task, formulation, self.lower_nu) else {
+            return formulation;
+        };
+        let weight = |row: usize| weights.map_or(1.0, |w| w[row]);
+        let side = |sign: f64| (0..targets.len()).filter(|&i| targets[i] == sign).map(weight).sum::<f64>();
+        let (positive, negative) = (side(1.0), side(-1.0));
+        let largest = 2.0 * positive.min(negative) / (positive + negative);
+        Formulation::Nu { nu: if nu > largest { LARGEST_NU * largest } else { nu }, c }
     }
 }
 
@@ -330,7 +354,8 @@ pub(crate) fn train(
         Some(scaling) => scaling.apply(&data.points)?,
         None => data.points.clone(),
     };
-    let prepared = Prepared::new(svm.task, data, points, &svm.class_weight, None)?;
+    let mut prepared = Prepared::new(svm.task, data, points, &svm.class_weight, None)?;
+    prepared.lower_nu = svm.lower_nu;
     let kernel = match svm.gamma {
         Some(rule) if svm.kernel.gamma().is_some() => svm.kernel.with_gamma(rule.resolve(&prepared.points, svm.seed)?),
         _ => svm.kernel,

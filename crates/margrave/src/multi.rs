@@ -84,6 +84,7 @@ impl Prepared {
     ) -> Result<Setup> {
         let weights: Option<Vec<f64>> =
             self.weights.as_ref().map(|all| part.rows.iter().map(|&row| all[row as usize]).collect());
+        let formulation = self.possible(Task::Classify, formulation, &part.targets, weights.as_deref());
         Setup::new(Task::Classify, formulation, &part.targets, weights.as_deref(), loss, bias, || gram.diag())
     }
 }

@@ -111,6 +111,7 @@ pub struct Svm {
     pub(crate) tradeoff: Tradeoff,
     pub(crate) epsilon: Option<f64>,
     pub(crate) nu: Option<f64>,
+    pub(crate) lower_nu: bool,
     pub(crate) svdd: bool,
     pub(crate) bias: bool,
     pub(crate) intercept_scaling: Option<f64>,
@@ -147,6 +148,7 @@ impl Svm {
             tradeoff: Tradeoff::Cost(1.0),
             epsilon: None,
             nu: None,
+            lower_nu: false,
             svdd: false,
             bias: true,
             intercept_scaling: None,
@@ -243,6 +245,13 @@ impl Svm {
     /// ν in place of C (classification) or of ε (regression); the share of outliers (novelty).
     pub fn nu(mut self, nu: f64) -> Self {
         self.nu = Some(nu);
+        self
+    }
+
+    /// Where ν-classification cannot have its ν with these classes, take 0.99 of the largest possible one instead of failing; each
+    /// pair of classes by itself.
+    pub fn lower_nu(mut self, lower: bool) -> Self {
+        self.lower_nu = lower;
         self
     }
 

@@ -109,6 +109,10 @@ pub struct Tuner {
     pub folds: usize,
     /// Rows of one group stay together: the group of each row.
     pub groups: Option<Vec<u32>>,
+    /// The fold of each row, in place of folds dealt here.
+    pub fold_of: Option<Vec<u32>>,
+    /// How much each row counts in the score of its fold; `None`: all the same.
+    pub counts: Option<Vec<f64>>,
     /// Cells known from an earlier search with the same data, folds and seed.
     pub known: Vec<Cell>,
 }
@@ -121,7 +125,7 @@ fn or_one<T: Clone>(values: &[T]) -> Vec<Option<T>> {
 impl Tuner {
     /// A search with five folds.
     pub fn new(svm: Svm, grid: Grid) -> Self {
-        Self { svm, grid, folds: 5, groups: None, known: Vec::new() }
+        Self { svm, grid, folds: 5, groups: None, fold_of: None, counts: None, known: Vec::new() }
     }
 
     /// The machine of a combination.
@@ -294,6 +298,7 @@ struct Ordered {
     starts: Vec<usize>,
     targets: Vec<f64>,
     weights: Option<Vec<f64>>,
+    counts: Option<Vec<f64>>,
 }
 
 /// Where entries of K come from, rows in the order of the folds.
@@ -314,13 +319,25 @@ impl Ordered {
             None if tuner.svm.task == Task::Classify => Deal::Stratified(&codes),
             None => Deal::Plain,
         };
-        let fold = folds(n, tuner.folds, deal, tuner.svm.seed)?;
+        let fold = match &tuner.fold_of {
+            Some(given) if given.len() != n || given.iter().any(|&f| f as usize >= tuner.folds) => {
+                return Err(Error::data(format!("the folds given are not {n} numbers below {}", tuner.folds)));
+            }
+            Some(given) => given.clone(),
+            None => folds(n, tuner.folds, deal, tuner.svm.seed)?,
+        };
         let mut rows: Vec<u32> = (0..n as u32).collect();
         rows.sort_by_key(|&row| fold[row as usize]);
         let starts = (0..=tuner.folds).map(|f| fold.iter().filter(|&&g| (g as usize) < f).count()).collect();
         let targets = rows.iter().map(|&row| prepared.targets[row as usize]).collect();
         let weights = prepared.weights.as_ref().map(|w| rows.iter().map(|&row| w[row as usize]).collect());
-        Ok(Self { rows, starts, targets, weights })
+        let counts = match &tuner.counts {
+            Some(given) if given.len() != n => {
+                return Err(Error::Shape { what: "counts of the rows", expected: n, found: given.len() });
+            }
+            given => given.as_ref().map(|all| rows.iter().map(|&row| all[row as usize]).collect()),
+        };
+        Ok(Self { rows, starts, targets, weights, counts })
     }
 
     /// All cells of some kernels.
@@ -540,22 +557,28 @@ impl Ordered {
             }
         }
         let truth = &self.targets[from..to];
-        let count = truth.len().max(1) as f64;
+        let share = |at: usize| self.counts.as_ref().map_or(1.0, |counts| counts[from + at]);
+        let count = (0..truth.len()).map(share).sum::<f64>().max(f64::MIN_POSITIVE);
+        let right = |at: usize, is: bool| if is { share(at) } else { 0.0 };
         let classes = prepared.labels.len();
         let mut scratch = vec![0; classes];
         Ok(match (machine.task, scheme_of(machine, prepared)) {
             (Task::Classify, Scheme::One) => {
-                truth.iter().zip(&z).filter(|(y, z)| (**z > 0.0) == (**y > 0.0)).count() as f64 / count
+                let each = truth.iter().zip(&z).enumerate();
+                each.map(|(at, (y, z))| right(at, (*z > 0.0) == (*y > 0.0))).sum::<f64>() / count
             }
             (Task::Classify, scheme) => {
                 let mut winner = |z: &[f64]| match scheme {
                     Scheme::OneVsRest => multi::by_score(z),
                     _ => multi::by_votes(classes, z, &mut scratch),
                 };
-                let right = z.chunks_exact(outputs).zip(truth).filter(|(z, y)| f64::from(winner(z)) == **y);
-                right.count() as f64 / count
+                let each = z.chunks_exact(outputs).zip(truth).enumerate();
+                each.map(|(at, (z, y))| right(at, f64::from(winner(z)) == *y)).sum::<f64>() / count
             }
-            _ => -truth.iter().zip(&z).map(|(y, z)| (y - z) * (y - z)).sum::<f64>() / count,
+            _ => {
+                let each = truth.iter().zip(&z).enumerate();
+                -each.map(|(at, (y, z))| share(at) * (y - z) * (y - z)).sum::<f64>() / count
+            }
         })
     }
 }

@@ -38,7 +38,9 @@ fn certify_all(
     control: &Control,
 ) -> Result<Vec<Certificate>> {
     let known = Some((model.labels.as_slice(), model.class_weights.as_slice()));
-    let prepared = Prepared::new(model.task, data, points, &ClassWeight::Equal, known)?;
+    let mut prepared = Prepared::new(model.task, data, points, &ClassWeight::Equal, known)?;
+    // It may have been lowered in training; a model of another ν does not pass for optimal here.
+    prepared.lower_nu = true;
     let formulation = match (model.formulation, cost) {
         (Formulation::Cost { .. }, Some(c)) => Formulation::Cost { c },
         (Formulation::Nu { nu, .. }, Some(c)) => Formulation::Nu { nu, c },
