@@ -1,0 +1,48 @@
+"""Kernel machines with any loss and a proof of optimality on every fit, behind scikit-learn's interface."""
+
+from . import losses
+from ._certificate import Certificate
+from ._certify import certify
+from ._core import (
+    BudgetError,
+    DataError,
+    NotFiniteError,
+    OptionError,
+    OutOfMemoryError,
+    ShapeError,
+    UnsupportedError,
+    __version__,
+)
+from ._cv import SVCCV, SVRCV
+from ._files import export_onnx, from_libsvm, save, to_libsvm
+from ._linear import LinearSVC, LinearSVR
+from ._ridge import KernelRidge
+from ._svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
+
+__all__ = [
+    "SVC",
+    "SVCCV",
+    "SVR",
+    "SVRCV",
+    "BudgetError",
+    "Certificate",
+    "DataError",
+    "KernelRidge",
+    "LinearSVC",
+    "LinearSVR",
+    "NotFiniteError",
+    "NuSVC",
+    "NuSVR",
+    "OneClassSVM",
+    "OptionError",
+    "OutOfMemoryError",
+    "ShapeError",
+    "UnsupportedError",
+    "__version__",
+    "certify",
+    "export_onnx",
+    "from_libsvm",
+    "losses",
+    "save",
+    "to_libsvm",
+]

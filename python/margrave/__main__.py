@@ -1,0 +1,14 @@
+"""`python -m margrave`: the command-line program."""
+
+import sys
+
+from . import _core
+
+
+def main():
+    """Run the program with the arguments of this process; gives its exit code."""
+    return _core.main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

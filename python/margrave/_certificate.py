@@ -1,0 +1,97 @@
+"""The proof that comes with every fit."""
+
+
+class Certificate:
+    """How far a fitted machine can be from the optimum.
+
+    For a convex loss the optimal value lies between `dual` and `primal`; `gap` is their difference and `relative_gap` that over
+    max(1, |primal|, |dual|). `violation` is the largest violation of the optimality conditions, in units of the decision
+    function. `worst` lists (row, share of the gap) of the samples furthest from their condition. For a loss that is not
+    convex there is no bound: `objective`, `stationarity` and `start_objective` (that of the convex start) say what is known.
+
+    `status` is "optimal", "time_limit", "iteration_limit", "stalled" or "interrupted". Of several binary machines `primal`,
+    `dual` and `gap` are sums, `violation` and `status` the worst; `machines` has each one's own.
+    """
+
+    FIELDS = ("primal", "dual", "gap", "relative_gap", "violation", "status", "worst")
+    _SEVERITY = ("optimal", "stalled", "iteration_limit", "time_limit", "interrupted")
+
+    def __init__(self, **values):
+        self.primal = values.get("primal")
+        self.dual = values.get("dual")
+        self.gap = values.get("gap")
+        self.relative_gap = values.get("relative_gap")
+        self.violation = values.get("violation")
+        self.status = values.get("status", "optimal")
+        self.worst = values.get("worst", [])
+        self.objective = values.get("objective", self.primal)
+        self.stationarity = values.get("stationarity")
+        self.start_objective = values.get("start_objective")
+        self.feasible = values.get("feasible", True)
+        self.machines = values.get("machines", [])
+
+    @classmethod
+    def of_machines(cls, machines, totals=None):
+        """From the dictionaries of `_core`, one a binary machine."""
+        each = [cls(**machine) for machine in machines]
+        if len(each) == 1:
+            return each[0]
+        convex = all(one.gap is not None for one in each)
+        values = {"machines": each}
+        if convex:
+            primal, dual = sum(one.primal for one in each), sum(one.dual for one in each)
+            gap = sum(one.gap for one in each)
+            values.update(primal=primal, dual=dual, gap=gap, violation=max(one.violation for one in each))
+            values["relative_gap"] = gap / max(1.0, abs(primal), abs(dual))
+            shares = {}
+            for one in each:
+                for row, share in one.worst:
+                    shares[row] = shares.get(row, 0.0) + (share * one.gap / gap if gap > 0 else 0.0)
+            values["worst"] = sorted(shares.items(), key=lambda item: -item[1])[:10]
+        else:
+            values["objective"] = sum(one.objective for one in each)
+            values["stationarity"] = max(one.stationarity or one.violation or 0.0 for one in each)
+        values["status"] = max((one.status for one in each), key=cls._SEVERITY.index)
+        values["feasible"] = all(one.feasible for one in each)
+        return cls(**values)
+
+    @property
+    def convex(self):
+        """Whether there is a bound on the distance to the optimum."""
+        return self.gap is not None
+
+    def summary(self):
+        """The certificate in a line."""
+        if not self.convex:
+            return f"Objective {self.objective:.6g}, stationarity {self.stationarity:.1e} (the loss is not convex)."
+        return (
+            f"The objective is {self.primal:.6g}, the optimum at least {self.dual:.6g}:"
+            f" relative gap {self.relative_gap:.1e}, violation {self.violation:.1e}."
+        )
+
+    def as_dict(self):
+        """The numbers as a dictionary."""
+        if self.convex:
+            return {name: getattr(self, name) for name in self.FIELDS}
+        return {name: getattr(self, name) for name in ("objective", "stationarity", "start_objective", "status")}
+
+    def __getitem__(self, name):
+        return self.as_dict()[name]
+
+    def keys(self):
+        """Names of the numbers."""
+        return self.as_dict().keys()
+
+    def __eq__(self, other):
+        return isinstance(other, Certificate) and self.__dict__ == other.__dict__
+
+    def __repr__(self):
+        shown = ", ".join(
+            f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value!r}"
+            for name, value in self.as_dict().items()
+            if name != "worst" and value is not None
+        )
+        return f"Certificate({shown})"
+
+
+__all__ = ["Certificate"]

@@ -1,0 +1,212 @@
+"""Certificates of fitted estimators, ours and scikit-learn's."""
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from . import _core
+from ._certificate import Certificate
+from ._spec import params, points, threads
+from ._svm import balanced
+
+#: Names of the kernel machines, and what they predict.
+_TASKS = {"SVC": "classify", "NuSVC": "classify", "SVR": "regress", "NuSVR": "regress", "OneClassSVM": "novelty"}
+
+
+def _kind(estimator):
+    """The name of the class of Margrave or scikit-learn that an estimator is, or is derived from."""
+    for base in type(estimator).__mro__:
+        if base.__module__.split(".")[0] in ("margrave", "sklearn") and base.__name__ in {
+            *_TASKS,
+            "LinearSVC",
+            "LinearSVR",
+            "KernelRidge",
+        }:
+            return base.__name__
+    raise TypeError(
+        f"{type(estimator).__name__} is not an estimator that can be certified: give a fitted SVC, SVR, NuSVC, NuSVR,"
+        " OneClassSVM, LinearSVC, LinearSVR or KernelRidge of margrave or scikit-learn"
+    )
+
+
+def certify(estimator, X, y=None, *, sample_weight=None, n_jobs=None):
+    """Prove how far a fitted estimator is from the optimum of its own problem.
+
+    Nothing the estimator says about its training is believed: scores are computed anew in double precision, and the gap follows
+    from them, its coefficients and its parameters. It takes Margrave's estimators and those of scikit-learn.
+
+    Parameters
+    ----------
+    estimator : fitted SVC, SVR, NuSVC, NuSVR, OneClassSVM, LinearSVC, LinearSVR or KernelRidge
+    X, y : the training data, in its order
+    sample_weight : array-like of shape (n_samples,), default=None
+        The weights it was trained with.
+    n_jobs : int, default=None
+        Threads; all cores by default.
+
+    Returns
+    -------
+    Certificate
+    """
+    check_is_fitted(estimator)
+    kind = _kind(estimator)
+    X = X.tocsr() if sp.issparse(X) else np.asarray(X) if not callable(getattr(estimator, "kernel", None)) else X
+    if not sp.issparse(X) and isinstance(X, np.ndarray) and X.dtype not in (np.float32, np.float64):
+        X = X.astype(np.float64)
+    if kind == "KernelRidge":
+        return _ridge(estimator, X, y, sample_weight, n_jobs)
+    if kind in ("LinearSVC", "LinearSVR"):
+        return _linear(estimator, kind, X, y, sample_weight, n_jobs)
+    return _kernel_machine(estimator, kind, X, y, sample_weight, n_jobs)
+
+
+def _weights(sample_weight, X):
+    if sample_weight is None:
+        return None
+    return np.maximum(_check_sample_weight(sample_weight, X, dtype=np.float64), 0.0)
+
+
+def _kernel_machine(estimator, kind, X, y, sample_weight, n_jobs):
+    task = _TASKS[kind]
+    ours = type(estimator).__module__.startswith("margrave")
+    kernel = "precomputed" if callable(estimator.kernel) else estimator.kernel
+    if callable(estimator.kernel):
+        K = estimator.kernel(X, X)
+        X = np.ascontiguousarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
+    n = X.shape[0]
+    weights = _weights(sample_weight, X)
+    labels, class_of, targets, sign = [], None, None, 1.0
+    if task == "classify":
+        sign = -1.0
+        classes = estimator.classes_
+        labels = [float(c) for c in range(len(classes))]
+        codes = np.searchsorted(classes, np.asarray(y))
+        if not np.array_equal(classes[np.minimum(codes, len(classes) - 1)], np.asarray(y)):
+            raise ValueError("y has labels that the estimator does not know: give the training data")
+        targets = codes.astype(np.float64)
+        if len(classes) > 2:
+            class_of = codes[estimator.support_].astype(np.int32)
+        # scikit-learn's NuSVC does not look at class_weight.
+        if kind == "SVC" or ours:
+            factors = np.asarray(estimator.class_weight_)[codes]
+            if (factors != 1).any():
+                weights = factors if weights is None else weights * factors
+    elif task == "regress":
+        targets = np.ascontiguousarray(y, dtype=np.float64)
+    dual = estimator._dual_coef_
+    dual = dual.toarray() if sp.issparse(dual) else dual
+    rows = np.ascontiguousarray(estimator.support_, dtype=np.int32)
+    lookup = kernel == "precomputed"
+    spec = params(
+        task,
+        kernel=kernel,
+        gamma=estimator._gamma if not lookup else 1.0,
+        degree=estimator.degree,
+        coef0=estimator.coef0,
+        C=getattr(estimator, "C", 1.0) or 1.0,
+        nu=estimator.nu if kind in ("NuSVC", "NuSVR", "OneClassSVM") else None,
+        epsilon=estimator.epsilon if kind == "SVR" else None,
+        loss=getattr(estimator, "loss", None) if kind in ("SVC", "SVR") else None,
+        svdd=getattr(estimator, "loss", None) == "svdd",
+        threads=threads(n_jobs, float(n) * len(rows) * X.shape[1]),
+    )
+    parts = {
+        "centres": None if lookup else points(X[rows]),
+        "rows": rows,
+        "coefficients": np.ascontiguousarray(sign * dual.T),
+        "class_of": class_of,
+        "bias": np.ascontiguousarray(sign * np.atleast_1d(estimator._intercept_), dtype=np.float64),
+        "labels": labels,
+        "width": X.shape[1],
+        "n": n,
+        "sigmoid_a": None,
+        "sigmoid_b": None,
+        "rho": None,
+        "weights": None,
+    }
+    _same_centres(estimator, X, rows)
+    return Certificate.of_machines(_core.certify(spec, parts, points(X), targets, weights))
+
+
+def _same_centres(estimator, X, rows):
+    """Fails unless the support vectors are rows of X."""
+    centres = estimator.support_vectors_
+    if centres.shape[0] != len(rows):
+        return
+    ours = X[rows]
+    same = (ours != centres).nnz == 0 if sp.issparse(ours) and sp.issparse(centres) else None
+    if same is None:
+        dense = [part.toarray() if sp.issparse(part) else part for part in (ours, centres)]
+        same = dense[0].shape == dense[1].shape and np.array_equal(*dense)
+    if not same:
+        raise ValueError("the support vectors are not rows of X: give the training data, in its order")
+
+
+def _linear(estimator, kind, X, y, sample_weight, n_jobs):
+    weights = _weights(sample_weight, X)
+    weights = np.ones(X.shape[0]) if weights is None else weights
+    loss, l1 = estimator.loss, getattr(estimator, "penalty", "l2") == "l1"
+    if kind == "LinearSVC":
+        if estimator.multi_class == "crammer_singer":
+            raise ValueError("machines of Crammer and Singer keep no dual point to certify: see their certificate_")
+        classes = estimator.classes_
+        codes = np.searchsorted(classes, np.asarray(y))
+        targets = np.where(codes == np.arange(len(classes))[:, None], 1.0, -1.0)
+        targets = targets[1:] if len(classes) == 2 else targets
+        given = weights if sample_weight is not None else None
+        weights = weights * balanced(estimator.class_weight, classes, np.asarray(y), given)[codes]
+        task, epsilon = "classify", None
+    else:
+        targets = np.asarray(y, dtype=np.float64).reshape(1, -1)
+        task, epsilon = "regress", estimator.epsilon
+    spec = params(
+        task,
+        loss=loss,
+        epsilon=epsilon,
+        C=estimator.C,
+        tol=1e-6,
+        threads=threads(n_jobs, float(X.shape[0]) * X.shape[1] * 100),
+    )
+    scaling = float(estimator.intercept_scaling) if estimator.fit_intercept else None
+    coef = estimator.coef_.toarray() if sp.issparse(estimator.coef_) else estimator.coef_
+    coef = np.ascontiguousarray(np.atleast_2d(coef), dtype=np.float64)
+    bias = np.zeros(len(coef)) + estimator.intercept_
+    machines = _core.certify_linear(
+        spec, points(X), np.ascontiguousarray(targets), estimator.C * weights, scaling, l1, coef, bias
+    )
+    return Certificate.of_machines(machines)
+
+
+def _ridge(estimator, X, y, sample_weight, n_jobs):
+    from ._ridge import KernelRidge
+
+    weights = _weights(sample_weight, X)
+    weights = np.ones(X.shape[0]) if weights is None else weights
+    if not np.all(np.asarray(estimator.alpha) > 0):
+        raise ValueError("alpha=0 has no penalty and no dual to certify with")
+    if getattr(estimator, "loss", None) not in (None, "square", "squared_error"):
+        raise ValueError("only the square loss of KernelRidge can be certified anew: see its certificate_")
+    own = KernelRidge(
+        **{name: getattr(estimator, name) for name in ("alpha", "kernel", "gamma", "degree", "coef0", "kernel_params")},
+        n_jobs=n_jobs,
+    )
+    targets = np.asarray(y, dtype=np.float64).reshape(X.shape[0], -1)
+    dual = np.asarray(estimator.dual_coef_, dtype=np.float64).reshape(X.shape[0], -1)
+    K = X if own._native() or own.kernel == "precomputed" else own._gram(X)
+    K = K.toarray() if sp.issparse(K) and not own._native() else K
+    spec = own._params(K, float(X.shape[0]) ** 2 * X.shape[1])
+    alpha = np.broadcast_to(np.asarray(estimator.alpha, dtype=np.float64), (targets.shape[1],))
+    machines = []
+    for at, penalty in enumerate(alpha):
+        part = _core.certify_ridge(
+            spec,
+            points(K),
+            np.ascontiguousarray(targets[:, at]),
+            np.ascontiguousarray(weights / penalty),
+            np.ascontiguousarray(dual[:, at]),
+        )
+        machines.append(part)
+    return Certificate.of_machines(machines)
+
+
+__all__ = ["certify"]

@@ -1,0 +1,95 @@
+"""The engine behind the estimators: private, may change at any time."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__version__: str
+
+_Vector = npt.NDArray[np.float64]
+_Matrix = npt.NDArray[np.float64]
+_Dense = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+_Sparse = tuple[_Dense, npt.NDArray[np.uint32], npt.NDArray[np.uint64], int]
+_Points = _Dense | _Sparse
+_Params = Mapping[str, Any]
+_Parts = Mapping[str, Any]
+_Report = Callable[[dict[str, Any]], object]
+
+class OptionError(ValueError): ...
+class ShapeError(ValueError): ...
+class NotFiniteError(ValueError): ...
+class DataError(ValueError): ...
+class UnsupportedError(ValueError): ...
+class OutOfMemoryError(MemoryError): ...
+class BudgetError(TimeoutError): ...
+
+def main(arguments: Sequence[str]) -> int: ...
+def fit(
+    params: _Params,
+    x: _Points,
+    y: _Vector | None = None,
+    weights: _Vector | None = None,
+    report: _Report | None = None,
+) -> dict[str, Any]: ...
+def scores(params: _Params, parts: _Parts, x: _Points) -> _Matrix: ...
+def votes(classes: int, scores: _Matrix) -> npt.NDArray[np.int64]: ...
+def probabilities(params: _Params, parts: _Parts, scores: _Matrix) -> _Matrix: ...
+def certify(
+    params: _Params,
+    parts: _Parts,
+    x: _Points,
+    y: _Vector | None = None,
+    weights: _Vector | None = None,
+) -> list[dict[str, Any]]: ...
+def fit_linear(
+    params: _Params,
+    x: _Points,
+    targets: _Matrix,
+    costs: _Vector,
+    scaling: float | None,
+    l1: bool,
+    report: _Report | None = None,
+) -> dict[str, Any]: ...
+def fit_crammer_singer(
+    params: _Params,
+    x: _Points,
+    y: _Vector,
+    classes: int,
+    costs: _Vector,
+    scaling: float | None,
+    report: _Report | None = None,
+) -> dict[str, Any]: ...
+def certify_linear(
+    params: _Params,
+    x: _Points,
+    targets: _Matrix,
+    costs: _Vector,
+    scaling: float | None,
+    l1: bool,
+    weights: _Matrix,
+    bias: _Vector,
+) -> list[dict[str, Any]]: ...
+def fit_ridge(params: _Params, x: _Points, y: _Matrix, costs: _Vector) -> dict[str, Any]: ...
+def certify_ridge(params: _Params, x: _Points, y: _Vector, costs: _Vector, beta: _Vector) -> dict[str, Any]: ...
+def tune(
+    params: _Params,
+    x: _Points,
+    y: _Vector,
+    weights: _Vector | None,
+    costs: Sequence[float],
+    gammas: Sequence[float],
+    epsilons: Sequence[float],
+    folds: int,
+    fold_of: npt.NDArray[np.int64],
+    counts: _Vector | None = None,
+    report: _Report | None = None,
+) -> dict[str, Any]: ...
+def export_onnx(params: _Params, parts: _Parts) -> bytes: ...
+def export_native(params: _Params, parts: _Parts) -> bytes: ...
+def export_libsvm(params: _Params, parts: _Parts) -> str: ...
+def read_libsvm(bytes: bytes, name: str) -> dict[str, Any]: ...
+def loss_names() -> list[tuple[str, str, bool, bool]]: ...
+def loss_properties(name: str) -> dict[str, Any]: ...
+def loss_values(name: str, y: _Vector, z: _Vector) -> tuple[_Vector, _Vector]: ...

@@ -1,0 +1,267 @@
+"""Machines that choose their own parameters by cross validation."""
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.model_selection import check_cv
+from sklearn.utils.validation import validate_data
+
+from . import _core
+from ._spec import points, resolve_gamma
+from ._svm import SVC, SVR
+
+#: LIBSVM's grid: powers of four.
+COSTS = tuple(float(2.0**k) for k in range(-5, 16, 2))
+GAMMAS = tuple(float(2.0**k) for k in range(-15, 4, 2))
+
+
+class _Search:
+    """What SVCCV and SVRCV add to SVC and SVR."""
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None):
+        """Search the grid by cross validation, then fit the best machine on all samples.
+
+        The kernel matrix of each γ is computed once for all folds and costs, and each fit starts from that of the next
+        smaller C.
+        """
+        if callable(self.kernel):
+            raise ValueError("the kernel must be one of the library, or precomputed: functions are not searched over")
+        form = {"dtype": [np.float64, np.float32], "order": "C", "accept_sparse": "csr"}
+        checked, targets = validate_data(self, X, y, **form)
+        weights = self._weights(checked, checked.shape[0], sample_weight)
+        fold_of, count = self._folds(checked, targets, self.cv)
+        self._pick(checked, targets, weights, fold_of, count)
+        return super().fit(X, y, sample_weight=sample_weight)
+
+    def _folds(self, X, y, cv):
+        """The fold of each sample, by the splitter; every sample must be tested once."""
+        splitter = check_cv(cv, y, classifier=self._task == "classify")
+        fold_of = np.full(X.shape[0], -1, dtype=np.int64)
+        count = 0
+        for _, test in splitter.split(X, y):
+            if (fold_of[test] >= 0).any():
+                raise ValueError("cv must test every sample once: its folds overlap")
+            fold_of[test] = count
+            count += 1
+        if (fold_of < 0).any():
+            raise ValueError("cv must test every sample once: some are in no fold")
+        return fold_of, count
+
+    def _pick(self, X, y, weights, fold_of, count):
+        if weights is not None and not (weights > 0).any():
+            raise ValueError("Invalid input - all samples have zero or negative weights.")
+        kept = slice(None) if weights is None else np.flatnonzero(weights > 0)
+        X, y, fold_of = X[kept], y[kept], fold_of[kept]
+        if self.kernel == "precomputed" and weights is not None:
+            X = np.ascontiguousarray(X[:, kept])
+        weights = None if weights is None else weights[kept]
+        codes, factors = self._encode(y, weights)
+        costs = weights
+        if factors is not None and (factors != 1).any():
+            costs = factors if costs is None else costs * factors
+        self._kernel_name = self.kernel
+        self._gamma = 0.0 if self.kernel == "precomputed" else resolve_gamma("scale", X, weights)
+        spec = self._params(X.shape[0], X.shape[1], fitting=True)
+        spec["probability"] = False
+        if self.kernel == "linear":
+            spec["solver"] = "auto" if self.solver == "auto" else self.solver
+        gammas = [] if self.kernel == "linear" else [float(g) for g in self.gammas]
+        epsilons = [float(e) for e in getattr(self, "epsilons", None) or []]
+        result = _core.tune(
+            spec,
+            points(X),
+            codes,
+            costs,
+            [float(c) for c in self.Cs],
+            gammas,
+            epsilons,
+            count,
+            np.ascontiguousarray(fold_of),
+            weights,
+        )
+        if result["interrupted"] is not None:
+            raise result["interrupted"]
+        if result["best"] is None:
+            raise _core.BudgetError("there was no time to try a single combination: raise max_seconds")
+        cells = result["cells"]
+        best = cells[result["best"]]
+        self.C_ = best["C"]
+        self.gamma_ = best["gamma"]
+        if epsilons:
+            self.epsilon_ = best["epsilon"]
+        scores = np.array([cell["folds"] if cell["folds"] else [np.nan] * count for cell in cells])
+        self.best_score_ = float(scores[result["best"]].mean())
+        self.cv_results_ = {
+            "params": [self._named(cell, bool(epsilons)) for cell in cells],
+            "mean_test_score": scores.mean(axis=1),
+            "std_test_score": scores.std(axis=1),
+            "fit_seconds": np.array([cell["seconds"] for cell in cells]),
+            **{f"split{at}_test_score": scores[:, at] for at in range(count)},
+        }
+
+    def _named(self, cell, tube):
+        named = {"C": cell["C"]}
+        if cell["gamma"] is not None and self.kernel != "linear":
+            named["gamma"] = cell["gamma"]
+        if tube:
+            named["epsilon"] = cell["epsilon"]
+        return named
+
+
+_GRID = {
+    "Cs": ["array-like"],
+    "gammas": ["array-like"],
+    "cv": ["cv_object"],
+}
+
+
+def _less(constraints, *names):
+    return {k: v for k, v in constraints.items() if k not in names}
+
+
+class SVCCV(_Search, SVC):
+    """`SVC` that chooses C and γ by cross validation.
+
+    Parameters
+    ----------
+    Cs, gammas : array-like, default=powers of 4, from 2^-5 to 2^15 and from 2^-15 to 2^3
+        The grid. `gammas` does not matter to the linear kernel.
+    cv : int, splitter or iterable, default=None
+        5 folds by default. Every sample must be tested once.
+
+    The others are those of `SVC`. Fitted: `C_`, `gamma_`, `best_score_`, `cv_results_`, and what `SVC` has.
+    """
+
+    _parameter_constraints: dict = {**_less(SVC._parameter_constraints, "C", "gamma"), **_GRID}
+
+    def __init__(
+        self,
+        *,
+        Cs=COSTS,
+        gammas=GAMMAS,
+        cv=None,
+        kernel="rbf",
+        degree=3,
+        coef0=0.0,
+        shrinking=True,
+        probability=False,
+        tol=1e-3,
+        cache_size=200,
+        class_weight=None,
+        verbose=False,
+        max_iter=-1,
+        decision_function_shape="ovr",
+        break_ties=False,
+        random_state=None,
+        loss=None,
+        solver="auto",
+        max_seconds=None,
+        gap_tol=None,
+        n_jobs=None,
+        device="auto",
+    ):
+        self.Cs = Cs
+        self.gammas = gammas
+        self.cv = cv
+        self.kernel = kernel
+        self.degree = degree
+        self.coef0 = coef0
+        self.shrinking = shrinking
+        self.probability = probability
+        self.tol = tol
+        self.cache_size = cache_size
+        self.class_weight = class_weight
+        self.verbose = verbose
+        self.max_iter = max_iter
+        self.decision_function_shape = decision_function_shape
+        self.break_ties = break_ties
+        self.random_state = random_state
+        self.loss = loss
+        self.solver = solver
+        self.max_seconds = max_seconds
+        self.gap_tol = gap_tol
+        self.n_jobs = n_jobs
+        self.device = device
+
+    @property
+    def gamma(self):
+        """The chosen γ."""
+        return getattr(self, "gamma_", None) or "scale"
+
+    def _machine(self):
+        return {
+            "C": getattr(self, "C_", 1.0),
+            "loss": self.loss,
+            "probability": self._wants_probability(),
+        }
+
+
+class SVRCV(_Search, SVR):
+    """`SVR` that chooses C, γ and ε by cross validation: the least mean squared error.
+
+    `Cs`, `gammas` and `cv` are as in `SVCCV`; `epsilons` are the tubes to try. The others are those of `SVR`. Fitted: `C_`,
+    `gamma_`, `epsilon_`, `best_score_` (minus the mean squared error), `cv_results_`, and what `SVR` has.
+    """
+
+    _parameter_constraints: dict = {
+        **_less(SVR._parameter_constraints, "C", "gamma", "epsilon"),
+        **_GRID,
+        "epsilons": ["array-like"],
+    }
+
+    def __init__(
+        self,
+        *,
+        Cs=COSTS,
+        gammas=GAMMAS,
+        epsilons=(0.1,),
+        cv=None,
+        kernel="rbf",
+        degree=3,
+        coef0=0.0,
+        tol=1e-3,
+        shrinking=True,
+        cache_size=200,
+        verbose=False,
+        max_iter=-1,
+        loss=None,
+        solver="auto",
+        max_seconds=None,
+        gap_tol=None,
+        n_jobs=None,
+        device="auto",
+    ):
+        self.Cs = Cs
+        self.gammas = gammas
+        self.epsilons = epsilons
+        self.cv = cv
+        self.kernel = kernel
+        self.degree = degree
+        self.coef0 = coef0
+        self.tol = tol
+        self.shrinking = shrinking
+        self.cache_size = cache_size
+        self.verbose = verbose
+        self.max_iter = max_iter
+        self.loss = loss
+        self.solver = solver
+        self.max_seconds = max_seconds
+        self.gap_tol = gap_tol
+        self.n_jobs = n_jobs
+        self.device = device
+
+    @property
+    def gamma(self):
+        """The chosen γ."""
+        return getattr(self, "gamma_", None) or "scale"
+
+    @property
+    def epsilon(self):
+        """The chosen ε."""
+        return getattr(self, "epsilon_", 0.1)
+
+    def _machine(self):
+        return {"C": getattr(self, "C_", 1.0), "loss": self.loss, "epsilon": self.epsilon}
+
+
+__all__ = ["COSTS", "GAMMAS", "SVCCV", "SVRCV"]

@@ -1,0 +1,254 @@
+"""Linear machines with the interface of `sklearn.svm.LinearSVC` and `LinearSVR`."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
+from sklearn.linear_model._base import LinearClassifierMixin, LinearModel, SparseCoefMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from . import _core
+from ._callbacks import CallbackSupportMixin, with_callbacks
+from ._spec import EXTRA, finish, params, points, report_of, threads
+from ._svm import _Versioned, balanced
+
+#: Relative gap asked for, in units of `tol`.
+GAP = 1e-3
+
+_SHARED = {
+    **EXTRA,
+    "solver": [StrOptions({"auto", "linear"})],
+    "dual": ["boolean", StrOptions({"auto"})],
+    "tol": [Interval(Real, 0.0, None, closed="neither")],
+    "C": [Interval(Real, 0.0, None, closed="neither")],
+    "fit_intercept": ["boolean"],
+    "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+    "verbose": ["verbose"],
+    "random_state": ["random_state"],
+    "max_iter": [Interval(Integral, 0, None, closed="left")],
+}
+
+
+class _LinearMachine(_Versioned, CallbackSupportMixin, BaseEstimator):
+    """What LinearSVC and LinearSVR have in common."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _params(self, task, X, **own):
+        return params(
+            task,
+            C=self.C,
+            tol=self.tol,
+            # The dual point follows from the scores, so that the violation says little: the gap does.
+            gap_tol=GAP * self.tol if self.gap_tol is None else self.gap_tol,
+            max_seconds=self.max_seconds,
+            max_iter=self.max_iter,
+            threads=threads(self.n_jobs, float(X.shape[0]) * X.shape[1] * 100),
+            device=self.device,
+            **own,
+        )
+
+    def _scaling(self):
+        """The value of the feature whose weight is the intercept: infinity leaves the intercept free."""
+        return float(self.intercept_scaling) if self.fit_intercept else None
+
+    def _without_zero(self, X, y, sample_weight):
+        """Samples of weight 0 left out."""
+        if sample_weight is None:
+            return X, y, np.ones(X.shape[0])
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if (weights > 0).all():
+            return X, y, weights
+        if not (weights > 0).any():
+            raise ValueError("Invalid input - all samples have zero weight.")
+        kept = np.flatnonzero(weights)
+        return X[kept], y[kept], weights[kept]
+
+    def _leave(self, result, report):
+        """What every fit leaves behind."""
+        self.n_iter_ = max(1, *(one["iterations"] for one in result["machines"]), 1)
+        finish(self, result, self.max_iter, report)
+
+
+class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearMachine):
+    """Linear support vector classification: scikit-learn's `LinearSVC`, with any loss and a certificate.
+
+    Parameters are scikit-learn's. `loss` may also be any other loss of `margrave.losses` for classification, or an object
+    with `value` and `slope`. `dual` and `random_state` are accepted and not needed: the solver chooses, and nothing is
+    random. As in scikit-learn the intercept is penalised like the weights; `intercept_scaling=float("inf")` leaves it free.
+    `solver`, `max_seconds`, `gap_tol`, `n_jobs` and `device` are as in `SVC`.
+    """
+
+    _parameter_constraints: dict = {
+        **_SHARED,
+        "penalty": [StrOptions({"l1", "l2"})],
+        "loss": [str, HasMethods(["value", "slope"])],
+        "multi_class": [StrOptions({"ovr", "crammer_singer"})],
+        "class_weight": [None, dict, StrOptions({"balanced"})],
+    }
+
+    def __init__(
+        self,
+        penalty="l2",
+        loss="squared_hinge",
+        *,
+        dual="auto",
+        tol=1e-4,
+        C=1.0,
+        multi_class="ovr",
+        fit_intercept=True,
+        intercept_scaling=1,
+        class_weight=None,
+        verbose=0,
+        random_state=None,
+        max_iter=1000,
+        solver="auto",
+        max_seconds=None,
+        gap_tol=None,
+        n_jobs=None,
+        device="auto",
+    ):
+        self.penalty = penalty
+        self.loss = loss
+        self.dual = dual
+        self.tol = tol
+        self.C = C
+        self.multi_class = multi_class
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.verbose = verbose
+        self.random_state = random_state
+        self.max_iter = max_iter
+        self.solver = solver
+        self.max_seconds = max_seconds
+        self.gap_tol = gap_tol
+        self.n_jobs = n_jobs
+        self.device = device
+
+    def _check_combination(self):
+        """Fails for what the L1 penalty does not support, and where `dual` is given and LIBLINEAR could not do it."""
+        if self.multi_class != "ovr" or self.loss not in ("hinge", "squared_hinge"):
+            return
+        smooth = self.loss == "squared_hinge"
+        if self.penalty == "l1" and (not smooth or self.dual is True) or not smooth and self.dual is False:
+            raise ValueError(
+                f"Unsupported set of arguments: penalty='{self.penalty}', loss='{self.loss}', dual={self.dual}. The L1"
+                " penalty needs a smooth loss; dual='auto' leaves the rest to the solver."
+            )
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    @with_callbacks
+    def fit(self, X, y, sample_weight=None):
+        """Fit the machine; weights of samples multiply C."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+        y = column_or_1d(y)
+        check_classification_targets(y)
+        self._check_combination()
+        self.classes_ = np.unique(y)
+        X, y, weights = self._without_zero(X, y, sample_weight)
+        present, codes = np.unique(y, return_inverse=True)
+        k = len(self.classes_)
+        if len(present) < 2:
+            raise ValueError(
+                "This solver needs samples of at least 2 classes in the data, but the data contains only one class:"
+                f" {present[0]!r}"
+            )
+        codes = np.searchsorted(self.classes_, y)
+        factors = balanced(self.class_weight, self.classes_, y, weights if sample_weight is not None else None)
+        costs = self.C * weights * factors[codes]
+        report = report_of(self, X, y)
+        if self.multi_class == "crammer_singer":
+            scaling = self._scaling()
+            if scaling == float("inf"):
+                raise ValueError("multi_class='crammer_singer' needs a finite intercept_scaling")
+            spec = self._params("classify", X)
+            result = _core.fit_crammer_singer(spec, points(X), codes.astype(np.float64), k, costs, scaling, report)
+            weights_, bias = result["weights"], result["bias"]
+            if k == 2:
+                weights_, bias = weights_[[1]] - weights_[[0]], bias[[1]] - bias[[0]]
+        else:
+            targets = np.where(codes == np.arange(k)[:, None], 1.0, -1.0)
+            targets = targets[1:] if k == 2 else targets
+            spec = self._params("classify", X, loss=self.loss)
+            result = _core.fit_linear(
+                spec, points(X), np.ascontiguousarray(targets), costs, self._scaling(), self.penalty == "l1", report
+            )
+            weights_, bias = result["weights"], result["bias"]
+        self.coef_ = weights_
+        self.intercept_ = bias if self.fit_intercept else 0.0
+        self._leave(result, report)
+        return self
+
+
+class LinearSVR(RegressorMixin, LinearModel, _LinearMachine):
+    """Linear support vector regression: scikit-learn's `LinearSVR`, with any loss and a certificate.
+
+    See `LinearSVC` for what is added. `epsilon` is for losses with a tube.
+    """
+
+    _parameter_constraints: dict = {
+        **_SHARED,
+        "epsilon": [Real],
+        "loss": [str, HasMethods(["value", "slope"])],
+    }
+
+    def __init__(
+        self,
+        *,
+        epsilon=0.0,
+        tol=1e-4,
+        C=1.0,
+        loss="epsilon_insensitive",
+        fit_intercept=True,
+        intercept_scaling=1.0,
+        dual="auto",
+        verbose=0,
+        random_state=None,
+        max_iter=1000,
+        solver="auto",
+        max_seconds=None,
+        gap_tol=None,
+        n_jobs=None,
+        device="auto",
+    ):
+        self.epsilon = epsilon
+        self.tol = tol
+        self.C = C
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.dual = dual
+        self.verbose = verbose
+        self.random_state = random_state
+        self.max_iter = max_iter
+        self.solver = solver
+        self.max_seconds = max_seconds
+        self.gap_tol = gap_tol
+        self.n_jobs = n_jobs
+        self.device = device
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    @with_callbacks
+    def fit(self, X, y, sample_weight=None):
+        """Fit the machine; weights of samples multiply C."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", y_numeric=True)
+        y = column_or_1d(y).astype(np.float64)
+        X, y, weights = self._without_zero(X, y, sample_weight)
+        spec = self._params("regress", X, loss=self.loss, epsilon=self.epsilon)
+        targets = np.ascontiguousarray(y.reshape(1, -1))
+        report = report_of(self, X, y)
+        result = _core.fit_linear(spec, points(X), targets, self.C * weights, self._scaling(), False, report)
+        self.coef_ = result["weights"].ravel()
+        self.intercept_ = result["bias"] if self.fit_intercept else 0.0
+        self._leave(result, report)
+        return self
+
+
+__all__ = ["LinearSVC", "LinearSVR"]

@@ -1,0 +1,217 @@
+"""Kernel ridge regression with the interface of `sklearn.kernel_ridge.KernelRidge`."""
+
+from numbers import Real
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, _fit_context
+from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from . import _core
+from ._spec import EXTRA, KERNELS, finish, params, points, threads
+from ._svm import _Versioned
+
+#: Kernels the engine evaluates itself; the others of scikit-learn are evaluated there.
+_OWN = {"linear", "poly", "polynomial", "rbf", "sigmoid", "laplacian", "matern32", "matern52"}
+
+
+class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """Kernel ridge regression: scikit-learn's `KernelRidge` with a certificate.
+
+    Parameters are scikit-learn's, and those that `SVC` adds. `loss` other than None or "square" (one of `margrave.losses` for
+    regression, or an object with `value` and `slope`) minimises Σ weight·loss + ½·alpha·‖f‖² for a single target; the square
+    loss ½(y - z)² is ordinary kernel ridge regression.
+    """
+
+    _parameter_constraints: dict = {
+        **EXTRA,
+        "alpha": [Interval(Real, 0, None, closed="left"), "array-like"],
+        "kernel": [StrOptions(set(PAIRWISE_KERNEL_FUNCTIONS) | KERNELS), callable],
+        "gamma": [Interval(Real, 0, None, closed="left"), None],
+        "degree": [Interval(Real, 0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+        "kernel_params": [dict, None],
+    }
+
+    def __init__(
+        self,
+        alpha=1,
+        *,
+        kernel="linear",
+        gamma=None,
+        degree=3,
+        coef0=1,
+        kernel_params=None,
+        loss=None,
+        solver="auto",
+        max_seconds=None,
+        gap_tol=None,
+        n_jobs=None,
+        device="auto",
+    ):
+        self.alpha = alpha
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.loss = loss
+        self.solver = solver
+        self.max_seconds = max_seconds
+        self.gap_tol = gap_tol
+        self.n_jobs = n_jobs
+        self.device = device
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+    def _native(self):
+        """Whether the engine evaluates the kernel."""
+        return isinstance(self.kernel, str) and self.kernel in _OWN and self.degree == int(self.degree)
+
+    def _gram(self, X, Y=None):
+        if callable(self.kernel):
+            extra = self.kernel_params or {}
+        else:
+            extra = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
+        return pairwise_kernels(X, Y, metric=self.kernel, filter_params=True, **extra)
+
+    def _params(self, X, work, **own):
+        kernel = {"polynomial": "poly"}.get(self.kernel, self.kernel) if self._native() else "precomputed"
+        return params(
+            "regress",
+            kernel=kernel,
+            gamma=1.0 / X.shape[1] if self.gamma is None else self.gamma,
+            degree=int(self.degree) if self._native() else 3,
+            coef0=self.coef0,
+            bias=False,
+            solver=self.solver,
+            gap_tol=self.gap_tol,
+            max_seconds=self.max_seconds,
+            threads=threads(self.n_jobs, work),
+            device=self.device,
+            **own,
+        )
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None):
+        """Fit the machine.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training points, or the kernel matrix for `kernel="precomputed"`.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Targets.
+        sample_weight : float or array-like of shape (n_samples,), default=None
+            Weights of the squared residuals.
+        """
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse=("csr", "csc"),
+            dtype=[np.float64, np.float32],
+            multi_output=True,
+            y_numeric=True,
+        )
+        X = X.tocsr() if sp.issparse(X) else X
+        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"Precomputed matrix must be a square matrix. Input is a {X.shape[0]}x{X.shape[1]} matrix."
+            )
+        n = X.shape[0]
+        weights = np.ones(n)
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        targets = y.reshape(n, -1).astype(np.float64)
+        alpha = np.atleast_1d(np.asarray(self.alpha, dtype=np.float64))
+        if alpha.size not in (1, targets.shape[1]):
+            raise ValueError(f"{alpha.size} values of alpha for {targets.shape[1]} targets: give one, or one a target")
+        K = X if self._native() or self.kernel == "precomputed" else self._gram(X)
+        K = K.toarray() if sp.issparse(K) and not self._native() else K
+        if self.loss is not None and self.loss not in ("square", "squared_error"):
+            dual = self._any_loss(K, targets, alpha, weights)
+        else:
+            dual = self._least_squares(K, targets, alpha, weights)
+        self.X_fit_ = X
+        self.dual_coef_ = dual.ravel() if y.ndim == 1 else dual
+        return self
+
+    def _least_squares(self, K, targets, alpha, weights):
+        work = float(K.shape[0]) ** 3
+        dual = np.empty_like(targets)
+        machines = []
+        groups = [np.arange(targets.shape[1])] if alpha.size == 1 else [[at] for at in range(alpha.size)]
+        for group, own in zip(groups, alpha):
+            part = np.ascontiguousarray(targets[:, group])
+            if own == 0:
+                dual[:, group] = self._interpolate(K, part, weights)
+                continue
+            spec = self._params(K, work)
+            result = _core.fit_ridge(spec, points(K), part, np.ascontiguousarray(weights / own))
+            dual[:, group] = result["beta"]
+            machines.extend(result["machines"])
+        if machines:
+            finish(self, {"machines": machines})
+        return dual
+
+    def _interpolate(self, K, targets, weights):
+        """No penalty at all: the smoothest least-squares fit, K·β = y where that is possible."""
+        matrix = self._gram(K) if self._native() else K
+        matrix = matrix.toarray() if sp.issparse(matrix) else matrix
+        root = np.sqrt(weights)[:, None]
+        return root * scipy.linalg.lstsq(root * matrix * root.T, root * targets)[0]
+
+    def _any_loss(self, K, targets, alpha, weights):
+        if targets.shape[1] != 1:
+            raise ValueError("losses other than the square are for a single target")
+        if alpha[0] == 0:
+            raise ValueError("losses other than the square need alpha > 0")
+        spec = self._params(K, float(K.shape[0]) ** 3, loss=self.loss, C=1.0 / alpha[0])
+        result = _core.fit(spec, points(K), np.ascontiguousarray(targets[:, 0]), weights)
+        dual = np.zeros(targets.shape)
+        dual[result["rows"], 0] = result["coefficients"][:, 0]
+        finish(self, result)
+        return dual
+
+    def predict(self, X):
+        """The predicted number (or numbers) of each sample."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=[np.float64, np.float32], reset=False)
+        if not self._native():
+            K = X if self.kernel == "precomputed" else self._gram(X, self.X_fit_)
+            return K @ self.dual_coef_
+        centres = self.X_fit_
+        if sp.issparse(X) != sp.issparse(centres):
+            X, centres = sp.csr_matrix(X), sp.csr_matrix(centres)
+        spec = self._params(X, float(X.shape[0]) * X.shape[1] * centres.shape[0])
+        scores = _core.scores(spec, self._parts(centres), points(X))
+        return scores.ravel() if self.dual_coef_.ndim == 1 else scores
+
+    def _parts(self, centres):
+        """The fitted machine as `_core` takes it."""
+        dual = self.dual_coef_.reshape(centres.shape[0], -1)
+        return {
+            "centres": points(centres),
+            "rows": np.arange(centres.shape[0], dtype=np.int32),
+            "coefficients": np.ascontiguousarray(dual),
+            "class_of": None,
+            "bias": np.zeros(dual.shape[1]),
+            "labels": [],
+            "width": centres.shape[1],
+            "n": centres.shape[0],
+            "sigmoid_a": None,
+            "sigmoid_b": None,
+            "rho": None,
+            "weights": None,
+        }
+
+
+__all__ = ["KernelRidge"]

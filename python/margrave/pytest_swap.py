@@ -1,0 +1,45 @@
+"""A pytest plugin: scikit-learn's own tests on Margrave's estimators.
+
+    pytest -p margrave.pytest_swap --pyargs sklearn.svm sklearn.tests.test_kernel_ridge
+
+Before anything is collected, the estimators of `sklearn.svm` and `sklearn.kernel_ridge` are replaced by those of the same name.
+"""
+
+import sklearn.kernel_ridge
+import sklearn.svm
+import sklearn.svm._classes
+
+import margrave
+
+SWAPPED = ("SVC", "SVR", "NuSVC", "NuSVR", "OneClassSVM", "LinearSVC", "LinearSVR")
+
+
+def swap():
+    """Replace the estimators; gives what they were."""
+    before = {name: getattr(sklearn.svm, name) for name in SWAPPED}
+    before["KernelRidge"] = sklearn.kernel_ridge.KernelRidge
+    for name in SWAPPED:
+        for module in (sklearn.svm, sklearn.svm._classes):
+            setattr(module, name, getattr(margrave, name))
+    sklearn.kernel_ridge.KernelRidge = margrave.KernelRidge
+    return before
+
+
+def restore(before):
+    """Put back what `swap` gave."""
+    for name in SWAPPED:
+        for module in (sklearn.svm, sklearn.svm._classes):
+            setattr(module, name, before[name])
+    sklearn.kernel_ridge.KernelRidge = before["KernelRidge"]
+
+
+def pytest_configure(config):
+    config._margrave_before = swap()
+
+
+def pytest_unconfigure(config):
+    restore(config._margrave_before)
+
+
+def pytest_report_header(config):
+    return f"margrave {margrave.__version__} in place of sklearn.svm and sklearn.kernel_ridge"

@@ -1,0 +1,59 @@
+//! The independent certificate of a fitted machine, whoever fitted it.
+
+use margrave::problem::{Formulation, Task};
+use margrave::{Control, Status, verify};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::data::{PyPoints, Vector, dataset};
+use crate::errors::raise;
+use crate::fit::certificate_dict;
+use crate::machine::Parts;
+use crate::params::Params;
+use crate::supervise::supervise;
+
+/// Certifies a machine on its training data: one dictionary a binary machine. `y` are class numbers or real targets.
+#[pyfunction]
+#[pyo3(signature = (params, parts, x, y=None, weights=None))]
+pub(crate) fn certify<'py>(
+    py: Python<'py>,
+    params: Params,
+    parts: Parts<'py>,
+    x: PyPoints,
+    y: Option<Vector<'py>>,
+    weights: Option<Vector<'py>>,
+) -> PyResult<Bound<'py, PyList>> {
+    let mut model = parts.model(&params)?;
+    let data = dataset(x, y, weights)?;
+    if let (Task::Classify, Formulation::Nu { nu, .. }) = (model.task, model.formulation) {
+        // Fitted models keep β/ρ. Σ|β| = νW of the rows a machine was trained on gives ρ back.
+        let (classes, codes) = data.targets.classes().map_err(raise)?;
+        let weight = |row: usize| data.weights.as_ref().map_or(1.0, |w| w[row]);
+        let mut by_class = vec![0.0; classes.len()];
+        codes.iter().enumerate().for_each(|(row, &code)| by_class[code as usize] += weight(row));
+        let pairs: Vec<(usize, usize)> = margrave::model::pairs(classes.len()).collect();
+        for (output, record) in model.machines.iter_mut().enumerate() {
+            let (i, j) = pairs[output];
+            let total: f64 = model.expansion.column(output).iter().map(|c| c.abs()).sum();
+            // A ν that the classes do not allow was lowered: see `Svm::lower_nu`.
+            let largest = 2.0 * by_class[i].min(by_class[j]) / (by_class[i] + by_class[j]);
+            let nu = if nu > largest { 0.99 * largest } else { nu };
+            if total > 0.0 {
+                record.rho = nu * (by_class[i] + by_class[j]) / total;
+            }
+        }
+    }
+    let threads = params.threads();
+    let ended = supervise(py, None, |cancel, _| {
+        let control = Control::unlimited(threads).with_cancel(cancel);
+        verify(&model, &data, None, &control)
+    })?;
+    if let Some(error) = ended.interrupted {
+        return Err(error);
+    }
+    let list = PyList::empty(py);
+    for certificate in ended.value.map_err(raise)? {
+        list.append(certificate_dict(py, &certificate, Status::Optimal)?)?;
+    }
+    Ok(list)
+}

@@ -1,0 +1,52 @@
+//! Errors of the engine as Python exceptions: one class a variant, each also one of Python's own.
+
+use margrave::io::ReadError;
+use margrave::{Error, Interrupt};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyOSError, PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+
+pyo3::create_exception!(margrave, OptionError, PyValueError, "A parameter is outside its range.");
+pyo3::create_exception!(margrave, ShapeError, PyValueError, "Two lengths that must agree do not.");
+pyo3::create_exception!(margrave, NotFiniteError, PyValueError, "A value is NaN or infinite.");
+pyo3::create_exception!(margrave, DataError, PyValueError, "The data cannot be trained on as asked.");
+pyo3::create_exception!(margrave, UnsupportedError, PyValueError, "The solver has no view of what was asked of it.");
+pyo3::create_exception!(margrave, OutOfMemoryError, PyMemoryError, "The memory budget is too small.");
+pyo3::create_exception!(margrave, BudgetError, PyTimeoutError, "The time was over before there was a result.");
+
+/// Options as Python writes them: `--max-seconds` becomes `max_seconds`.
+fn in_python(message: &str) -> String {
+    let mut out = String::with_capacity(message.len());
+    for (at, word) in message.split(' ').enumerate() {
+        if at > 0 {
+            out.push(' ');
+        }
+        match word.strip_prefix("--") {
+            Some(option) => out.push_str(&option.replace('-', "_")),
+            None => out.push_str(word),
+        }
+    }
+    out
+}
+
+/// The exception of an error.
+pub(crate) fn raise(error: Error) -> PyErr {
+    let text = in_python(&error.to_string());
+    match error {
+        Error::Option { .. } => OptionError::new_err(text),
+        Error::Shape { .. } => ShapeError::new_err(text),
+        Error::NotFinite { .. } => NotFiniteError::new_err(text),
+        Error::Unsupported { .. } => UnsupportedError::new_err(text),
+        Error::Memory { .. } => OutOfMemoryError::new_err(text),
+        Error::Interrupted(Interrupt::Cancelled) => PyKeyboardInterrupt::new_err(()),
+        Error::Interrupted(Interrupt::Deadline) => BudgetError::new_err(text),
+        _ => DataError::new_err(text),
+    }
+}
+
+/// The exception of a file that could not be read or written.
+pub(crate) fn raise_file(error: ReadError) -> PyErr {
+    match error {
+        ReadError::Io { .. } => PyOSError::new_err(error.to_string()),
+        other => DataError::new_err(in_python(&other.to_string())),
+    }
+}

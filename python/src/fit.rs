@@ -1,0 +1,125 @@
+//! Training.
+
+use margrave::certificate::Certificate;
+use margrave::model::{Calibration, Layout, Record, Totals};
+use margrave::{Fit, Status};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::data::{PyPoints, Vector, dataset, matrix, vector};
+use crate::errors::raise;
+use crate::params::Params;
+use crate::supervise::{Supervised, supervise};
+
+/// Trains a machine. `y` are class numbers from 0, real targets, or nothing; `weights` multiply C. `report` is called with
+/// each step. Gives a dictionary: rows, coefficients, bias, certificates, history. Its `interrupted` is the exception that
+/// ended the training early, if any: the rest is then the best so far.
+#[pyfunction]
+#[pyo3(signature = (params, x, y=None, weights=None, report=None))]
+pub(crate) fn fit<'py>(
+    py: Python<'py>,
+    params: Params,
+    x: PyPoints,
+    y: Option<Vector<'py>>,
+    weights: Option<Vector<'py>>,
+    report: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let data = dataset(x, y, weights)?;
+    let svm = params.svm(py)?;
+    let ended = supervise(py, report, |cancel, observer| svm.cancel(cancel).fit_observed(&data, observer))?;
+    let Supervised { value, history, interrupted } = ended;
+    let fit = match (value, interrupted.as_ref()) {
+        (Ok(fit), _) => fit,
+        (Err(_), Some(error)) => return Err(error.clone_ref(py)),
+        (Err(error), None) => return Err(raise(error)),
+    };
+    let out = fit_dict(py, &fit)?;
+    out.set_item("history", history.to_list(py)?)?;
+    out.set_item("interrupted", interrupted.map(|error| error.into_value(py)))?;
+    Ok(out)
+}
+
+/// The parts of a fitted machine.
+fn fit_dict<'py>(py: Python<'py>, fit: &Fit) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    let model = fit.model();
+    let expansion = &model.expansion;
+    out.set_item("rows", vector(py, expansion.rows().iter().map(|&row| row as i32).collect()))?;
+    let coefficients = expansion.coefficients().to_vec();
+    out.set_item("coefficients", matrix(py, expansion.len(), expansion.stride(), coefficients)?)?;
+    if let Layout::Pairs { class_of, .. } = expansion.layout() {
+        out.set_item("class_of", vector(py, class_of.iter().map(|&class| class as i32).collect()))?;
+    }
+    out.set_item("bias", vector(py, expansion.bias().to_vec()))?;
+    if let (true, Some(weights)) = (expansion.is_weights(), expansion.weights()) {
+        out.set_item("weights", vector(py, weights.to_vec()))?;
+    }
+    if let Some(Calibration::Sigmoid { a, b, .. }) = &model.calibration {
+        out.set_item("sigmoid_a", vector(py, a.clone()))?;
+        out.set_item("sigmoid_b", vector(py, b.clone()))?;
+    }
+    out.set_item("machines", records(py, fit.records())?)?;
+    out.set_item("totals", totals_dict(py, &fit.totals())?)?;
+    out.set_item("solver", &model.solver)?;
+    out.set_item("reason", fit.reason())?;
+    Ok(out)
+}
+
+/// One dictionary a binary machine.
+fn records<'py>(py: Python<'py>, machines: &[Record]) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for record in machines {
+        let dict = certificate_dict(py, &record.certificate, record.status)?;
+        dict.set_item("iterations", record.iterations)?;
+        dict.set_item("support_vectors", record.support_vectors)?;
+        dict.set_item("bounded", record.bounded)?;
+        dict.set_item("rho", record.rho)?;
+        dict.set_item("tube", record.tube)?;
+        list.append(dict)?;
+    }
+    Ok(list)
+}
+
+/// A certificate as Python sees it.
+pub(crate) fn certificate_dict<'py>(
+    py: Python<'py>,
+    certificate: &Certificate,
+    status: Status,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("status", status.name())?;
+    match certificate {
+        Certificate::Optimality(o) => {
+            dict.set_item("primal", o.primal)?;
+            dict.set_item("dual", o.dual)?;
+            dict.set_item("gap", o.gap)?;
+            dict.set_item("relative_gap", o.relative_gap)?;
+            dict.set_item("violation", o.violation)?;
+            dict.set_item("feasible", o.feasible)?;
+            let worst: Vec<(usize, f64)> = o.worst.iter().map(|worst| (worst.row, worst.share)).collect();
+            dict.set_item("worst", worst)?;
+        }
+        Certificate::Stationarity(s) => {
+            dict.set_item("objective", s.objective)?;
+            dict.set_item("stationarity", s.stationarity)?;
+            dict.set_item("start_objective", s.start_objective)?;
+        }
+    }
+    Ok(dict)
+}
+
+fn totals_dict<'py>(py: Python<'py>, totals: &Totals) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("status", totals.status.name())?;
+    dict.set_item("primal", totals.primal)?;
+    dict.set_item("dual", totals.dual)?;
+    dict.set_item("gap", totals.gap)?;
+    dict.set_item("relative_gap", totals.relative_gap)?;
+    dict.set_item("violation", totals.violation)?;
+    dict.set_item("iterations", totals.iterations)?;
+    dict.set_item("seconds", totals.seconds)?;
+    dict.set_item("kernel_entries", totals.kernel_entries)?;
+    dict.set_item("support_vectors", totals.support_vectors)?;
+    dict.set_item("bounded", totals.bounded)?;
+    Ok(dict)
+}

@@ -1,0 +1,60 @@
+//! The extension module `margrave._core`: arrays in, arrays out.
+//!
+//! Nothing here is public to Python users: the estimators in `margrave/*.py` speak to it. Every function takes a description
+//! of the machine ([`params::Params`], a dictionary) and arrays, and gives arrays back; no state is kept between calls except
+//! thread pools.
+
+mod certify;
+mod data;
+mod errors;
+mod files;
+mod fit;
+mod linear;
+mod losses;
+mod machine;
+mod params;
+mod ridge;
+mod supervise;
+mod tune;
+
+use pyo3::prelude::*;
+
+/// Runs the program `margrave` with these arguments and gives its exit code.
+#[pyfunction]
+fn main(py: Python<'_>, arguments: Vec<String>) -> u8 {
+    py.detach(|| margrave_cli::run(arguments))
+}
+
+/// The engine behind the estimators of `margrave`: private, may change at any time.
+#[pymodule]
+mod _core {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::certify::certify;
+    #[pymodule_export]
+    use super::errors::{
+        BudgetError, DataError, NotFiniteError, OptionError, OutOfMemoryError, ShapeError, UnsupportedError,
+    };
+    #[pymodule_export]
+    use super::files::{export_libsvm, export_native, export_onnx, read_libsvm};
+    #[pymodule_export]
+    use super::fit::fit;
+    #[pymodule_export]
+    use super::linear::{certify_linear, fit_crammer_singer, fit_linear};
+    #[pymodule_export]
+    use super::losses::{loss_names, loss_properties, loss_values};
+    #[pymodule_export]
+    use super::machine::{probabilities, scores, votes};
+    #[pymodule_export]
+    use super::main;
+    #[pymodule_export]
+    use super::ridge::{certify_ridge, fit_ridge};
+    #[pymodule_export]
+    use super::tune::tune;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

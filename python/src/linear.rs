@@ -1,0 +1,216 @@
+//! Linear machines given by their weights, with LIBLINEAR's penalties on weights and bias.
+
+use margrave::backend::cpu::rows::RowMatrix;
+use margrave::certificate::{self, Certificate, Optimality, certify_l1};
+use margrave::problem::{Bias, LinearProblem};
+use margrave::solver::linear::{LinearSolution, Options, solve, solve_crammer_singer, solve_l1};
+use margrave::{Control, Error, Status};
+use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::data::{PyPoints, Vector, matrix, vector};
+use crate::errors::raise;
+use crate::fit::certificate_dict;
+use crate::params::Params;
+use crate::supervise::{Supervised, supervise};
+
+/// The bias: none, free (∞), or the weight of a feature of this value.
+fn bias_of(scaling: Option<f64>) -> Bias {
+    match scaling {
+        None => Bias::None,
+        Some(s) if s == f64::INFINITY => Bias::Free,
+        Some(scaling) => Bias::Penalised { scaling },
+    }
+}
+
+/// Trains one machine a row of `targets`. `scaling`: see [`bias_of`]; `l1`: the penalty ‖w‖₁ in place of ½‖w‖².
+#[pyfunction]
+#[pyo3(signature = (params, x, targets, costs, scaling, l1, report=None))]
+pub(crate) fn fit_linear<'py>(
+    py: Python<'py>,
+    params: Params,
+    x: PyPoints,
+    targets: PyReadonlyArray2<'py, f64>,
+    costs: Vector<'py>,
+    scaling: Option<f64>,
+    l1: bool,
+    report: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (k, n) = (targets.shape()[0], targets.shape()[1]);
+    let (targets, costs, points) = (targets.as_slice()?.to_vec(), costs.as_slice()?.to_vec(), x.0);
+    let d = points.dims();
+    let loss = params.loss(py)?;
+    let control = params.control()?;
+    let bias = bias_of(scaling);
+    let budget = params.budget();
+    let options = Options {
+        stop: params.stop(),
+        iterations: budget.iterations,
+        memory: budget.memory,
+        seed: params.seed,
+        ..Options::default()
+    };
+    let ended = supervise(py, report, |cancel, observer| {
+        let control = control.with_cancel(cancel);
+        let calm = Control::unlimited(control.threads.clone());
+        let rows = RowMatrix::new(&points);
+        let mut all: Vec<(LinearSolution, Certificate)> = Vec::with_capacity(k);
+        for own in targets.chunks_exact(n.max(1)) {
+            let problem = LinearProblem::new(&rows, own, &costs, loss.as_ref(), bias)?;
+            let pair = if l1 {
+                let solved = solve_l1(&problem, &options, &control, observer)?;
+                let proof = certify_l1(&problem, &solved.weights, solved.bias, &solved.beta, &calm)?;
+                (solved, proof)
+            } else {
+                let solved = solve(&problem, &options, &control, observer)?;
+                let proof = certificate::certify_linear(&problem, &solved.weights, solved.bias, &solved.beta, &calm)?;
+                (solved, proof)
+            };
+            all.push(pair);
+        }
+        Ok(all)
+    })?;
+    let Supervised { value, history, interrupted } = ended;
+    let all = match (value, interrupted.as_ref()) {
+        (Ok(all), _) => all,
+        (Err(_), Some(error)) => return Err(error.clone_ref(py)),
+        (Err(error), None) => return Err(raise(error)),
+    };
+    let out = PyDict::new(py);
+    let (mut weights, mut biases) = (Vec::with_capacity(k * d), Vec::with_capacity(k));
+    let machines = PyList::empty(py);
+    for (solved, proof) in all {
+        // A free bias may have been bettered by the proof.
+        let own = match bias {
+            Bias::None => 0.0,
+            Bias::Free => proof.bias().first().copied().unwrap_or(solved.bias),
+            Bias::Penalised { .. } => solved.bias,
+        };
+        weights.extend(&solved.weights);
+        biases.push(own);
+        let record = certificate_dict(py, &proof, solved.status)?;
+        record.set_item("iterations", solved.iterations)?;
+        machines.append(record)?;
+    }
+    out.set_item("weights", matrix(py, k, d, weights)?)?;
+    out.set_item("bias", vector(py, biases))?;
+    out.set_item("machines", machines)?;
+    out.set_item("history", history.to_list(py)?)?;
+    out.set_item("interrupted", interrupted.map(|error| error.into_value(py)))?;
+    Ok(out)
+}
+
+/// Trains the machine of Crammer and Singer on class numbers `y`.
+#[pyfunction]
+#[pyo3(signature = (params, x, y, classes, costs, scaling, report=None))]
+pub(crate) fn fit_crammer_singer<'py>(
+    py: Python<'py>,
+    params: Params,
+    x: PyPoints,
+    y: Vector<'py>,
+    classes: usize,
+    costs: Vector<'py>,
+    scaling: Option<f64>,
+    report: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let codes: Vec<u32> = y.as_slice()?.iter().map(|&code| code as u32).collect();
+    let (costs, points) = (costs.as_slice()?.to_vec(), x.0);
+    let d = points.dims();
+    let control = params.control()?;
+    let budget = params.budget();
+    let options = Options {
+        stop: params.stop(),
+        iterations: budget.iterations,
+        memory: budget.memory,
+        seed: params.seed,
+        ..Options::default()
+    };
+    let bias = bias_of(scaling);
+    let ended = supervise(py, report, |cancel, observer| {
+        let control = control.with_cancel(cancel);
+        solve_crammer_singer(&points, &codes, classes, &costs, bias, &options, &control, observer)
+    })?;
+    let Supervised { value, history, interrupted } = ended;
+    let solved = match (value, interrupted.as_ref()) {
+        (Ok(solved), _) => solved,
+        (Err(_), Some(error)) => return Err(error.clone_ref(py)),
+        (Err(error), None) => return Err(raise(error)),
+    };
+    let out = PyDict::new(py);
+    let transposed = (0..classes).flat_map(|class| (0..d).map(move |j| (j, class)));
+    let weights = transposed.map(|(j, class)| solved.weights[j * classes + class]).collect();
+    out.set_item("weights", matrix(py, classes, d, weights)?)?;
+    let gap = (solved.primal - solved.dual).max(0.0);
+    let proof = Certificate::Optimality(Optimality {
+        primal: solved.primal,
+        dual: solved.dual,
+        gap,
+        relative_gap: solved.relative_gap().max(0.0),
+        violation: f64::NAN,
+        feasible: true,
+        infeasibility: 0.0,
+        bias: solved.bias.clone(),
+        bias_excess: None,
+        squared_norm: solved.weights.iter().map(|w| w * w).sum(),
+        worst: Vec::new(),
+    });
+    let record = certificate_dict(py, &proof, solved.status)?;
+    record.set_item("iterations", solved.iterations)?;
+    out.set_item("bias", vector(py, solved.bias))?;
+    out.set_item("machines", PyList::new(py, [record])?)?;
+    out.set_item("history", history.to_list(py)?)?;
+    out.set_item("interrupted", interrupted.map(|error| error.into_value(py)))?;
+    Ok(out)
+}
+
+/// Certifies machines (w, b), one a row of `targets`, wherever they are from. The lower bound needs a dual point, which they
+/// do not keep: it is that of a machine trained here.
+#[pyfunction]
+pub(crate) fn certify_linear<'py>(
+    py: Python<'py>,
+    params: Params,
+    x: PyPoints,
+    targets: PyReadonlyArray2<'py, f64>,
+    costs: Vector<'py>,
+    scaling: Option<f64>,
+    l1: bool,
+    weights: PyReadonlyArray2<'py, f64>,
+    bias: Vector<'py>,
+) -> PyResult<Bound<'py, PyList>> {
+    let (k, n) = (targets.shape()[0], targets.shape()[1]);
+    let (targets, costs, points) = (targets.as_slice()?.to_vec(), costs.as_slice()?.to_vec(), x.0);
+    let (given, given_bias) = (weights.as_slice()?.to_vec(), bias.as_slice()?.to_vec());
+    let d = points.dims();
+    if weights.shape() != [k, d] || given_bias.len() != k || n == 0 {
+        return Err(raise(Error::data(format!("{k} machines over {d} features do not have these weights"))));
+    }
+    let (loss, control) = (params.loss(py)?, params.control()?);
+    let kind = bias_of(scaling);
+    let options = Options { stop: params.stop(), memory: params.budget().memory, ..Options::default() };
+    let ended = supervise(py, None, |cancel, observer| {
+        let control = control.with_cancel(cancel);
+        let rows = RowMatrix::new(&points);
+        let mut all = Vec::with_capacity(k);
+        for (at, own) in targets.chunks_exact(n).enumerate() {
+            let problem = LinearProblem::new(&rows, own, &costs, loss.as_ref(), kind)?;
+            let (w, b) = (&given[at * d..(at + 1) * d], given_bias[at]);
+            all.push(if l1 {
+                let solved = solve_l1(&problem, &options, &control, observer)?;
+                certify_l1(&problem, w, b, &solved.beta, &control)?
+            } else {
+                let solved = solve(&problem, &options, &control, observer)?;
+                certificate::certify_linear(&problem, w, b, &solved.beta, &control)?
+            });
+        }
+        Ok(all)
+    })?;
+    if let Some(error) = ended.interrupted {
+        return Err(error);
+    }
+    let list = PyList::empty(py);
+    for certificate in ended.value.map_err(raise)? {
+        list.append(certificate_dict(py, &certificate, Status::Optimal)?)?;
+    }
+    Ok(list)
+}

@@ -1,0 +1,199 @@
+//! A fitted machine from its arrays: what predicts, and what is written to files.
+
+use margrave::certificate::Certificate;
+use margrave::data::{Label, Points};
+use margrave::gram::Precision;
+use margrave::kernel::Kernel;
+use margrave::model::{Calibration, Expansion, Layout, Model, Origin, Prediction, Record, Scheme, multi};
+use margrave::problem::{Penalty, Task};
+use margrave::{Control, Error, Status};
+use numpy::{PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
+use pyo3::prelude::*;
+
+use crate::data::{PyPoints, Vector, matrix, vector};
+use crate::errors::raise;
+use crate::params::Params;
+use crate::supervise::supervise;
+
+/// The arrays of a fitted machine: every key is always there.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Parts<'py> {
+    /// The centres; nothing for a precomputed kernel.
+    centres: Option<PyPoints>,
+    /// Their rows in the training data.
+    rows: PyReadonlyArray1<'py, i32>,
+    /// Coefficients of each centre.
+    coefficients: PyReadonlyArray2<'py, f64>,
+    /// Class of each centre, where the machines are those of pairs of classes.
+    class_of: Option<PyReadonlyArray1<'py, i32>>,
+    /// One an output.
+    bias: Vector<'py>,
+    /// Labels; empty unless classifying.
+    labels: Vec<PyLabel>,
+    /// Features a point has; training rows for a precomputed kernel.
+    width: usize,
+    /// Rows of the training data.
+    n: usize,
+    /// Sigmoid of each machine.
+    sigmoid_a: Option<Vector<'py>>,
+    sigmoid_b: Option<Vector<'py>>,
+    /// Scale of each ν-machine.
+    rho: Option<Vector<'py>>,
+    /// Weights of a linear machine without centres, one row an output.
+    weights: Option<PyReadonlyArray2<'py, f64>>,
+}
+
+/// A label: a number or a text.
+#[derive(FromPyObject)]
+enum PyLabel {
+    Number(f64),
+    Text(String),
+}
+
+impl Parts<'_> {
+    /// The model of these parts. Its records prove nothing.
+    pub(crate) fn model(self, params: &Params) -> PyResult<Model> {
+        let (task, kernel, formulation) = (params.task()?, params.kernel()?, params.formulation()?);
+        let rows: Vec<u32> = self.rows.as_slice()?.iter().map(|&row| row as u32).collect();
+        let m = rows.len();
+        let centres = match self.centres {
+            Some(points) if kernel != Kernel::Precomputed => points.0,
+            _ => Points::dense_f64(m, 0, vec![]).map_err(raise)?,
+        };
+        let labels: Vec<Label> = self
+            .labels
+            .into_iter()
+            .map(|label| match label {
+                PyLabel::Number(v) => Label::Number(v),
+                PyLabel::Text(s) => Label::Text(s),
+            })
+            .collect();
+        let bias = self.bias.as_slice()?.to_vec();
+        let classes = labels.len();
+        let (layout, scheme) = match self.class_of {
+            Some(class_of) => {
+                let class_of = class_of.as_slice()?.iter().map(|&class| class as u32).collect();
+                (Layout::Pairs { classes, class_of }, Scheme::OneVsOne)
+            }
+            None if bias.len() > 1 => (Layout::Full, Scheme::OneVsRest),
+            None => (Layout::Full, Scheme::One),
+        };
+        let coefficients = self.coefficients.as_slice()?.to_vec();
+        let expansion = match &self.weights {
+            Some(weights) => {
+                let (weights, k, d) = (weights.as_slice()?, bias.len(), self.width);
+                let by_feature = (0..d).flat_map(|j| (0..k).map(move |output| weights[output * d + j])).collect();
+                Expansion::linear(by_feature, rows, coefficients, Layout::Full, bias, d)
+            }
+            None => Expansion::with_layout(kernel, centres, rows, coefficients, layout, bias, self.width),
+        };
+        let expansion = expansion.map_err(raise)?;
+        let rho = self.rho.as_ref().map(|rho| rho.as_slice()).transpose()?;
+        let machines = (0..expansion.outputs())
+            .map(|output| Record {
+                certificate: Certificate::unknown(vec![expansion.bias()[output]]),
+                status: Status::Optimal,
+                iterations: 0,
+                seconds: 0.0,
+                kernel_entries: 0,
+                support_vectors: expansion.column(output).iter().filter(|c| **c != 0.0).count(),
+                bounded: 0,
+                rho: rho.and_then(|rho| rho.get(output)).copied().unwrap_or(1.0),
+                tube: None,
+            })
+            .collect();
+        let calibration = match (&self.sigmoid_a, &self.sigmoid_b) {
+            (Some(a), Some(b)) => {
+                let (a, b) = (a.as_slice()?.to_vec(), b.as_slice()?.to_vec());
+                Some(Calibration::Sigmoid { a, b, origin: Origin::LeaveOneOut })
+            }
+            _ => None,
+        };
+        let cost = match formulation {
+            margrave::problem::Formulation::Cost { c } => c,
+            _ => 1.0,
+        };
+        let loss = match formulation {
+            margrave::problem::Formulation::Cost { .. } => params.spec()?,
+            _ => None,
+        };
+        Ok(Model {
+            task,
+            formulation,
+            loss,
+            free_bias: params.bias,
+            penalty: Penalty::default(),
+            intercept_scaling: None,
+            labels,
+            scheme,
+            class_weights: vec![],
+            scaling: None,
+            schema: None,
+            expansion,
+            costs: vec![cost; m],
+            machines,
+            solver: "margrave".into(),
+            n: self.n,
+            calibration,
+        })
+    }
+}
+
+/// The scores of points, one column an output.
+#[pyfunction]
+pub(crate) fn scores<'py>(
+    py: Python<'py>,
+    params: Params,
+    parts: Parts<'py>,
+    x: PyPoints,
+) -> PyResult<Bound<'py, PyArray2<f64>>> {
+    let model = parts.model(&params)?;
+    let (n, k) = (x.0.len(), model.expansion.outputs());
+    let threads = params.threads();
+    let ended = supervise(py, None, |cancel, _| {
+        let control = Control::unlimited(threads).with_cancel(cancel);
+        model.scores(&x.0, Precision::Double, &control)
+    })?;
+    match (ended.value, ended.interrupted) {
+        (_, Some(error)) => Err(error),
+        (Err(error), None) => Err(raise(error)),
+        (Ok(values), None) => matrix(py, n, k, values),
+    }
+}
+
+/// The class of each row of one-vs-one scores.
+#[pyfunction]
+pub(crate) fn votes<'py>(
+    py: Python<'py>,
+    classes: usize,
+    scores: PyReadonlyArray2<'py, f64>,
+) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    let pairs = classes * classes.saturating_sub(1) / 2;
+    let values = scores.as_slice()?;
+    if pairs == 0 || values.len() % pairs != 0 {
+        return Err(raise(Error::data(format!("{classes} classes do not make these scores"))));
+    }
+    let mut scratch = vec![0; classes];
+    let winners = values.chunks_exact(pairs).map(|z| i64::from(multi::by_votes(classes, z, &mut scratch)));
+    Ok(vector(py, winners.collect()))
+}
+
+/// P of every class for each row of scores, by the sigmoids of the machines; the most probable class is the one predicted.
+#[pyfunction]
+pub(crate) fn probabilities<'py>(
+    py: Python<'py>,
+    params: Params,
+    parts: Parts<'py>,
+    scores: PyReadonlyArray2<'py, f64>,
+) -> PyResult<Bound<'py, PyArray2<f64>>> {
+    let model = parts.model(&params)?;
+    let values = scores.as_slice()?.to_vec();
+    let classes = model.labels.len();
+    let all = py.detach(|| match (model.task, model.decide(&values)) {
+        (Task::Classify, Prediction::Labels(_)) => model.probabilities(&values),
+        _ => None,
+    });
+    let all = all.ok_or_else(|| raise(Error::data("the machine has no probabilities: fit with probability=True")))?;
+    matrix(py, all.len() / classes.max(1), classes, all)
+}

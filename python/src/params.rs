@@ -1,0 +1,165 @@
+//! What to train, as a dictionary.
+
+use std::sync::Arc;
+
+use margrave::kernel::Kernel;
+use margrave::loss::{Loss, LossSpec};
+use margrave::model::Scheme;
+use margrave::problem::{Formulation, Task};
+use margrave::solver::Stop;
+use margrave::{Budget, Control, Error, Probability, Svm, Threads};
+use pyo3::prelude::*;
+
+use crate::errors::raise;
+use crate::losses::PyLoss;
+use crate::supervise::threads;
+
+/// The description of a machine: every key is always there (`margrave/_spec.py` makes the dictionary).
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Params {
+    pub(crate) task: String,
+    kernel: String,
+    gamma: f64,
+    degree: u32,
+    coef0: f64,
+    pub(crate) loss: Option<LossParam>,
+    #[pyo3(item("C"))]
+    pub(crate) c: f64,
+    pub(crate) nu: Option<f64>,
+    pub(crate) epsilon: Option<f64>,
+    pub(crate) svdd: bool,
+    pub(crate) bias: bool,
+    pub(crate) one_vs_rest: bool,
+    probability: bool,
+    solver: String,
+    tol: Option<f64>,
+    gap_tol: Option<f64>,
+    max_seconds: Option<f64>,
+    max_iter: Option<u64>,
+    memory: u64,
+    threads: usize,
+    pub(crate) seed: u64,
+}
+
+/// A loss by name, or an object with `value` and `slope`.
+#[derive(FromPyObject)]
+pub(crate) enum LossParam {
+    Name(String),
+    Own(Py<PyAny>),
+}
+
+impl Params {
+    pub(crate) fn task(&self) -> PyResult<Task> {
+        match self.task.as_str() {
+            "classify" => Ok(Task::Classify),
+            "regress" => Ok(Task::Regress),
+            "novelty" => Ok(Task::Novelty),
+            other => Err(raise(Error::option("task", other, "classify, regress or novelty"))),
+        }
+    }
+
+    pub(crate) fn kernel(&self) -> PyResult<Kernel> {
+        let (gamma, coef0, degree) = (self.gamma, self.coef0, self.degree);
+        Ok(match self.kernel.as_str() {
+            "linear" => Kernel::Linear,
+            "poly" => Kernel::Poly { gamma, coef0, degree },
+            "rbf" => Kernel::Rbf { gamma },
+            "sigmoid" => Kernel::Sigmoid { gamma, coef0 },
+            "laplacian" => Kernel::Laplacian { gamma },
+            "matern32" => Kernel::Matern32 { gamma },
+            "matern52" => Kernel::Matern52 { gamma },
+            "chi2" => Kernel::Chi2 { gamma },
+            "precomputed" => Kernel::Precomputed,
+            other => return Err(raise(Error::option("kernel", other, "see the documentation of the estimator"))),
+        })
+    }
+
+    /// The loss of the library that was asked for or is the task's own; `None` for a user's own.
+    pub(crate) fn spec(&self) -> PyResult<Option<LossSpec>> {
+        let spec = match &self.loss {
+            Some(LossParam::Own(_)) => return Ok(None),
+            Some(LossParam::Name(name)) => name.parse::<LossSpec>().map_err(raise)?,
+            None if self.task()? == Task::Regress => LossSpec::Epsilon { epsilon: 0.1 },
+            None => LossSpec::Hinge,
+        };
+        Ok(Some(self.epsilon.map_or(spec, |epsilon| spec.with_epsilon(epsilon))))
+    }
+
+    /// The loss itself.
+    pub(crate) fn loss(&self, py: Python<'_>) -> PyResult<Arc<dyn Loss>> {
+        match &self.loss {
+            Some(LossParam::Own(object)) => {
+                Ok(Arc::new(PyLoss::new(object.clone_ref(py), self.task()? == Task::Classify)?.build(py)?))
+            }
+            _ => match self.spec()? {
+                Some(spec) => spec.build().map_err(raise),
+                None => Err(raise(Error::data("there is no loss"))),
+            },
+        }
+    }
+
+    pub(crate) fn formulation(&self) -> PyResult<Formulation> {
+        Ok(match (self.task()?, self.nu) {
+            (Task::Novelty, nu) if self.svdd => Formulation::Svdd { nu: nu.unwrap_or(0.5) },
+            (Task::Novelty, nu) => Formulation::OneClass { nu: nu.unwrap_or(0.5) },
+            (_, Some(nu)) => Formulation::Nu { nu, c: self.c },
+            (_, None) => Formulation::Cost { c: self.c },
+        })
+    }
+
+    pub(crate) fn stop(&self) -> Stop {
+        Stop { tol: self.tol, gap: self.gap_tol }
+    }
+
+    pub(crate) fn budget(&self) -> Budget {
+        Budget { seconds: self.max_seconds, iterations: self.max_iter, memory: self.memory }
+    }
+
+    pub(crate) fn threads(&self) -> Threads {
+        threads(self.threads)
+    }
+
+    /// A running budget.
+    pub(crate) fn control(&self) -> PyResult<Control> {
+        let budget = self.budget();
+        budget.check().map_err(raise)?;
+        self.stop().check().map_err(raise)?;
+        Ok(Control::start(&budget, self.threads()))
+    }
+
+    /// The builder of the machine.
+    pub(crate) fn svm(&self, py: Python<'_>) -> PyResult<Svm> {
+        let mut svm = Svm::of(self.task()?)
+            .kernel(self.kernel()?)
+            .cost(self.c)
+            .svdd(self.svdd)
+            .bias(self.bias)
+            .multiclass(if self.one_vs_rest { Scheme::OneVsRest } else { Scheme::OneVsOne })
+            .solver(self.solver.parse().map_err(raise)?)
+            .stop(self.stop())
+            .budget(self.budget())
+            .threads(self.threads())
+            .seed(self.seed);
+        match &self.loss {
+            None => {}
+            Some(LossParam::Name(name)) => svm = svm.loss_spec(name.parse().map_err(raise)?),
+            Some(LossParam::Own(object)) => {
+                let loss = PyLoss::new(object.clone_ref(py), self.task()? == Task::Classify)?;
+                svm = svm.loss(loss.build(py)?);
+            }
+        }
+        if let Some(nu) = self.nu {
+            svm = svm.nu(nu).lower_nu(true);
+        }
+        if self.nu.is_none()
+            && let (Some(epsilon), Some(_)) = (self.epsilon, self.spec()?.and_then(|spec| spec.epsilon()))
+        {
+            svm = svm.epsilon(epsilon);
+        }
+        if self.probability {
+            svm = svm.probability(Probability::LeaveOneOut);
+        }
+        Ok(svm)
+    }
+}

@@ -1,0 +1,203 @@
+//! Long work on a thread of its own, with the interpreter free meanwhile, Ctrl-C heard and progress passed on.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use margrave::observe::{Begin, Observer, Step};
+use margrave::{Status, Threads};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+/// How often a pending signal is looked for.
+const PULSE: Duration = Duration::from_millis(20);
+/// Steps kept of a fit; beyond that every second one is dropped, and from then on every second one not taken.
+const KEPT: usize = 4096;
+
+/// Pools by number of threads. A forked child has none of its parent's threads, so that pools belong to a process.
+static POOLS: Mutex<Option<(u32, HashMap<usize, Threads>)>> = Mutex::new(None);
+
+/// `count` threads, 0 for all cores: the same pool each time.
+pub(crate) fn threads(count: usize) -> Threads {
+    if count == 1 {
+        return Threads::one();
+    }
+    let own = std::process::id();
+    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    match &mut *pools {
+        Some((process, known)) if *process == own => known.entry(count).or_insert_with(|| Threads::new(count)).clone(),
+        other => {
+            // The pools of a parent cannot be shut down from here: their threads are not there to listen.
+            std::mem::forget(other.take());
+            let made = Threads::new(count);
+            *other = Some((own, HashMap::from([(count, made.clone())])));
+            made
+        }
+    }
+}
+
+/// What the observer of a worker has heard.
+#[derive(Default)]
+pub(crate) struct History {
+    steps: Vec<Step>,
+    every: usize,
+    heard: usize,
+}
+
+impl History {
+    fn push(&mut self, step: &Step) {
+        let every = self.every.max(1);
+        if self.heard.is_multiple_of(every) {
+            self.steps.push(step.clone());
+            if self.steps.len() > KEPT {
+                let mut at = 0;
+                self.steps.retain(|_| {
+                    at += 1;
+                    at % 2 == 1
+                });
+                self.every = 2 * every;
+            }
+        }
+        self.heard += 1;
+    }
+
+    /// A list of dictionaries, fields a solver does not have left out.
+    pub(crate) fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for step in &self.steps {
+            list.append(step_dict(py, step)?)?;
+        }
+        Ok(list)
+    }
+}
+
+fn step_dict<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("iteration", step.iteration)?;
+    dict.set_item("seconds", step.seconds)?;
+    dict.set_item("phase", step.phase)?;
+    let numbers = [
+        ("violation", step.violation),
+        ("primal", step.primal),
+        ("dual", step.dual),
+        ("step_length", step.step_length),
+        ("fraction", step.fraction),
+    ];
+    for (name, value) in numbers {
+        if let Some(value) = value {
+            dict.set_item(name, value)?;
+        }
+    }
+    if let Some(active) = step.active {
+        dict.set_item("active", active)?;
+    }
+    if let Some(entries) = step.kernel_entries {
+        dict.set_item("kernel_entries", entries)?;
+    }
+    Ok(dict)
+}
+
+/// Passes steps to the history, and to the waiting thread if it wants them.
+struct Ear {
+    history: History,
+    live: Option<Sender<Step>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Ear {
+    fn flow(&self) -> ControlFlow<()> {
+        if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Observer for Ear {
+    fn begin(&mut self, _begin: &Begin) -> ControlFlow<()> {
+        self.flow()
+    }
+    fn step(&mut self, step: &Step) -> ControlFlow<()> {
+        self.history.push(step);
+        if let Some(live) = &self.live {
+            // Nobody listens any more only if the fit is about to end.
+            let _ = live.send(step.clone());
+        }
+        self.flow()
+    }
+    fn finish(&mut self, _status: Status, last: &Step) {
+        self.history.push(last);
+    }
+}
+
+/// The result of supervised work.
+pub(crate) struct Supervised<T> {
+    /// What the work gave.
+    pub(crate) value: T,
+    /// What the solvers said.
+    pub(crate) history: History,
+    /// The exception (KeyboardInterrupt, or one of `report`) that ended it early.
+    pub(crate) interrupted: Option<PyErr>,
+}
+
+/// Runs `work` on a thread of its own. The interpreter is free; signals are looked for every 20 ms, and an exception they
+/// raise sets the flag handed to `work`, which should then end with its best so far. `report` is called with each step.
+pub(crate) fn supervise<T: Send>(
+    py: Python<'_>,
+    report: Option<&Bound<'_, PyAny>>,
+    work: impl FnOnce(Arc<AtomicBool>, &mut dyn Observer) -> T + Send,
+) -> PyResult<Supervised<T>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (live, steps) = channel();
+    let live = report.map(|_| live);
+    let (done, finished) = channel::<()>();
+    let flag = stop.clone();
+    let mut interrupted = None;
+    let end = std::thread::scope(|scope| {
+        let worker = scope.spawn(move || {
+            let mut ear = Ear { history: History::default(), live, stop: flag.clone() };
+            let value = work(flag, &mut ear);
+            drop(done);
+            (value, ear.history)
+        });
+        let (steps, finished): (Mutex<Receiver<Step>>, Mutex<Receiver<()>>) = (Mutex::new(steps), Mutex::new(finished));
+        loop {
+            let over = py.detach(|| {
+                let finished = finished.lock().unwrap_or_else(PoisonError::into_inner);
+                // The sender sends nothing: it is dropped when the work is done, or has panicked.
+                finished.recv_timeout(PULSE) != Err(RecvTimeoutError::Timeout)
+            });
+            if over {
+                break;
+            }
+            let told = match report {
+                Some(report) if interrupted.is_none() => pass_on(py, report, &steps),
+                _ => Ok(()),
+            };
+            if let Err(error) = told.and_then(|()| py.check_signals()) {
+                stop.store(true, Ordering::Relaxed);
+                interrupted.get_or_insert(error);
+            }
+        }
+        if let (Some(report), None) = (report, &interrupted)
+            && let Err(error) = pass_on(py, report, &steps)
+        {
+            interrupted = Some(error);
+        }
+        py.detach(|| worker.join())
+    });
+    match end {
+        Ok((value, history)) => Ok(Supervised { value, history, interrupted }),
+        Err(_) => Err(PyRuntimeError::new_err("margrave has failed where it should not: please report this as a bug")),
+    }
+}
+
+/// The latest step, and whether to go on.
+fn pass_on(py: Python<'_>, report: &Bound<'_, PyAny>, steps: &Mutex<Receiver<Step>>) -> PyResult<()> {
+    let steps = steps.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(step) = steps.try_iter().last() {
+        report.call1((step_dict(py, &step)?,))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! A whole grid by cross validation.
+
+use margrave::tune::{Grid, Tuner};
+use numpy::PyReadonlyArray1;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::data::{PyPoints, Vector, dataset};
+use crate::errors::raise;
+use crate::params::Params;
+use crate::supervise::{Supervised, supervise};
+
+/// Scores of all combinations of `costs`, `gammas` and `epsilons`, an empty list standing for what the machine has.
+/// `fold_of` numbers the fold of each row, below `folds`; `counts` is how much each row counts in a score.
+#[pyfunction]
+#[pyo3(signature = (params, x, y, weights, costs, gammas, epsilons, folds, fold_of, counts=None, report=None))]
+pub(crate) fn tune<'py>(
+    py: Python<'py>,
+    params: Params,
+    x: PyPoints,
+    y: Vector<'py>,
+    weights: Option<Vector<'py>>,
+    costs: Vec<f64>,
+    gammas: Vec<f64>,
+    epsilons: Vec<f64>,
+    folds: usize,
+    fold_of: PyReadonlyArray1<'py, i64>,
+    counts: Option<Vector<'py>>,
+    report: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let data = dataset(x, Some(y), weights)?;
+    let svm = params.svm(py)?;
+    let grid = Grid { costs, gammas, epsilons, ..Grid::default() };
+    let fold_of = Some(fold_of.as_slice()?.iter().map(|&fold| fold as u32).collect());
+    let counts = match counts {
+        Some(counts) => Some(counts.as_slice()?.to_vec()),
+        None => None,
+    };
+    let ended = supervise(py, report, |cancel, observer| {
+        let tuner = Tuner { folds, fold_of, counts, ..Tuner::new(svm.cancel(cancel), grid) };
+        tuner.search(&data, observer)
+    })?;
+    let Supervised { value, interrupted, .. } = ended;
+    let tuned = match (value, interrupted.as_ref()) {
+        (Ok(tuned), _) => tuned,
+        (Err(_), Some(error)) => return Err(error.clone_ref(py)),
+        (Err(error), None) => return Err(raise(error)),
+    };
+    let cells = PyList::empty(py);
+    for cell in &tuned.cells {
+        let dict = PyDict::new(py);
+        dict.set_item("C", cell.params.c)?;
+        dict.set_item("gamma", cell.params.kernel.gamma())?;
+        dict.set_item("epsilon", cell.params.epsilon)?;
+        dict.set_item("folds", cell.folds.clone())?;
+        dict.set_item("seconds", cell.seconds)?;
+        cells.append(dict)?;
+    }
+    let out = PyDict::new(py);
+    out.set_item("cells", cells)?;
+    out.set_item("best", tuned.best)?;
+    out.set_item("status", tuned.status.name())?;
+    out.set_item("seconds", tuned.seconds)?;
+    out.set_item("interrupted", interrupted.map(|error| error.into_value(py)))?;
+    Ok(out)
+}
