@@ -13,13 +13,12 @@
 //! where the loss is smooth. One JSON object on standard output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use margrave_bench_common::{Args, Failure, finish, read, read_numbers, write_numbers};
 use margrave_core::backend::cpu::rows::RowMatrix;
 use margrave_core::certificate::{Certificate, certify_l1, certify_linear};
-use margrave_core::data::Dataset;
 use margrave_core::gram::{Matrix, Pick};
 use margrave_core::loss::LossSpec;
 use margrave_core::observe::{Observer, Silent, Step};
@@ -29,60 +28,8 @@ use margrave_core::{Control, Threads};
 use margrave_io::{ReadOptions, load};
 use serde_json::{Value, json};
 
-type Failure = Box<dyn std::error::Error>;
-
-struct Args {
-    command: String,
-    data: String,
-    options: HashMap<String, String>,
-}
-
-impl Args {
-    fn parse() -> Result<Self, Failure> {
-        let mut words = std::env::args().skip(1);
-        let command = words.next().ok_or("a command is missing: train or certify")?;
-        let data = words.next().ok_or("the data file is missing")?;
-        let mut options = HashMap::new();
-        while let Some(name) = words.next() {
-            let value = words.next().ok_or(format!("{name} needs a value"))?;
-            options.insert(name.trim_start_matches('-').to_owned(), value);
-        }
-        Ok(Self { command, data, options })
-    }
-
-    fn number(&self, name: &str) -> Result<Option<f64>, Failure> {
-        let number = |v: &String| v.parse().map_err(|_| format!("--{name} {v} is not a number").into());
-        self.options.get(name).map(number).transpose()
-    }
-
-    fn text(&self, name: &str) -> Result<&str, Failure> {
-        self.options.get(name).map(String::as_str).ok_or_else(|| format!("--{name} is missing").into())
-    }
-}
-
 fn main() {
-    match run() {
-        Ok(value) => println!("{value}"),
-        Err(why) => {
-            eprintln!("margrave-bench-linear: {why}");
-            std::process::exit(2);
-        }
-    }
-}
-
-/// Points and targets: ±1 (the larger label is +1) for a classification loss.
-fn read(path: &str, classify: bool) -> Result<(Dataset, Vec<f64>), Failure> {
-    let data = load(path, &ReadOptions::default())?.data;
-    let targets = if classify {
-        let (classes, codes) = data.targets.classes()?;
-        if classes.len() != 2 {
-            return Err(format!("{path} has {} classes, two are needed", classes.len()).into());
-        }
-        codes.iter().map(|&c| if c == 1 { 1.0 } else { -1.0 }).collect()
-    } else {
-        data.targets.real()?.to_vec()
-    };
-    Ok((data, targets))
+    finish("margrave-bench-linear", run);
 }
 
 /// The machine of Crammer and Singer.
@@ -146,9 +93,7 @@ fn run() -> Result<Value, Failure> {
     let control = Control::unlimited(threads);
     let interrupted = |_| Failure::from("interrupted");
     if args.command == "certify" {
-        let bytes = std::fs::read(args.text("weights")?)?;
-        let mut w: Vec<f64> =
-            bytes.chunks_exact(8).map(|c| f64::from_le_bytes(c.try_into().expect("eight bytes"))).collect();
+        let mut w = read_numbers(args.text("weights")?)?;
         let b = w.pop().ok_or("the weight file is empty")?;
         let mut z = vec![0.0; targets.len()];
         matrix.dots(Pick::All, &w, &mut z, &control).map_err(interrupted)?;
@@ -195,8 +140,7 @@ fn run() -> Result<Value, Failure> {
         certify_linear(&problem, &solution.weights, solution.bias, &solution.beta, &control).map_err(interrupted)?;
     let certify_seconds = begun.elapsed().as_secs_f64();
     if let Some(path) = args.options.get("weights") {
-        let all = solution.weights.iter().chain([&solution.bias]);
-        std::fs::write(path, all.flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>())?;
+        write_numbers(path, solution.weights.iter().chain([&solution.bias]))?;
     }
     let mut out = json!({
         "seconds": seconds,

@@ -10,9 +10,9 @@
 //! training with its certificate, not reading. One JSON object on standard output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::collections::HashMap;
 use std::time::Instant;
 
+use margrave_bench_common::{Args, Failure, finish, read, read_numbers, write_numbers};
 use margrave_core::backend::cpu::CpuGram;
 use margrave_core::certificate::{Certificate, certify};
 use margrave_core::data::Dataset;
@@ -27,64 +27,14 @@ use margrave_core::{Control, Threads};
 use margrave_io::{ReadOptions, load};
 use serde_json::{Value, json};
 
-type Failure = Box<dyn std::error::Error>;
-
-struct Args {
-    command: String,
-    data: String,
-    options: HashMap<String, String>,
-}
-
-impl Args {
-    fn parse() -> Result<Self, Failure> {
-        let mut words = std::env::args().skip(1);
-        let command = words.next().ok_or("a command is missing: train or certify")?;
-        let data = words.next().ok_or("the data file is missing")?;
-        let mut options = HashMap::new();
-        while let Some(name) = words.next() {
-            let value = words.next().ok_or(format!("{name} needs a value"))?;
-            options.insert(name.trim_start_matches('-').to_owned(), value);
-        }
-        Ok(Self { command, data, options })
-    }
-
-    fn number(&self, name: &str) -> Result<Option<f64>, Failure> {
-        self.options
-            .get(name)
-            .map(|v| v.parse().map_err(|_| format!("--{name} {v} is not a number").into()))
-            .transpose()
-    }
-}
-
 fn main() {
-    match run() {
-        Ok(value) => println!("{value}"),
-        Err(why) => {
-            eprintln!("margrave-bench-peers: {why}");
-            std::process::exit(2);
-        }
-    }
-}
-
-/// Points and targets: ±1 (the larger label is +1) unless a tube makes it regression.
-fn read(path: &str, regression: bool) -> Result<(Dataset, Vec<f64>), Failure> {
-    let data = load(path, &ReadOptions::default())?.data;
-    let targets = if regression {
-        data.targets.real()?.to_vec()
-    } else {
-        let (classes, codes) = data.targets.classes()?;
-        if classes.len() != 2 {
-            return Err(format!("{path} has {} classes, two are needed", classes.len()).into());
-        }
-        codes.iter().map(|&c| if c == 1 { 1.0 } else { -1.0 }).collect()
-    };
-    Ok((data, targets))
+    finish("margrave-bench-peers", run);
 }
 
 fn run() -> Result<Value, Failure> {
     let args = Args::parse()?;
     let epsilon = args.number("epsilon")?;
-    let (data, targets) = read(&args.data, epsilon.is_some())?;
+    let (data, targets) = read(&args.data, epsilon.is_none())?;
     let gamma = args.number("gamma")?.ok_or("--gamma is missing")?;
     let kernel = if gamma > 0.0 { Kernel::rbf(gamma) } else { Kernel::Linear };
     let cost = args.number("C")?.ok_or("-C is missing")?;
@@ -136,7 +86,7 @@ impl Setup<'_> {
         let (solution, certificate, entries) = last.ok_or("no run")?;
         let peak = memory_mb("VmHWM:").zip(before).map(|(peak, before)| peak - before);
         if let Some(path) = args.options.get("beta") {
-            std::fs::write(path, solution.beta.iter().flat_map(|b| b.to_le_bytes()).collect::<Vec<u8>>())?;
+            write_numbers(path, &solution.beta)?;
         }
         let vectors = solution.beta.iter().filter(|b| **b != 0.0).count();
         let mut report = describe(&certificate);
@@ -180,10 +130,8 @@ impl Setup<'_> {
     }
 
     fn certify(&self, args: &Args) -> Result<Value, Failure> {
-        let path = args.options.get("beta").ok_or("--beta is missing")?;
-        let bytes = std::fs::read(path)?;
-        let beta: Vec<f64> =
-            bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("eight bytes"))).collect();
+        let path = args.text("beta")?;
+        let beta = read_numbers(path)?;
         let gram = CpuGram::square(self.kernel, &self.data.points)?;
         let problem = KernelProblem::new(&gram, self.targets, self.costs, self.loss, Constraint::free_bias())?;
         if beta.len() != problem.len() {

@@ -4,14 +4,15 @@
 use margrave_core::backend::cpu::CpuGram;
 use margrave_core::backend::cpu::rows::RowMatrix;
 use margrave_core::certificate::{Optimality, certify, certify_l1, certify_linear};
-use margrave_core::data::{Csr, Points};
+use margrave_core::data::{Csr, Points, Storage};
+use margrave_core::gram::{Matrix, Pick};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::observe::{Recorder, Silent};
 use margrave_core::problem::{Bias, Constraint, KernelProblem, LinearProblem};
 use margrave_core::solver::linear::{LinearSolution, Method, Options, Start, solve, solve_crammer_singer, solve_l1};
 use margrave_core::solver::{Stop, decomposition};
-use margrave_core::{Budget, Control, Status, Threads};
+use margrave_core::{Budget, Control, Interrupt, Status, Threads};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -361,4 +362,141 @@ fn crammer_and_singer_prove_their_machine() {
     assert!(primal - dual <= 2e-8 * primal.max(1.0) && primal >= dual - 1e-9, "{primal} {dual}");
     let free = solve_crammer_singer(&data.dense, &codes, k, &costs, Bias::Free, &tight(), &control(), &mut Silent);
     assert!(free.is_err());
+}
+
+/// Rows in blocks, as from a file: nothing but products and blocks.
+struct Blocked {
+    whole: RowMatrix,
+    blocks: Vec<Points>,
+    size: usize,
+}
+
+impl Blocked {
+    fn new(points: &Points, size: usize) -> Self {
+        let all: Vec<u32> = (0..points.len() as u32).collect();
+        Self { whole: RowMatrix::new(points), blocks: all.chunks(size).map(|rows| points.gather(rows)).collect(), size }
+    }
+}
+
+impl Matrix for Blocked {
+    fn rows(&self) -> usize {
+        self.whole.rows()
+    }
+    fn dims(&self) -> usize {
+        self.whole.dims()
+    }
+    fn stored(&self) -> usize {
+        self.whole.stored()
+    }
+    fn dots(&self, rows: Pick<'_>, w: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        self.whole.dots(rows, w, out, control)
+    }
+    fn combine(&self, rows: Pick<'_>, c: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        self.whole.combine(rows, c, out, control)
+    }
+    fn moments(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        centre: &[f64],
+        first: &mut [f64],
+        second: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        self.whole.moments(rows, weights, centre, first, second, control)
+    }
+    fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        self.whole.squares(rows, weights, out, control)
+    }
+    fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+    fn each_block(
+        &self,
+        order: &[u32],
+        control: &Control,
+        work: &mut dyn FnMut(usize, &Points) -> Result<(), Interrupt>,
+    ) -> Result<(), Interrupt> {
+        for &k in order {
+            control.check()?;
+            work(k as usize * self.size, &self.blocks[k as usize])?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn rows_in_blocks_reach_the_same_optimum() {
+    let data = data(8, 400, 80);
+    let costs = vec![0.3; 400];
+    for (name, classify) in [("hinge", true), ("squared-hinge", true), ("epsilon:epsilon=0.1", false)] {
+        let loss = loss(name);
+        let targets = if classify { &data.labels } else { &data.reals };
+        for bias in [Bias::Free, Bias::None, Bias::Penalised { scaling: 0.5 }] {
+            let method = Method::Coordinate;
+            let options = Options { stop: Stop { tol: None, gap: Some(1e-4) }, method, ..Options::default() };
+            let blocked = Blocked::new(&data.sparse, 90);
+            let problem = LinearProblem::new(&blocked, targets, &costs, &*loss, bias).unwrap();
+            let mut recorder = Recorder::default();
+            let s = solve(&problem, &options, &control(), &mut recorder).unwrap();
+            assert!(s.reason.contains("coordinate"), "{}", s.reason);
+            assert!(recorder.steps.iter().any(|step| step.phase == "coordinate"));
+            let o = certified(&problem, &s);
+            assert!(s.status == Status::Optimal && o.relative_gap <= 2e-4, "{name} {bias:?}: {o}");
+            let matrix = RowMatrix::new(&data.sparse);
+            let whole = LinearProblem::new(&matrix, targets, &costs, &*loss, bias).unwrap();
+            let exact = certified(&whole, &solve(&whole, &tight(), &control(), &mut Silent).unwrap());
+            // Both lie above the optimum, by no more than their gaps.
+            assert!(
+                (o.primal - exact.primal).abs() <= 3e-4 * o.primal,
+                "{name} {bias:?}: {} {}",
+                o.primal,
+                exact.primal
+            );
+        }
+    }
+}
+
+#[test]
+fn rows_in_blocks_are_sampled_first() {
+    let (n, d) = (9000, 12);
+    let data = data(12, n, d);
+    let costs = vec![1.0; n];
+    let loss = loss("hinge");
+    let blocked = Blocked::new(&data.sparse, 700);
+    let problem = LinearProblem::new(&blocked, &data.labels, &costs, &*loss, Bias::Free).unwrap();
+    let run = |memory: u64| {
+        let options = Options { stop: Stop { tol: None, gap: Some(1e-6) }, memory, ..Options::default() };
+        let mut recorder = Recorder::default();
+        let s = solve(&problem, &options, &control(), &mut recorder).unwrap();
+        let o = certified(&problem, &s);
+        assert!(s.status == Status::Optimal && o.relative_gap <= 2e-6, "{memory}: {o}");
+        recorder.steps[0].primal.unwrap() / o.primal
+    };
+    // With the sample the first look at all rows is near the optimum; 10 kB hold no sample worth having.
+    let (sampled, unsampled) = (run(1 << 30), run(10_000));
+    assert!(sampled < 1.2 && unsampled > 1.5, "{sampled} and {unsampled}");
+}
+
+#[test]
+fn columns_nobody_uses_have_weight_zero_and_cost_nothing() {
+    let small = data(9, 150, 40);
+    let Storage::SparseF64(m) = small.sparse.storage() else { panic!("sparse") };
+    let spread: Vec<u32> = m.columns().iter().map(|j| 211 * j + 7).collect();
+    let wide: Points = Csr::new(9000, m.starts().to_vec(), spread, m.values().to_vec()).unwrap().into();
+    let costs = vec![1.0; 150];
+    let loss = loss("hinge");
+    let (a, b) = (RowMatrix::new(&small.sparse), RowMatrix::new(&wide));
+    let near = LinearProblem::new(&a, &small.labels, &costs, &*loss, Bias::Free).unwrap();
+    let far = LinearProblem::new(&b, &small.labels, &costs, &*loss, Bias::Free).unwrap();
+    let s = solve(&near, &tight(), &control(), &mut Silent).unwrap();
+    let t = solve(&far, &tight(), &control(), &mut Silent).unwrap();
+    assert_eq!(t.weights.len(), 9000);
+    // The same problem with the same method: the same numbers, in other places.
+    (0..40).for_each(|j| assert_eq!(s.weights[j], t.weights[211 * j + 7]));
+    assert_eq!(t.weights.iter().filter(|w| **w != 0.0).count(), s.weights.iter().filter(|w| **w != 0.0).count());
+    assert!(certified(&far, &t).relative_gap <= 1e-7);
+    let start = Start { weights: t.weights.clone(), bias: t.bias, beta: t.beta.clone() };
+    let again = solve(&far, &Options { start: Some(start), ..tight() }, &control(), &mut Silent).unwrap();
+    assert!(again.iterations <= 1, "{}", again.iterations);
 }

@@ -11,6 +11,7 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 
 use margrave_core::backend::cpu::rows::RowMatrix;
 use margrave_core::data::{Csr, Points, Targets};
@@ -257,17 +258,18 @@ impl StreamedRows {
                     (Pick::List(&local), a..b)
                 }
             };
-            match self.load(block) {
-                Ok(points) => work(&RowMatrix::new(&points), pick, at)?,
-                Err(e) => {
-                    if let Ok(mut broken) = self.broken.lock() {
-                        broken.get_or_insert_with(|| e.to_string());
-                    }
-                    return Err(Interrupt::Cancelled);
-                }
-            }
+            let points = self.load(block).map_err(|e| self.fail(&e))?;
+            work(&RowMatrix::new(&points), pick, at)?;
         }
         Ok(())
+    }
+
+    /// Keeps why a block could not be read.
+    fn fail(&self, why: &std::io::Error) -> Interrupt {
+        if let Ok(mut broken) = self.broken.lock() {
+            broken.get_or_insert_with(|| why.to_string());
+        }
+        Interrupt::Cancelled
     }
 }
 
@@ -289,6 +291,39 @@ fn sorted(rows: Pick<'_>, order: &[u32], numbers: &[f64]) -> (Vec<u32>, Vec<f64>
 }
 
 impl Matrix for StreamedRows {
+    fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn each_block(
+        &self,
+        order: &[u32],
+        control: &Control,
+        work: &mut dyn FnMut(usize, &Points) -> Result<(), Interrupt>,
+    ) -> Result<(), Interrupt> {
+        std::thread::scope(|scope| {
+            // One block is worked on, one is ready, one is being read.
+            let (give, take) = sync_channel(1);
+            scope.spawn(move || {
+                for &k in order {
+                    let points = self.load(&self.blocks[k as usize]);
+                    if points.is_err() | give.send(points).is_err() {
+                        break;
+                    }
+                }
+            });
+            for &k in order {
+                control.check()?;
+                let points = match take.recv() {
+                    Ok(read) => read.map_err(|e| self.fail(&e))?,
+                    Err(_) => return Err(self.fail(&std::io::Error::other("a reader has failed"))),
+                };
+                work(self.blocks[k as usize].first, &points)?;
+            }
+            Ok(())
+        })
+    }
+
     fn rows(&self) -> usize {
         self.rows
     }

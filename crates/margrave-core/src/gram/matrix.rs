@@ -46,6 +46,22 @@ pub trait Matrix: Send + Sync {
     /// `out[j] += Σ a·xⱼ²` over the chosen rows.
     fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
 
+    /// Number of blocks the rows are read in, where they are not in memory.
+    fn blocks(&self) -> usize {
+        0
+    }
+
+    /// Calls `work(first row, rows)` for the blocks of `order`, one after the other; the next is read meanwhile. Ends with the
+    /// first `Err` of `work`.
+    fn each_block(
+        &self,
+        _order: &[u32],
+        control: &Control,
+        _work: &mut dyn FnMut(usize, &Points) -> Result<(), Interrupt>,
+    ) -> Result<(), Interrupt> {
+        control.check()
+    }
+
     /// The rows themselves, where they are in memory.
     fn points(&self) -> Option<&Points> {
         None

@@ -17,6 +17,7 @@
 
 mod coordinate;
 mod crammer_singer;
+mod face;
 mod lasso;
 mod newton;
 mod options;

@@ -80,6 +80,12 @@ impl Terms {
         self.p.len()
     }
 
+    /// eps and d of sample `i`.
+    #[inline(always)]
+    pub(super) fn shared(&self, i: usize) -> (f64, f64) {
+        (self.eps.get(i), self.d.get(i))
+    }
+
     #[inline(always)]
     pub(super) fn get(&self, i: usize) -> DualTerm {
         DualTerm { p: self.p[i], eps: self.eps.get(i), d: self.d.get(i), lo: self.lo[i], hi: self.hi[i] }

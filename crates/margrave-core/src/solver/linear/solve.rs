@@ -17,9 +17,9 @@ use super::state::{Measure, State, sums};
 use super::{LinearSolution, Method, Options};
 use crate::backend::cpu::rows::RowMatrix;
 use crate::control::{Control, Status};
-use crate::data::Points;
+use crate::data::{Csr, Points, Real, Storage};
 use crate::error::{Error, Result};
-use crate::gram::Pick;
+use crate::gram::{Matrix, Pick};
 use crate::loss::{Hinge, Loss};
 use crate::observe::{Begin, Observer, Silent, Step};
 use crate::problem::LinearProblem;
@@ -42,11 +42,94 @@ pub fn solve(
     observer: &mut dyn Observer,
 ) -> Result<LinearSolution> {
     options.check()?;
+    if let Some((points, columns)) = problem.matrix.points().and_then(used_columns) {
+        return solve_used(problem, &points, &columns, options, control, observer);
+    }
+    solve_all(problem, options, control, observer)
+}
+
+fn solve_all(
+    problem: &LinearProblem<'_>,
+    options: &Options,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<LinearSolution> {
     let begin = Begin { solver: "linear", n: problem.len(), tol: options.stop.tol, gap: options.stop.gap };
     let stop = observer.begin(&begin).is_break();
     let mut run = Run::new(problem, options, control, observer);
     let status = if stop { Status::Interrupted } else { run.run()? };
     Ok(run.finish(status))
+}
+
+/// The chosen rows (ascending) of a matrix that is read in blocks.
+fn collect(x: &dyn Matrix, rows: &[u32], control: &Control) -> std::result::Result<Points, Halt> {
+    let (mut starts, mut columns, mut values) = (vec![0], Vec::new(), Vec::new());
+    let all: Vec<u32> = (0..x.blocks() as u32).collect();
+    let mut next = 0;
+    x.each_block(&all, control, &mut |first, points| {
+        while let Some(i) = rows.get(next).map(|&i| i as usize).filter(|i| *i < first + points.len()) {
+            points.visit(i - first, |j, v| {
+                columns.push(j as u32);
+                values.push(v);
+            });
+            starts.push(columns.len());
+            next += 1;
+        }
+        Ok(())
+    })?;
+    Ok(Csr::new(x.dims(), starts, columns, values)?.into())
+}
+
+/// The points without the columns nobody uses, and which columns those left are, where there are many more features than stored
+/// values could fill: w is then short enough to stay in cache.
+fn used_columns(points: &Points) -> Option<(Points, Vec<u32>)> {
+    fn compact<T: Real>(m: &Csr<T>) -> Option<(Points, Vec<u32>)>
+    where
+        Csr<T>: Into<Points>,
+    {
+        let mut place = vec![0u32; m.dims()];
+        m.columns().iter().for_each(|&j| place[j as usize] = 1);
+        let columns: Vec<u32> = (0..m.dims() as u32).filter(|&j| place[j as usize] > 0).collect();
+        if columns.is_empty() {
+            return None;
+        }
+        columns.iter().enumerate().for_each(|(at, &j)| place[j as usize] = at as u32);
+        let moved: Vec<u32> = m.columns().iter().map(|&j| place[j as usize]).collect();
+        let csr = Csr::new(columns.len(), m.starts().to_vec(), moved, m.values().to_vec()).ok()?;
+        Some((csr.into(), columns))
+    }
+    if points.dims() < 4096 || points.stored() >= 4 * points.dims() {
+        return None;
+    }
+    match points.storage() {
+        Storage::SparseF32(m) => compact(m),
+        Storage::SparseF64(m) => compact(m),
+        Storage::DenseF32(_) | Storage::DenseF64(_) => None,
+    }
+}
+
+/// Solves over the columns that are used; the others have weight 0.
+fn solve_used(
+    problem: &LinearProblem<'_>,
+    points: &Points,
+    columns: &[u32],
+    options: &Options,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<LinearSolution> {
+    let d = problem.matrix.dims();
+    let matrix = RowMatrix::new(points);
+    let small = LinearProblem::new(&matrix, problem.targets, problem.costs, problem.loss, problem.bias)?;
+    let mut options = options.clone();
+    if let Some(start) = &mut options.start
+        && start.weights.len() == d
+    {
+        start.weights = columns.iter().map(|&j| start.weights[j as usize]).collect();
+    }
+    let solved = solve_all(&small, &options, control, observer)?;
+    let mut weights = vec![0.0; d];
+    columns.iter().zip(&solved.weights).for_each(|(&j, w)| weights[j as usize] = *w);
+    Ok(LinearSolution { weights, ..solved })
 }
 
 struct Run<'a, 'o> {
@@ -178,8 +261,19 @@ impl<'a, 'o> Run<'a, 'o> {
     fn part(&mut self) -> std::result::Result<bool, Halt> {
         let state = &mut self.state;
         let (n, problem) = (state.n(), state.problem);
-        let size = (n / 8).max(20 * state.x.dims()).max(MANY / 2);
-        let Some(points) = state.x.points().filter(|_| n >= MANY && 3 * size <= n) else { return Ok(false) };
+        let mut size = (n / 8).max(20 * state.x.dims()).max(MANY / 2);
+        let known = state.x.points();
+        if known.is_none() {
+            // As many as a quarter of the memory holds; too few say nothing.
+            let width = (state.x.stored() / n.max(1)).max(1) as u64;
+            size = size.min(usize::try_from(self.options.memory / (4 * 12 * width)).unwrap_or(usize::MAX));
+            if state.x.blocks() == 0 || size < 4 * state.x.dims() {
+                return Ok(false);
+            }
+        }
+        if n < MANY || 3 * size > n {
+            return Ok(false);
+        }
         let mut rng = ChaCha8Rng::seed_from_u64(self.options.seed);
         let mut rows: Vec<u32> = index::sample(&mut rng, n, size).iter().map(|i| i as u32).collect();
         rows.sort_unstable();
@@ -189,7 +283,10 @@ impl<'a, 'o> Run<'a, 'o> {
             return Ok(false);
         }
         let factor = whole / chosen;
-        let points = points.gather(&rows);
+        let points = match known {
+            Some(points) => points.gather(&rows),
+            None => collect(state.x, &rows, state.control)?,
+        };
         let matrix = RowMatrix::new(&points);
         let targets: Vec<f64> = rows.iter().map(|&i| problem.targets[i as usize]).collect();
         let costs: Vec<f64> = rows.iter().map(|&i| factor * problem.costs[i as usize]).collect();
@@ -212,15 +309,16 @@ impl<'a, 'o> Run<'a, 'o> {
         }
     }
 
-    /// The rows, where coordinate descent comes first.
-    fn coordinates(&mut self) -> Option<&'a Points> {
+    /// Where coordinate descent comes first: the rows, or `None` if they are read in blocks.
+    fn coordinates(&self) -> Option<Option<&'a Points>> {
         let x = self.state.x;
+        let points = x.points();
         let wanted = match self.options.method {
             Method::Coordinate => true,
             Method::Newton => false,
             Method::Auto => x.dims() > 1500,
         };
-        x.points().filter(|_| wanted)
+        (wanted && (points.is_some() || x.blocks() > 0)).then_some(points)
     }
 
     /// Losses with a dual term.
@@ -244,8 +342,13 @@ impl<'a, 'o> Run<'a, 'o> {
             width = (self.unit * m.relative().sqrt()).clamp(1e-6 * self.unit, width);
         } else if let Some(points) = self.coordinates() {
             self.reason = "many features: dual coordinate descent, and Newton's method where it crawls".into();
-            let most = if self.options.method == Method::Coordinate { 2000 } else { 300 };
-            match self.state.descend_coordinates(terms, points, self.aim(), self.options.seed, most)? {
+            let most = if self.options.method == Method::Coordinate { 5000 } else { 600 };
+            let (aim, seed) = (self.aim(), self.options.seed);
+            let descended = match points {
+                Some(points) => self.state.descend_coordinates(terms, points, aim, seed, most)?,
+                None => self.state.descend_blocks(terms, aim, seed, 60)?,
+            };
+            match descended {
                 Descended::Reached(m) => {
                     self.last = Some(m);
                     if self.tol_holds(terms) {
