@@ -459,7 +459,7 @@ fn rows_in_blocks_reach_the_same_optimum() {
 
 #[test]
 fn rows_in_blocks_are_sampled_first() {
-    let (n, d) = (9000, 12);
+    let (n, d) = (14_000, 12);
     let data = data(12, n, d);
     let costs = vec![1.0; n];
     let loss = loss("hinge");

@@ -19,6 +19,7 @@ mod coordinate;
 mod crammer_singer;
 mod face;
 mod lasso;
+mod lasso_newton;
 mod newton;
 mod options;
 mod piece;
