@@ -1,0 +1,209 @@
+"""Pictures of machines, on matplotlib: `pip install margrave[plot]`.
+
+Every function draws on `ax`, or on axes of its own, and returns them. Colours can be told apart by everybody (Okabe and Ito's
+set), and classes differ by marker as well.
+"""
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from . import losses as _losses
+
+#: Okabe and Ito's colours, black first.
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+_CLASSES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = ("o", "^", "s", "D", "v", "P")
+
+
+def _axes(ax, width=5.6, height=4.2):
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("margrave.plot needs matplotlib: pip install 'margrave[plot]'") from error
+    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def _finish(ax, x, y, title=None):
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    if title:
+        ax.set_title(title, fontsize="medium")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def boundary(machine, X, y=None, *, ax=None, resolution=240, features=None):
+    """Boundary, margins and support vectors of a machine on two features.
+
+    Parameters
+    ----------
+    machine : fitted estimator
+        A classifier, or `OneClassSVM`; its data must have two features.
+    X, y : array-likes
+        Samples to draw, and their classes.
+    resolution : int
+        Points of the grid along each axis.
+    features : pair of str
+        Names of the axes.
+    """
+    check_is_fitted(machine)
+    names = features or getattr(X, "columns", None)
+    X = np.asarray(X, dtype=float)
+    if X.ndim != 2 or X.shape[1] != 2:
+        raise ValueError(f"boundary draws machines of two features; X has shape {X.shape}")
+    if resolution < 2:
+        raise ValueError("resolution must be at least 2")
+    ax = _axes(ax)
+    low, high = X.min(axis=0), X.max(axis=0)
+    room = 0.08 * np.where(high > low, high - low, 1.0)
+    axes = [np.linspace(low[k] - room[k], high[k] + room[k], resolution) for k in range(2)]
+    grid = np.stack(np.meshgrid(*axes), axis=-1)
+    points = grid.reshape(-1, 2)
+    classes = getattr(machine, "classes_", None)
+    if classes is None or len(classes) == 2:
+        z = np.asarray(machine.decision_function(points)).reshape(grid.shape[:2])
+        reach = max(float(np.abs(z).max()), 1e-12)
+        ax.contourf(*axes, z, levels=[-reach, 0.0, reach], colors=_CLASSES[:2], alpha=0.13)
+        margins = [level for level in (-1.0, 0.0, 1.0) if classes is not None or level == 0.0]
+        styles = ["--", "-", "--"] if len(margins) == 3 else ["-"]
+        ax.contour(
+            *axes, z, levels=margins, colors="black", linestyles=styles, linewidths=[0.8, 1.6, 0.8][: len(margins)]
+        )
+    else:
+        label = np.searchsorted(classes, machine.predict(points)).reshape(grid.shape[:2])
+        edges = np.arange(len(classes) + 1) - 0.5
+        colours = [_CLASSES[k % len(_CLASSES)] for k in range(len(classes))]
+        ax.contourf(*axes, label, levels=edges, colors=colours, alpha=0.18)
+        ax.contour(*axes, label, levels=edges[1:-1], colors="black", linewidths=1.2)
+    if y is None:
+        ax.scatter(*X.T, s=14, color="#555555", linewidths=0, label=f"{len(X)} samples")
+    else:
+        y = np.asarray(y)
+        for k, name in enumerate(np.unique(y)):
+            chosen = X[y == name]
+            style = {"color": _CLASSES[k % len(_CLASSES)], "marker": _MARKERS[k % len(_MARKERS)]}
+            ax.scatter(*chosen.T, s=18, linewidths=0, label=f"class {name} ({len(chosen)})", **style)
+    support = getattr(machine, "support_vectors_", None)
+    if support is not None and len(support):
+        support = np.asarray(support.todense()) if hasattr(support, "todense") else np.asarray(support)
+        ring = {"facecolors": "none", "edgecolors": "black", "linewidths": 0.7}
+        ax.scatter(*support.T, s=52, label=f"support vectors ({len(support)})", **ring)
+    ax.legend(fontsize="small", framealpha=0.9)
+    names = ["feature 1", "feature 2"] if names is None else [str(name) for name in names]
+    return _finish(ax, *names)
+
+
+def convergence(machine, *, ax=None, against="seconds"):
+    """Violation of the optimality conditions during the fit, phase by phase, from `history_`.
+
+    `against` is "seconds" or "iteration". Of a list of machines each is a line.
+    """
+    if against not in ("seconds", "iteration"):
+        raise ValueError(f"against must be 'seconds' or 'iteration', not {against!r}")
+    machines = machine if isinstance(machine, (list, tuple)) else [machine]
+    ax = _axes(ax)
+    for k, one in enumerate(machines):
+        check_is_fitted(one, "history_")
+        steps = [step for step in one.history_ if step.get("violation")]
+        colour = _CLASSES[k % len(_CLASSES)]
+        name = f"{type(one).__name__}, C = {one.C:g}" if hasattr(one, "C") else type(one).__name__
+        ax.plot([s[against] for s in steps], [s["violation"] for s in steps], color=colour, lw=1.2, label=name)
+        if len(machines) == 1:
+            phases = list(dict.fromkeys(step["phase"] for step in steps))
+            for j, phase in enumerate(phases):
+                of = [s for s in steps if s["phase"] == phase]
+                mark = {"ls": "none", "marker": _MARKERS[j % len(_MARKERS)], "ms": 4.5}
+                ax.plot(
+                    [s[against] for s in of], [s["violation"] for s in of], color=_CLASSES[j % 6], label=phase, **mark
+                )
+    tol = getattr(machines[0], "tol", None)
+    if tol:
+        ax.axhline(tol, color="#777777", lw=0.8, ls=":", label=f"tol = {tol:g}")
+    ax.set_yscale("log")
+    ax.legend(fontsize="small")
+    ax.margins(y=0.08)
+    return _finish(ax, "time, s" if against == "seconds" else "iteration", "largest violation, units of the score")
+
+
+def path(X, y, *, kernel="rbf", gamma=None, alphas=None, ax=None):
+    """Leave-one-out and training error of regularised least squares for every α, from one eigendecomposition.
+
+    The error of sample i left out is cᵢ/((K + αI)⁻¹)ᵢᵢ with c = (K + αI)⁻¹y. The best α is marked, and returned as
+    `ax.best_alpha`.
+    """
+    from sklearn.metrics.pairwise import pairwise_kernels
+
+    X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
+    if len(X) != len(y):
+        raise ValueError(f"X has {len(X)} samples and y has {len(y)}")
+    options = {} if gamma is None or kernel == "linear" else {"gamma": gamma}
+    values, vectors = np.linalg.eigh(pairwise_kernels(X, metric=kernel, **options))
+    values = np.maximum(values, 0.0)
+    alphas = np.logspace(-6, 3, 60) if alphas is None else np.sort(np.asarray(alphas, dtype=float))
+    if not (alphas > 0).all():
+        raise ValueError("alphas must be positive")
+    turned = vectors.T @ y
+    left_out, trained = [], []
+    for alpha in alphas:
+        share = 1.0 / (values + alpha)
+        c = vectors @ (share * turned)
+        left_out.append(np.sqrt(np.mean((c / ((vectors**2) @ share)) ** 2)))
+        trained.append(np.sqrt(np.mean((alpha * c) ** 2)))
+    ax = _axes(ax)
+    best = int(np.argmin(left_out))
+    ax.plot(alphas, left_out, color=_CLASSES[1], lw=1.6, label="left out, one at a time")
+    ax.plot(alphas, trained, color=_CLASSES[0], lw=1.2, ls="--", label="training")
+    ax.plot(alphas[best], left_out[best], "o", color=_CLASSES[1], ms=6, label=f"best: α = {alphas[best]:.2g}")
+    ax.set_xscale("log")
+    ax.set_ylim(bottom=0)
+    ax.legend(fontsize="small")
+    ax.best_alpha = float(alphas[best])
+    return _finish(ax, "α", "root mean square error, units of y")
+
+
+def calibration(machine, X, y, *, ax=None, bins=10):
+    """How often the positive class occurs among samples of about the same probability, with the number of samples in each bin.
+
+    `machine` has two classes and `predict_proba`; a dictionary of names and machines draws them all. Bins hold equally many
+    samples. The expected calibration error is in the legend.
+    """
+    machines = machine if isinstance(machine, dict) else {type(machine).__name__: machine}
+    ax = _axes(ax, 4.8, 4.6)
+    ax.plot([0, 1], [0, 1], color="#777777", lw=0.8, ls=":")
+    y = np.asarray(y)
+    for k, (name, one) in enumerate(machines.items()):
+        if len(one.classes_) != 2:
+            raise ValueError("calibration draws machines of two classes")
+        p = one.predict_proba(X)[:, 1]
+        truth = (y == one.classes_[1]).astype(float)
+        parts = [part for part in np.array_split(np.argsort(p, kind="stable"), bins) if len(part)]
+        mean, often = (np.array([v[part].mean() for part in parts]) for v in (p, truth))
+        error = sum(len(part) * abs(m - o) for part, m, o in zip(parts, mean, often)) / len(p)
+        style = {"color": _CLASSES[k % 6], "marker": _MARKERS[k % 6], "ms": 5, "lw": 1.2}
+        ax.plot(mean, often, label=f"{name}: error {error:.3f}", **style)
+    ax.set_aspect("equal")
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1)
+    ax.legend(fontsize="small", loc="upper left")
+    return _finish(ax, "probability said", "share of the positive class")
+
+
+def losses(names=("hinge", "squared-hinge", "logistic", "sigmoid:eta=2"), *, ax=None, span=(-1.5, 2.5), y=1.0):
+    """Losses of the library, or objects with `value(y, z)`, as functions of the score."""
+    ax = _axes(ax)
+    z = np.linspace(*span, 401)
+    styles = ("-", "--", "-.", ":")
+    for k, loss in enumerate(names):
+        shown = _losses.Loss(loss) if isinstance(loss, str) else loss
+        name = getattr(shown, "spec", type(shown).__name__)
+        value = np.array([float(shown.value(y, float(one))) for one in z])
+        ax.plot(z, value, color=_CLASSES[k % 6], ls=styles[k % 4], lw=1.6, label=name)
+    ax.axvline(y, color="#777777", lw=0.8, ls=":")
+    ax.set_ylim(-0.05, 3.0)
+    ax.legend(fontsize="small")
+    return _finish(ax, f"score z (target y = {y:g}, dotted)", "loss ℓ(y, z)")
+
+
+__all__ = ["COLOURS", "boundary", "calibration", "convergence", "losses", "path"]
