@@ -90,6 +90,7 @@ def params(
     memory=MEMORY,
     threads=1,
     seed=0,
+    small=False,
     device="auto",
 ):
     """The dictionary `_core` takes."""
@@ -119,6 +120,7 @@ def params(
         "memory": int(memory),
         "threads": int(threads),
         "seed": seed,
+        "small": small,
     }
 
 

@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
-from ._spec import EXTRA, KERNELS, MEMORY, finish, params, points, report_of, resolve_gamma, threads
+from ._spec import EXTRA, KERNELS, MEMORY, SMALL, finish, params, points, report_of, resolve_gamma, threads
 
 #: Up to this many samples an exact answer costs next to nothing, and is what is asked of the solver.
 EXACT = 256
@@ -229,6 +229,7 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
             max_iter=None if self.max_iter < 0 else self.max_iter,
             memory=max(MEMORY, int(self.cache_size * (1 << 20))),
             threads=threads(self.n_jobs, work),
+            small=work < SMALL,
             device=self.device,
             **own,
         )

@@ -44,7 +44,7 @@ pub(crate) fn certify<'py>(
         }
     }
     let threads = params.threads();
-    let ended = supervise(py, None, |cancel, _| {
+    let ended = supervise(py, None, params.small(), |cancel, _| {
         let control = Control::unlimited(threads).with_cancel(cancel);
         verify(&model, &data, None, &control)
     })?;

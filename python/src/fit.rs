@@ -26,7 +26,8 @@ pub(crate) fn fit<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let data = dataset(x, y, weights)?;
     let svm = params.svm(py)?;
-    let ended = supervise(py, report, |cancel, observer| svm.cancel(cancel).fit_observed(&data, observer))?;
+    let ended =
+        supervise(py, report, params.small(), |cancel, observer| svm.cancel(cancel).fit_observed(&data, observer))?;
     let Supervised { value, history, interrupted } = ended;
     let fit = match (value, interrupted.as_ref()) {
         (Ok(fit), _) => fit,

@@ -51,7 +51,7 @@ pub(crate) fn fit_linear<'py>(
         seed: params.seed,
         ..Options::default()
     };
-    let ended = supervise(py, report, |cancel, observer| {
+    let ended = supervise(py, report, params.small(), |cancel, observer| {
         let control = control.with_cancel(cancel);
         let calm = Control::unlimited(control.threads.clone());
         let rows = RowMatrix::new(&points);
@@ -127,7 +127,7 @@ pub(crate) fn fit_crammer_singer<'py>(
         ..Options::default()
     };
     let bias = bias_of(scaling);
-    let ended = supervise(py, report, |cancel, observer| {
+    let ended = supervise(py, report, params.small(), |cancel, observer| {
         let control = control.with_cancel(cancel);
         solve_crammer_singer(&points, &codes, classes, &costs, bias, &options, &control, observer)
     })?;
@@ -188,7 +188,7 @@ pub(crate) fn certify_linear<'py>(
     let (loss, control) = (params.loss(py)?, params.control()?);
     let kind = bias_of(scaling);
     let options = Options { stop: params.stop(), memory: params.budget().memory, ..Options::default() };
-    let ended = supervise(py, None, |cancel, observer| {
+    let ended = supervise(py, None, params.small(), |cancel, observer| {
         let control = control.with_cancel(cancel);
         let rows = RowMatrix::new(&points);
         let mut all = Vec::with_capacity(k);

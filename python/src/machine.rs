@@ -151,7 +151,7 @@ pub(crate) fn scores<'py>(
     let model = parts.model(&params)?;
     let (n, k) = (x.0.len(), model.expansion.outputs());
     let threads = params.threads();
-    let ended = supervise(py, None, |cancel, _| {
+    let ended = supervise(py, None, params.small(), |cancel, _| {
         let control = Control::unlimited(threads).with_cancel(cancel);
         model.scores(&x.0, Precision::Double, &control)
     })?;

@@ -40,6 +40,7 @@ pub(crate) struct Params {
     memory: u64,
     threads: usize,
     pub(crate) seed: u64,
+    small: bool,
 }
 
 /// A loss by name, or an object with `value` and `slope`.
@@ -114,6 +115,11 @@ impl Params {
 
     pub(crate) fn budget(&self) -> Budget {
         Budget { seconds: self.max_seconds, iterations: self.max_iter, memory: self.memory }
+    }
+
+    /// Whether there is so little to do that it is done at once, on one thread.
+    pub(crate) fn small(&self) -> bool {
+        self.small && self.threads == 1
     }
 
     pub(crate) fn threads(&self) -> Threads {

@@ -34,7 +34,7 @@ pub(crate) fn fit_ridge<'py>(
     kernel.check().map_err(raise)?;
     let control = params.control()?;
     let options = RidgeOptions { memory: params.budget().memory, ..RidgeOptions::default() };
-    let ended = supervise(py, None, |cancel, _| {
+    let ended = supervise(py, None, params.small(), |cancel, _| {
         let control = control.with_cancel(cancel);
         let gram = gram_of(kernel, &points)?;
         let source = if kernel == Kernel::Linear { Source::Linear(&points) } else { Source::Gram(gram.as_ref()) };
@@ -84,7 +84,7 @@ pub(crate) fn certify_ridge<'py>(
     if beta.len() != points.len() {
         return Err(raise(Error::Shape { what: "number of coefficients", expected: points.len(), found: beta.len() }));
     }
-    let ended = supervise(py, None, |cancel, _| {
+    let ended = supervise(py, None, params.small(), |cancel, _| {
         let control = Control::unlimited(threads).with_cancel(cancel);
         let gram = gram_of(kernel, &points)?;
         let problem = KernelProblem::new(gram.as_ref(), &targets, &costs, &Square, Constraint::None)?;

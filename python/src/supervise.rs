@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use margrave::observe::{Begin, Observer, Step};
 use margrave::{Status, Threads};
@@ -108,6 +108,69 @@ struct Ear {
     stop: Arc<AtomicBool>,
 }
 
+/// The same on the caller's own thread: looks for signals itself, now and then.
+struct OwnEar<'a> {
+    history: History,
+    report: Option<&'a Py<PyAny>>,
+    stop: Arc<AtomicBool>,
+    looked: Instant,
+    interrupted: Option<PyErr>,
+}
+
+impl OwnEar<'_> {
+    fn look(&mut self, step: Option<&Step>) -> ControlFlow<()> {
+        if self.looked.elapsed() >= PULSE && self.interrupted.is_none() {
+            self.looked = Instant::now();
+            let told = Python::attach(|py| {
+                if let (Some(report), Some(step)) = (self.report, step) {
+                    report.bind(py).call1((step_dict(py, step)?,))?;
+                }
+                py.check_signals()
+            });
+            if let Err(error) = told {
+                self.stop.store(true, Ordering::Relaxed);
+                self.interrupted = Some(error);
+            }
+        }
+        if self.interrupted.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Observer for OwnEar<'_> {
+    fn begin(&mut self, _begin: &Begin) -> ControlFlow<()> {
+        self.look(None)
+    }
+    fn step(&mut self, step: &Step) -> ControlFlow<()> {
+        self.history.push(step);
+        self.look(Some(step))
+    }
+    fn finish(&mut self, _status: Status, last: &Step) {
+        self.history.push(last);
+    }
+}
+
+/// Runs `work` on this very thread: a fit of a millisecond should not wait for another thread to wake up. The work must use
+/// one thread only, so that the observer is called here.
+fn alone<T: Send>(
+    py: Python<'_>,
+    report: Option<&Bound<'_, PyAny>>,
+    work: impl FnOnce(Arc<AtomicBool>, &mut dyn Observer) -> T + Send,
+) -> PyResult<Supervised<T>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let own = report.map(|report| report.clone().unbind());
+    let (value, mut ear) = py.detach(|| {
+        let history = History::default();
+        let (report, looked) = (own.as_ref(), Instant::now());
+        let mut ear = OwnEar { history, report, stop: stop.clone(), looked, interrupted: None };
+        let value = work(stop, &mut ear);
+        (value, ear)
+    });
+    if let (Some(report), None, Some(last)) = (report, &ear.interrupted, ear.history.steps.last()) {
+        ear.interrupted = report.call1((step_dict(py, last)?,)).err();
+    }
+    Ok(Supervised { value, history: ear.history, interrupted: ear.interrupted })
+}
+
 impl Ear {
     fn flow(&self) -> ControlFlow<()> {
         if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -142,12 +205,17 @@ pub(crate) struct Supervised<T> {
 }
 
 /// Runs `work` on a thread of its own. The interpreter is free; signals are looked for every 20 ms, and an exception they
-/// raise sets the flag handed to `work`, which should then end with its best so far. `report` is called with each step.
+/// raise sets the flag handed to `work`, which should then end with its best so far. `report` is called with the latest step now and then. `small` work stays on
+/// the caller's thread.
 pub(crate) fn supervise<T: Send>(
     py: Python<'_>,
     report: Option<&Bound<'_, PyAny>>,
+    small: bool,
     work: impl FnOnce(Arc<AtomicBool>, &mut dyn Observer) -> T + Send,
 ) -> PyResult<Supervised<T>> {
+    if small {
+        return alone(py, report, work);
+    }
     let stop = Arc::new(AtomicBool::new(false));
     let (live, steps) = channel();
     let live = report.map(|_| live);

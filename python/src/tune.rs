@@ -36,7 +36,7 @@ pub(crate) fn tune<'py>(
         Some(counts) => Some(counts.as_slice()?.to_vec()),
         None => None,
     };
-    let ended = supervise(py, report, |cancel, observer| {
+    let ended = supervise(py, report, params.small(), |cancel, observer| {
         let tuner = Tuner { folds, fold_of, counts, ..Tuner::new(svm.cancel(cancel), grid) };
         tuner.search(&data, observer)
     })?;
