@@ -42,6 +42,8 @@ DUAL_LINEAR = 3000
 
 def balanced(class_weight, classes, y, sample_weight):
     """Factor of each class; "balanced" looks at the weights of samples, so that a doubled sample is a doubled weight."""
+    if class_weight is None:
+        return np.ones(len(classes))
     if sample_weight is None or class_weight != "balanced":
         return compute_class_weight(class_weight, classes=classes, y=y)
     codes = np.searchsorted(classes, y)
@@ -398,7 +400,7 @@ class _Classifier(ClassifierMixin, _KernelMachine, metaclass=ABCMeta):
     _task = "classify"
 
     def _encode(self, y, sample_weight, removed=False):
-        labels = column_or_1d(y, warn=True)
+        labels = column_or_1d(y, warn=True) if callable(self.kernel) else y
         check_classification_targets(labels)
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
