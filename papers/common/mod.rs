@@ -168,6 +168,7 @@ impl Report {
         values.insert("name".into(), name.into());
         values.insert("seed".into(), context.seed.into());
         values.insert("quick".into(), context.quick.into());
+        values.insert("splits".into(), context.splits.into());
         Self { name, title: title.into(), parts: vec![], checks: vec![], figures: vec![], values }
     }
 
@@ -210,7 +211,11 @@ impl Report {
         out += &format!(
             "`cargo run --release -p margrave-papers -- {}{} --seed {seed}`\n",
             self.name,
-            if quick { " --quick" } else { "" }
+            match self.values.get("splits") {
+                _ if quick => " --quick".to_owned(),
+                Some(Value::Number(splits)) => format!(" --splits {splits}"),
+                _ => String::new(),
+            }
         );
         for part in &self.parts {
             out += "\n";

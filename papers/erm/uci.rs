@@ -172,7 +172,7 @@ pub(crate) fn run(kind: Kind, context: &Context) -> Result<Report, Failure> {
     };
     let (splits, searched, costs): (usize, usize, &[f64]) = match context.splits {
         _ if context.quick => (3, 1, &[1.0, 35.0]),
-        Some(splits) if splits < 20 => (splits, 1, &COSTS[2..6]),
+        Some(splits) if splits < 20 => (splits, 3, &COSTS[2..6]),
         Some(splits) => (splits, 3, &COSTS),
         None => (20, 3, &COSTS),
     };
