@@ -37,7 +37,7 @@ pub(crate) fn tune<'py>(
         None => None,
     };
     let ended = supervise(py, report, params.small(), |cancel, observer| {
-        let tuner = Tuner { folds, fold_of, counts, ..Tuner::new(svm.cancel(cancel), grid) };
+        let tuner = Tuner { folds, fold_of, counts, race: None, ..Tuner::new(svm.cancel(cancel), grid) };
         tuner.search(&data, observer)
     })?;
     let Supervised { value, interrupted, .. } = ended;

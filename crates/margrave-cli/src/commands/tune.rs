@@ -51,6 +51,12 @@ pub(crate) struct Tune {
     /// File with one name a row: rows of one name stay in one fold
     #[arg(long, value_name = "FILE", help_heading = "Search")]
     groups: Option<PathBuf>,
+    /// File with the fold of each row, one number a line counted from 0, in place of dealing them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["folds", "groups"], help_heading = "Search")]
+    fold_file: Option<PathBuf>,
+    /// Leave a combination out once it is this many deviations behind the best; 0: try all on all folds
+    #[arg(long, value_name = "Z", default_value_t = 4.0, allow_negative_numbers = true, help_heading = "Search")]
+    race: f64,
     /// Take finished cells from this table of an earlier search on the same data
     #[arg(long, value_name = "FILE.csv", help_heading = "Search")]
     resume: Option<PathBuf>,
@@ -95,7 +101,20 @@ impl Tune {
         let mut tuner = Tuner::new(svm, grid);
         tuner.folds = self.folds;
         tuner.groups = self.read_groups(loaded.data.len())?;
-        let key = format!("{}x{}/{}/{}", loaded.data.len(), loaded.data.points.dims(), self.folds, common.seed);
+        tuner.fold_of = self.read_folds()?;
+        tuner.race = (self.race != 0.0).then_some(self.race);
+        let dealt = tuner.fold_of.as_deref().map(fingerprint);
+        let folds = match &tuner.fold_of {
+            Some(fold) => fold.iter().max().map_or(0, |f| *f as usize + 1),
+            None => self.folds,
+        };
+        tuner.folds = folds;
+        let key = format!(
+            "{}x{}/{folds}/{}",
+            loaded.data.len(),
+            loaded.data.points.dims(),
+            dealt.unwrap_or_else(|| common.seed.to_string())
+        );
         if let Some(path) = &self.resume {
             let text = std::fs::read_to_string(path)
                 .map_err(|e| Failure::new(format!("{}: could not be read: {e}", path.display())))?;
@@ -105,10 +124,11 @@ impl Tune {
         let tuned = tuner.search(&loaded.data, &mut progress)?;
         drop(progress);
         if let Some(path) = &self.table {
-            let text = table(&tuned, self.folds, &key);
+            let text = table(&tuned, folds, &key);
             margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes()))?;
         }
-        let finished = tuned.cells.iter().filter(|cell| cell.score().is_some()).count();
+        let finished = tuned.cells.iter().filter(|cell| cell.is_finished()).count();
+        let dropped = tuned.cells.iter().filter(|cell| cell.dropped).count();
         let Some(best) = tuned.best.map(|at| &tuned.cells[at]) else {
             return Err(Failure::Stopped {
                 why: if tuned.status == Status::Interrupted {
@@ -133,14 +153,19 @@ impl Tune {
         object
             .insert("scoring".into(), json!(if loaded_task(&tuner) == Task::Regress { "neg_mse" } else { "accuracy" }));
         object.insert("status".into(), json!(tuned.status));
-        object.insert("folds".into(), json!(self.folds));
+        object.insert("folds".into(), json!(folds));
+        object.insert("dropped".into(), json!(dropped));
         let style = if tuned.status == Status::Optimal { Style::Good } else { Style::Warn };
         let verdict = match tuned.status {
             Status::Optimal => "done".to_owned(),
-            _ => format!("stopped early: {finished} of {} combinations", tuned.cells.len()),
+            _ => format!("stopped early: {finished} of {} combinations finished", tuned.cells.len()),
+        };
+        let tried = match dropped {
+            0 => format!("{finished}, {folds} folds each"),
+            _ => format!("{}: {finished} on {folds} folds, {dropped} left out after fewer", tuned.cells.len()),
         };
         let mut rows = vec![
-            ("combinations", format!("{finished}, {} folds each", self.folds)),
+            ("combinations", tried),
             ("best", describe(&best.params)),
             ("score", shown(best, loaded_task(&tuner))),
             ("time", format::duration(tuned.seconds)),
@@ -221,6 +246,21 @@ impl Tune {
         Ok(grid)
     }
 
+    fn read_folds(&self) -> Result<Option<Vec<u32>>, Failure> {
+        let Some(path) = &self.fold_file else { return Ok(None) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::new(format!("--fold-file {}: could not be read: {e}", path.display())))?;
+        let number = |(at, line): (usize, &str)| {
+            line.trim().parse().map_err(|_| {
+                Failure::with_hint(
+                    format!("--fold-file {}: line {} is not the number of a fold", path.display(), at + 1),
+                    "give one of 0, 1, 2, … for each row",
+                )
+            })
+        };
+        text.lines().enumerate().map(number).collect::<Result<Vec<u32>, Failure>>().map(Some)
+    }
+
     fn read_groups(&self, n: usize) -> Result<Option<Vec<u32>>, Failure> {
         let Some(path) = &self.groups else { return Ok(None) };
         let text = std::fs::read_to_string(path)
@@ -255,6 +295,13 @@ fn split_losses(text: &str) -> Vec<String> {
     out
 }
 
+/// A name for a given deal of the rows.
+fn fingerprint(fold: &[u32]) -> String {
+    // FNV-1a.
+    let hash = fold.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, f| (h ^ u64::from(*f)).wrapping_mul(0x100_0000_01b3));
+    format!("given-{hash:016x}")
+}
+
 fn loaded_task(tuner: &Tuner) -> Task {
     tuner.svm.task()
 }
@@ -281,7 +328,7 @@ pub(crate) fn describe(params: &Params) -> String {
 }
 
 pub(crate) fn shown(cell: &Cell, task: Task) -> String {
-    let (mean, deviation) = (cell.score().unwrap_or(f64::NAN), cell.deviation().unwrap_or(0.0));
+    let (mean, deviation) = (cell.seen().unwrap_or(f64::NAN), cell.deviation().unwrap_or(0.0));
     match task {
         Task::Regress => {
             format!("mean squared error {} ± {}", format::number(-mean, 5), format::number(deviation, 2))
@@ -318,17 +365,18 @@ fn cell_object(cell: &Cell) -> Value {
         "std": cell.deviation(),
         "seconds": cell.seconds,
         "folds": cell.folds,
+        "dropped": cell.dropped,
     })
 }
 
 /// All cells as CSV. The key says which data, folds and seed they belong to.
 fn table(tuned: &Tuned, folds: usize, key: &str) -> String {
-    let mut text = String::from("kernel,degree,coef0,gamma,loss,epsilon,nu,C,lambda,score,std,seconds,key");
+    let mut text = String::from("kernel,degree,coef0,gamma,loss,epsilon,nu,C,lambda,score,std,seconds,state,key");
     (0..folds).for_each(|fold| {
         let _ = write!(text, ",fold {fold}");
     });
     text.push('\n');
-    for cell in tuned.cells.iter().filter(|cell| cell.score().is_some()) {
+    for cell in tuned.cells.iter().filter(|cell| !cell.folds.is_empty()) {
         let p = &cell.params;
         let number = |v: Option<f64>| v.map_or(String::new(), |v| v.to_string());
         let (degree, coef0) = match p.kernel {
@@ -337,22 +385,27 @@ fn table(tuned: &Tuned, folds: usize, key: &str) -> String {
             _ => (String::new(), String::new()),
         };
         let loss = p.loss.map_or(String::new(), |loss| format!("\"{loss}\""));
+        let state = match (cell.dropped, cell.folds.len()) {
+            (true, seen) => format!("left out after {seen}"),
+            (false, seen) if seen < cell.of => format!("stopped after {seen}"),
+            _ => "done".to_owned(),
+        };
         let _ = write!(
             text,
-            "{},{degree},{coef0},{},{loss},{},{},{},{},{},{},{},{key}",
+            "{},{degree},{coef0},{},{loss},{},{},{},{},{},{},{},{state},{key}",
             p.kernel.name(),
             number(p.kernel.gamma()),
             number(p.epsilon),
             number(p.nu),
             number(p.c),
             number(p.lambda),
-            number(cell.score()),
+            number(cell.seen()),
             number(cell.deviation()),
             cell.seconds
         );
-        cell.folds.iter().for_each(|score| {
-            let _ = write!(text, ",{score}");
-        });
+        for fold in 0..folds {
+            let _ = write!(text, ",{}", number(cell.folds.get(fold).copied()));
+        }
         text.push('\n');
     }
     text
@@ -369,7 +422,7 @@ fn read_table(text: &str, key: &str, file: &str) -> Result<Vec<Cell>, Failure> {
     let mut cells = Vec::new();
     for (at, line) in text.lines().enumerate().skip(1) {
         let fields = split_row(line);
-        let [kernel, degree, coef0, gamma, loss, epsilon, nu, c, lambda, _, _, seconds, own, folds @ ..] =
+        let [kernel, degree, coef0, gamma, loss, epsilon, nu, c, lambda, _, _, seconds, state, own, folds @ ..] =
             fields.as_slice()
         else {
             return Err(wrong(at + 1));
@@ -400,9 +453,11 @@ fn read_table(text: &str, key: &str, file: &str) -> Result<Vec<Cell>, Failure> {
         let loss = if loss.is_empty() { None } else { Some(loss.parse().map_err(|_| wrong(at + 1))?) };
         let params =
             Params { kernel, loss, c: number(c)?, lambda: number(lambda)?, epsilon: number(epsilon)?, nu: number(nu)? };
-        let folds: Option<Vec<f64>> = folds.iter().map(|f| f.parse().ok()).collect();
+        let of = folds.len();
+        let folds: Option<Vec<f64>> = folds.iter().take_while(|f| !f.is_empty()).map(|f| f.parse().ok()).collect();
         let folds = folds.ok_or_else(|| wrong(at + 1))?;
-        cells.push(Cell { params, folds, seconds: number(seconds)?.unwrap_or(0.0) });
+        let dropped = state.starts_with("left out");
+        cells.push(Cell { params, folds, of, dropped, seconds: number(seconds)?.unwrap_or(0.0) });
     }
     Ok(cells)
 }
@@ -442,13 +497,13 @@ pub(crate) fn heat_map(tuned: &Tuned) -> Option<HeatMap> {
         let (Some(c), Some(gamma)) = (cost(&cell.params), cell.params.kernel.gamma()) else { continue };
         let place = |list: &[f64], v: f64| list.iter().position(|x| *x == v);
         if let (Some(column), Some(row)) = (place(&costs, c), place(&gammas, gamma)) {
-            values[row][column] = cell.score();
+            values[row][column] = cell.seen();
             if cell.params == *best {
                 mark = Some((row, column));
             }
         }
     }
-    let accuracy = cells.iter().filter_map(|cell| cell.score()).all(|score| score >= 0.0);
+    let accuracy = cells.iter().filter_map(|cell| cell.seen()).all(|score| score >= 0.0);
     Some(HeatMap {
         title: format!(
             "{} over C and γ, {}",
@@ -486,11 +541,15 @@ mod tests {
             epsilon: None,
             nu: None,
         };
-        let cell = Cell { params, folds: vec![-0.1, -0.2], seconds: 0.5 };
-        let tuned = Tuned { cells: vec![cell.clone()], best: Some(0), status: Status::Optimal, seconds: 1.0 };
+        let cell = Cell { params, folds: vec![-0.1, -0.2], of: 2, dropped: false, seconds: 0.5 };
+        let left = Cell { folds: vec![-0.7], dropped: true, ..cell.clone() };
+        let tuned =
+            Tuned { cells: vec![cell.clone(), left.clone()], best: Some(0), status: Status::Optimal, seconds: 1.0 };
         let text = table(&tuned, 2, "9x2/2/0");
         let Ok(back) = read_table(&text, "9x2/2/0", "t.csv") else { panic!("reads back: {text}") };
-        assert_eq!((&back[0].params, &back[0].folds), (&cell.params, &cell.folds));
+        for (back, cell) in back.iter().zip([&cell, &left]) {
+            assert_eq!((&back.params, &back.folds, back.dropped), (&cell.params, &cell.folds, cell.dropped));
+        }
         assert!(read_table(&text, "9x2/3/0", "t.csv").is_err());
         assert!(read_table("x\n1,2\n", "k", "t.csv").is_err());
     }

@@ -32,6 +32,18 @@ impl StoredGram {
         Ok(Self { n, values, diag: gram.diag() })
     }
 
+    /// A matrix that has been computed: n² entries row by row, symmetric.
+    pub fn from_values(n: usize, values: Vec<f32>) -> Self {
+        assert_eq!(values.len(), n * n, "n² entries");
+        let diag = (0..n).map(|i| f64::from(values[i * n + i])).collect();
+        Self { n, values, diag }
+    }
+
+    /// The entries, for the next matrix to be written over.
+    pub fn into_values(self) -> Vec<f32> {
+        self.values
+    }
+
     /// Number of points.
     pub fn len(&self) -> usize {
         self.n
@@ -75,6 +87,26 @@ impl Without<'_> {
     fn pieces(&self, i: usize) -> (&[f32], &[f32]) {
         let row = self.gram.row(self.there(i));
         (&row[..self.from], &row[self.to..])
+    }
+
+    /// Adds v times row `there` of the whole to rows `from..` of what is kept, `out` being those rows × k.
+    fn add(&self, there: usize, from: usize, v: &[f64], out: &mut [f64]) {
+        let (row, k) = (self.gram.row(there), v.len());
+        let to = from + out.len() / k;
+        let middle = self.from.clamp(from, to);
+        let (before, after) = out.split_at_mut((middle - from) * k);
+        let pieces =
+            [(before, &row[from..middle]), (after, &row[middle + self.to - self.from..to + self.to - self.from])];
+        for (out, row) in pieces {
+            match v {
+                [v] => crate::backend::cpu::sweep::add_row(out, row, *v),
+                _ => {
+                    for (out, value) in out.chunks_exact_mut(k).zip(row) {
+                        out.iter_mut().zip(v).for_each(|(out, v)| *out += f64::from(*value) * v);
+                    }
+                }
+            }
+        }
     }
 
     fn copy<T: From<f32> + Copy>(
@@ -146,36 +178,52 @@ impl Gram for Without<'_> {
             .map(|(i, v)| (self.there(i), v))
             .collect();
         out.fill(0.0);
-        // Many columns in use: running over all of them is faster than picking those.
-        let dense = k == 1 && active.len() * 4 > v.len();
-        control.threads.chunks(out, 64 * k.max(1), |task, part| {
-            if control.check().is_err() {
-                return;
-            }
-            for (r, out) in part.chunks_exact_mut(k).enumerate() {
-                let row = self.gram.row(self.there(rows.get(task * 64 + r)));
-                if dense {
-                    let (before, after) = v.split_at(self.from.min(v.len()));
-                    out[0] = dot(&row[..self.from], before) + dot(&row[self.to..], after);
-                } else if let [out] = out {
-                    // Four sums: one alone would wait for itself.
-                    let mut sums = [0.0; 4];
-                    let mut fours = active.chunks_exact(4);
-                    for four in &mut fours {
-                        for (sum, (column, v)) in sums.iter_mut().zip(four) {
-                            *sum += f64::from(row[*column]) * v[0];
-                        }
+        let height = rows.len(self.len());
+        if 4 * height >= self.len() {
+            // K is symmetric: whole rows of it, added up where they lie, are far quicker than picking columns.
+            let mut all = vec![0.0; if matches!(rows, Pick::All) { 0 } else { self.len() * k }];
+            let sums: &mut [f64] = if all.is_empty() { out } else { &mut all };
+            control.threads.chunks(sums, 1024 * k.max(1), |task, part| {
+                let from = task * 1024;
+                for (at, (column, v)) in active.iter().enumerate() {
+                    if at % 256 == 0 && control.check().is_err() {
+                        return;
                     }
-                    let rest: f64 = fours.remainder().iter().map(|(column, v)| f64::from(row[*column]) * v[0]).sum();
-                    *out = sums.iter().sum::<f64>() + rest;
-                } else {
-                    for (column, v) in &active {
-                        let value = f64::from(row[*column]);
-                        out.iter_mut().zip(*v).for_each(|(out, v)| *out += value * v);
-                    }
+                    self.add(*column, from, v, part);
+                }
+            });
+            if !all.is_empty() {
+                for (r, out) in out.chunks_exact_mut(k.max(1)).enumerate() {
+                    out.copy_from_slice(&all[rows.get(r) * k..(rows.get(r) + 1) * k]);
                 }
             }
-        });
+        } else {
+            control.threads.chunks(out, 64 * k.max(1), |task, part| {
+                if control.check().is_err() {
+                    return;
+                }
+                for (r, out) in part.chunks_exact_mut(k).enumerate() {
+                    let row = self.gram.row(self.there(rows.get(task * 64 + r)));
+                    if let [out] = out {
+                        // Four sums: one alone would wait for itself.
+                        let mut sums = [0.0; 4];
+                        let mut fours = active.chunks_exact(4);
+                        for four in &mut fours {
+                            for (sum, (column, v)) in sums.iter_mut().zip(four) {
+                                *sum += f64::from(row[*column]) * v[0];
+                            }
+                        }
+                        let rest: f64 = fours.remainder().iter().map(|(c, v)| f64::from(row[*c]) * v[0]).sum();
+                        *out = sums.iter().sum::<f64>() + rest;
+                    } else {
+                        for (column, v) in &active {
+                            let value = f64::from(row[*column]);
+                            out.iter_mut().zip(*v).for_each(|(out, v)| *out += value * v);
+                        }
+                    }
+                }
+            });
+        }
         self.read.fetch_add((rows.len(self.len()) * active.len()) as u64, Ordering::Relaxed);
         control.check()
     }
@@ -209,22 +257,13 @@ impl Gram for Without<'_> {
         self.apply(precision, Pick::All, &kv, k, out, control)
     }
 
+    fn effort(&self) -> f64 {
+        1.0
+    }
+
     fn entries(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
-}
-
-/// Σ aᵢ·bᵢ in eight sums that do not wait for each other.
-fn dot(a: &[f32], b: &[f64]) -> f64 {
-    let mut sums = [0.0; 8];
-    let (mut left, mut right) = (a.chunks_exact(8), b.chunks_exact(8));
-    for (a, b) in (&mut left).zip(&mut right) {
-        for lane in 0..8 {
-            sums[lane] += f64::from(a[lane]) * b[lane];
-        }
-    }
-    let rest: f64 = left.remainder().iter().zip(right.remainder()).map(|(a, b)| f64::from(*a) * b).sum();
-    sums.iter().sum::<f64>() + rest
 }
 
 #[cfg(test)]

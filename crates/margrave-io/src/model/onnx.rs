@@ -4,7 +4,7 @@
 //! scores in a runtime are ours to rounding, every kernel can be had, and scaling is part of the graph. Input `X`
 //! (double, rows × features; rows × training rows with a precomputed kernel). Outputs: `label` and `scores` of
 //! classifiers and novelty detectors (labels 1 and −1), `variable` of regressions, and `probabilities` where the model has
-//! them and two classes (those of several are coupled and made to agree with the label, which a graph does not do).
+//! them. Those of pairs of classes are coupled by the linear system the coupling is the solution of, eliminated in the graph.
 
 use margrave_core::data::Label;
 use margrave_core::kernel::Kernel;
@@ -282,20 +282,134 @@ fn labels(graph: &mut Graph, labels: &[Label]) -> (String, i64) {
     (name, STRING)
 }
 
-fn probabilities(graph: &mut Graph, model: &Model, scores: &str) -> Option<String> {
+/// Probabilities stay away from 0 and 1 by this, as in the model.
+const LEAST: f64 = 1e-7;
+
+fn probabilities(graph: &mut Graph, model: &Model, scores: &str, code: &str) -> Option<String> {
     let Some(Calibration::Sigmoid { a, b, .. }) = &model.calibration else { return None };
-    if model.scheme != Scheme::One {
-        return None;
-    }
     let minus = |values: &[f64]| values.iter().map(|v| -v).collect::<Vec<_>>();
     let slope = graph.doubles("slope", &[1, a.len()], &minus(a));
     let shift = graph.doubles("shift", &[1, b.len()], &minus(b));
     let scaled = graph.op("Mul", &[scores, &slope]);
     let shifted = graph.op("Add", &[&scaled, &shift]);
     let positive = graph.op("Sigmoid", &[&shifted]);
+    let (least, most) = (graph.scalar(LEAST), graph.scalar(1.0 - LEAST));
+    let positive = graph.op("Max", &[&positive, &least]);
+    let positive = graph.op("Min", &[&positive, &most]);
+    let classes = model.labels.len();
+    let p = match model.scheme {
+        Scheme::One => {
+            let one = graph.scalar(1.0);
+            let negative = graph.op("Sub", &[&one, &positive]);
+            return Some(graph.op_with("Concat", &[&negative, &positive], vec![int_attribute("axis", 1)]));
+        }
+        Scheme::OneVsRest => {
+            let total = graph.sum_over(&positive, 1, true);
+            graph.op("Div", &[&positive, &total])
+        }
+        Scheme::OneVsOne => coupled(graph, classes, &positive),
+    };
+    Some(made_largest(graph, classes, &p, code))
+}
+
+/// The probabilities of k classes from those of the second class of each pair, rows × pairs.
+///
+/// Wu, Lin and Weng's second method has Q·p constant over the classes at its solution, so that p is (Q + 11ᵀ)⁻¹·1 divided by
+/// its sum. That matrix is positive definite; it is eliminated row by row, without pivots.
+fn coupled(graph: &mut Graph, k: usize, second: &str) -> String {
+    // r[i, j] = P(i | i or j), as rows × k·k: a choice of ±1 times P of the pair, and a constant.
+    let outputs = k * (k - 1) / 2;
+    let (mut gain, mut base) = (vec![0.0; outputs * k * k], vec![0.0; k * k]);
+    for (output, (i, j)) in pairs(k).enumerate() {
+        gain[output * k * k + j * k + i] = 1.0;
+        gain[output * k * k + i * k + j] = -1.0;
+        base[i * k + j] = 1.0;
+    }
+    let gain = graph.doubles("gain", &[outputs, k * k], &gain);
+    let base = graph.doubles("base", &[1, k * k], &base);
+    let r = graph.op("MatMul", &[second, &gain]);
+    let r = graph.op("Add", &[&r, &base]);
+    let shape = graph.ints("shape", &[3], &[-1, k as i64, k as i64]);
+    let r = graph.op("Reshape", &[&r, &shape]);
+    let turned = graph.op_with("Transpose", &[&r], vec![ints_attribute("perm", &[0, 2, 1])]);
+    // Off the diagonal −r[j, t]·r[t, j]; on it Σⱼ r[j, t]².
+    let product = graph.op("Mul", &[&r, &turned]);
+    let squares = graph.op("Mul", &[&r, &r]);
+    let sums = graph.sum_over(&squares, 1, false);
+    let axes = graph.ints("axes", &[1], &[2]);
+    let sums = graph.op("Unsqueeze", &[&sums, &axes]);
+    let identity: Vec<f64> = (0..k * k).map(|at| f64::from(u8::from(at / k == at % k))).collect();
+    let identity = graph.doubles("identity", &[1, k, k], &identity);
+    let diagonal = graph.op("Mul", &[&sums, &identity]);
+    let q = graph.op("Sub", &[&diagonal, &product]);
+    let q = graph.with_scalar("Add", &q, 1.0);
+    // The right-hand side, all ones, as one more column.
+    let ones = graph.op("Mul", &[&sums, &sums]);
+    let zero = graph.with_scalar("Mul", &ones, 0.0);
+    let ones = graph.with_scalar("Add", &zero, 1.0);
+    let mut system = graph.op_with("Concat", &[&q, &ones], vec![int_attribute("axis", 2)]);
+    let rows_axis = graph.ints("axes", &[1], &[1]);
+    let columns_axis = graph.ints("axes", &[1], &[2]);
+    for t in 0..k {
+        let here = graph.ints("at", &[1], &[t as i64]);
+        let next = graph.ints("at", &[1], &[t as i64 + 1]);
+        let row = graph.op("Slice", &[&system, &here, &next, &rows_axis]);
+        let pivot = graph.op("Slice", &[&row, &here, &next, &columns_axis]);
+        let row = graph.op("Div", &[&row, &pivot]);
+        // Every other row loses its entry in this column; the pivot row becomes itself divided.
+        let unit: Vec<f64> = (0..k).map(|i| f64::from(u8::from(i == t))).collect();
+        let unit = graph.doubles("unit", &[1, k, 1], &unit);
+        let column = graph.op("Slice", &[&system, &here, &next, &columns_axis]);
+        let column = graph.op("Sub", &[&column, &unit]);
+        let change = graph.op("Mul", &[&column, &row]);
+        system = graph.op("Sub", &[&system, &change]);
+    }
+    let (last, end) = (graph.ints("at", &[1], &[k as i64]), graph.ints("at", &[1], &[k as i64 + 1]));
+    let p = graph.op("Slice", &[&system, &last, &end, &columns_axis]);
+    let p = graph.op("Squeeze", &[&p, &columns_axis]);
+    let p = graph.op("Relu", &[&p]);
+    let total = graph.sum_over(&p, 1, true);
+    graph.op("Div", &[&p, &total])
+}
+
+/// p moved the least that makes the class `code` the most probable, as in the model: the class and the largest others
+/// share the largest mean that some of them have together with it.
+fn made_largest(graph: &mut Graph, k: usize, p: &str, code: &str) -> String {
+    let numbers: Vec<i64> = (0..k as i64).collect();
+    let numbers = graph.ints("classes", &[1, k], &numbers);
+    let axes = graph.ints("axes", &[1], &[1]);
+    let code = graph.op("Unsqueeze", &[code, &axes]);
+    let winner = graph.op("Equal", &[&code, &numbers]);
+    let winner = graph.op_with("Cast", &[&winner], vec![int_attribute("to", DOUBLE)]);
     let one = graph.scalar(1.0);
-    let negative = graph.op("Sub", &[&one, &positive]);
-    Some(graph.op_with("Concat", &[&negative, &positive], vec![int_attribute("axis", 1)]))
+    let others = graph.op("Sub", &[&one, &winner]);
+    let own = graph.op("Mul", &[p, &winner]);
+    let own = graph.sum_over(&own, 1, true);
+    let rest = graph.op("Mul", &[p, &others]);
+    // The others from the largest on; the winner itself counts as 0 among them and comes last.
+    let all = graph.ints("k", &[1], &[k as i64]);
+    let sorted = graph.fresh("v");
+    let places = graph.fresh("v");
+    let message = Message::default().bytes(1, &rest).bytes(1, &all).bytes(2, &sorted).bytes(2, places);
+    graph.nodes.push(message.bytes(3, format!("TopK_{}", graph.nodes.len())).bytes(4, "TopK"));
+    let axis = graph.ints("axis", &[], &[1]);
+    let running = graph.op("CumSum", &[&sorted, &axis]);
+    let running = graph.op("Add", &[&running, &own]);
+    let counts: Vec<f64> = (0..k).map(|m| m as f64 + 2.0).collect();
+    let counts = graph.doubles("counts", &[1, k], &counts);
+    let means = graph.op("Div", &[&running, &counts]);
+    let level = graph.op_with("ReduceMax", &[&means], vec![ints_attribute("axes", &[1]), int_attribute("keepdims", 1)]);
+    let level = graph.op("Max", &[&level, &own]);
+    let edge = graph.with_scalar("Mul", &level, 1.0 - 1e-9);
+    let rest = graph.op("Min", &[&rest, &edge]);
+    let total = graph.sum_over(&rest, 1, true);
+    let left = graph.op("Sub", &[&one, &total]);
+    let left = graph.op("Mul", &[&left, &winner]);
+    graph.op("Add", &[&rest, &left])
+}
+
+fn ints_attribute(name: &str, values: &[i64]) -> Message {
+    values.iter().fold(Message::default().bytes(1, name), |message, &v| message.int(8, v)).int(20, 7)
 }
 
 /// The bytes of the ONNX file of a model.
@@ -323,7 +437,7 @@ pub fn to_onnx(model: &Model) -> Result<Vec<u8>> {
             let label = graph.op("Gather", &[&names, &code]);
             graph.output(&label, "label", kind, &[None]);
             graph.output(&z, "scores", DOUBLE, &[None, Some(k)]);
-            if let Some(p) = probabilities(&mut graph, model, &z) {
+            if let Some(p) = probabilities(&mut graph, model, &z, &code) {
                 graph.output(&p, "probabilities", DOUBLE, &[None, Some(model.labels.len())]);
             }
         }

@@ -21,12 +21,14 @@ pub mod eigen;
 pub mod factor;
 pub mod pages;
 pub mod rows;
+mod statistics;
 pub mod sweep;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub use simd::Level;
+pub use statistics::Statistics;
 
 use self::accuracy::{Arithmetic, Recipe};
 use self::dense::Dense;

@@ -19,6 +19,7 @@
 //! | `pivot.rs` | the same one bound at a time, for singular and badly scaled K |
 //! | `state.rs` | β, gradient, active variables |
 //! | `rows.rs` | kernel rows within the memory budget |
+//! | `resident.rs` | pair steps where all of K lies in memory: searches |
 
 mod blocks;
 mod newton;
@@ -26,10 +27,12 @@ mod options;
 mod pairs;
 mod pivot;
 mod polish;
+mod resident;
 mod rows;
 mod solve;
 mod state;
 mod step;
 
 pub use options::Options;
+pub use resident::{Warm, resident};
 pub use solve::solve;

@@ -373,7 +373,7 @@ impl<T: Stored> Work<'_, '_, T> {
 }
 
 /// Positions of the variables that are free, or come within `margin` of having a reason to move.
-fn restless(state: &State, extremes: &[Extremes], margin: f64) -> Vec<u32> {
+pub(super) fn restless(state: &State, extremes: &[Extremes], margin: f64) -> Vec<u32> {
     let mut keep: Vec<u32> = Vec::with_capacity(state.active.len());
     for (&(from, to), e) in state.ranges.iter().zip(extremes) {
         let (least, most) = if state.paired { (e.up - margin, e.down + margin) } else { (-margin, margin) };
