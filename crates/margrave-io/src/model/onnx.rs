@@ -303,7 +303,7 @@ fn probabilities(graph: &mut Graph, model: &Model, scores: &str, code: &str) -> 
             let negative = graph.op("Sub", &[&one, &positive]);
             return Some(graph.op_with("Concat", &[&negative, &positive], vec![int_attribute("axis", 1)]));
         }
-        Scheme::OneVsRest => {
+        Scheme::OneVsRest | Scheme::CrammerSinger => {
             let total = graph.sum_over(&positive, 1, true);
             graph.op("Div", &[&positive, &total])
         }
