@@ -49,7 +49,7 @@ fn usage_errors_name_the_option_and_exit_with_2() {
         (&["train", "x", "--task", "guess"], "novelty"),
         (&["train", "x", "--class-weight", "1"], "balanced"),
         (&["train", "x", "--probability=1"], "folds"),
-        (&["train", "x", "--multiclass", "all"], "ovo or ovr"),
+        (&["train", "x", "--multiclass", "all"], "ovo, ovr or crammer-singer"),
         (&["train", "x", "--svdd"], "--task novelty"),
         (&["convert", "x", "--to", "pickle", "-o", "y"], "native, libsvm or onnx"),
         (&["tune", "x", "--plot", "y.png"], ".svg"),
