@@ -67,8 +67,8 @@ impl Run<'_, '_, '_> {
         let n = self.samples.len();
         self.start_at(from)?;
         let mut goal = 0.3 * self.options.stop.tol.unwrap_or(1e-3);
-        // What objectives from scores in working precision may be off by.
-        let slack = if self.core.working() == Precision::Single { 1e-6 } else { 1e-9 };
+        // Objectives from single-precision scores may be off by more than there is left to gain: then the proof decides alone.
+        let rough = self.core.working() == Precision::Single;
         let (mut least, mut poor) = (f64::INFINITY, 0);
         for _ in 0..ROUNDS {
             let violation = self.centre(&terms);
@@ -76,9 +76,10 @@ impl Run<'_, '_, '_> {
             if violation <= goal {
                 if let Some(status) = self.certified()?
                     && let value = self.objective(&self.now)?
-                    && (value <= self.lowest + slack * self.lowest.abs().max(1.0) || goal < 1e-9)
+                    && (rough || value <= self.lowest + 1e-9 * self.lowest.abs().max(1.0) || goal < 1e-9)
                 {
-                    self.record(value);
+                    self.lowest = value;
+                    self.best.clone_from(&self.now);
                     return Ok(Some(status));
                 }
                 goal *= 0.1;
