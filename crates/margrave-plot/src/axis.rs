@@ -87,7 +87,11 @@ impl Scale {
     pub(super) fn ticks(self, span: (f64, f64), wanted: usize) -> Vec<Tick> {
         match self {
             Scale::Linear => linear(span, wanted),
-            Scale::Log => log(span, wanted),
+            Scale::Log => {
+                let ticks = log(span, wanted);
+                // A short stretch may hold no power of ten and no 2 or 5 times one.
+                if ticks.iter().filter(|t| t.label.is_some()).count() < 2 { linear(span, wanted) } else { ticks }
+            }
         }
     }
 }
@@ -185,6 +189,7 @@ mod tests {
         assert_eq!(labels(&linear((-7.0, 12.0), 5)), ["-5", "0", "5", "10"]);
         assert_eq!(labels(&log((1e-3, 1e2), 8)), ["10⁻³", "10⁻²", "10⁻¹", "10⁰", "10¹", "10²"]);
         assert_eq!(labels(&log((0.9, 11.0), 8)), ["1", "2", "5", "10"]);
+        assert_eq!(labels(&Scale::Log.ticks((2100.0, 2900.0), 4)), ["2200", "2400", "2600", "2800"]);
         // Twenty decades: every third is enough.
         assert_eq!(labels(&log((1e-10, 1e10), 8)), ["10⁻⁹", "10⁻⁶", "10⁻³", "10⁰", "10³", "10⁶", "10⁹"]);
         assert_eq!(superscript(-4567890), "⁻⁴⁵⁶⁷⁸⁹⁰");
