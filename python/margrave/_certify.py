@@ -6,8 +6,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from . import _core
 from ._certificate import Certificate
+from ._machine import balanced
 from ._spec import params, points, threads
-from ._svm import balanced
 
 #: Names of the kernel machines, and what they predict.
 _TASKS = {"SVC": "classify", "NuSVC": "classify", "SVR": "regress", "NuSVR": "regress", "OneClassSVM": "novelty"}

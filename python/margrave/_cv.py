@@ -17,6 +17,11 @@ GAMMAS = tuple(float(2.0**k) for k in range(-15, 4, 2))
 class _Search:
     """What SVCCV and SVRCV add to SVC and SVR."""
 
+    @property
+    def gamma(self):
+        """The chosen γ."""
+        return getattr(self, "gamma_", None) or "scale"
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None):
         """Search the grid by cross validation, then fit the best machine on all samples.
@@ -183,11 +188,6 @@ class SVCCV(_Search, SVC):
         self.n_jobs = n_jobs
         self.device = device
 
-    @property
-    def gamma(self):
-        """The chosen γ."""
-        return getattr(self, "gamma_", None) or "scale"
-
     def _machine(self):
         return {
             "C": getattr(self, "C_", 1.0),
@@ -249,11 +249,6 @@ class SVRCV(_Search, SVR):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
-
-    @property
-    def gamma(self):
-        """The chosen γ."""
-        return getattr(self, "gamma_", None) or "scale"
 
     @property
     def epsilon(self):

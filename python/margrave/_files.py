@@ -8,9 +8,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import _core
 from ._linear import LinearSVC, LinearSVR
+from ._machine import _KernelMachine
 from ._ridge import KernelRidge
 from ._spec import params
-from ._svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM, _KernelMachine
+from ._svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
 
 
 def _labels(classes):

@@ -12,8 +12,8 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
+from ._machine import _Versioned, balanced
 from ._spec import EXTRA, finish, params, points, report_of, threads
-from ._svm import _Versioned, balanced
 
 #: Relative gap asked for, in units of `tol`.
 GAP = 1e-3

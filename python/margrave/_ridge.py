@@ -11,8 +11,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from . import _core
+from ._machine import _Versioned
 from ._spec import EXTRA, KERNELS, finish, params, points, threads
-from ._svm import _Versioned
 
 #: Kernels the engine evaluates itself; the others of scikit-learn are evaluated there.
 _OWN = {"linear", "poly", "polynomial", "rbf", "sigmoid", "laplacian", "matern32", "matern52"}

@@ -208,7 +208,7 @@ def test_kernels_of_ones_own(blobs, iris):
 
 def test_a_kernel_function_is_called_for_some_rows_at_a_time(monkeypatch, blobs):
     X, y = blobs
-    monkeypatch.setattr(margrave._svm, "BLOCK", 30 * len(X))
+    monkeypatch.setattr(margrave._machine, "BLOCK", 30 * len(X))
     calls = []
 
     def kernel(A, B):

@@ -5,7 +5,6 @@
 //! magnifies.
 
 use super::reweight::Model;
-use super::search::Segment;
 use super::sets::At;
 use super::solve::{End, PATIENCE, Run};
 use crate::control::Status;
@@ -32,8 +31,8 @@ struct Pieces {
 
 impl Run<'_, '_, '_> {
     /// Newton steps on envelopes around the dual variables, K growing.
-    pub(super) fn envelopes(&mut self, warm: bool, convex: bool) -> Result<Status, End> {
-        let p = self.samples.problem;
+    pub(super) fn envelopes(&mut self, warm: bool) -> Result<Status, End> {
+        let (p, convex) = (self.samples.problem, self.convex);
         let n = self.samples.len();
         let (count, total) = (p.costs.iter().filter(|c| **c > 0.0).count(), p.costs.iter().sum::<f64>());
         if count == 0 {
@@ -174,6 +173,11 @@ impl Run<'_, '_, '_> {
     fn envelope(&mut self, mu: &[f64], k: f64, mut pieces: Option<Pieces>) -> Result<(f64, f64), End> {
         let model = Model::Envelope { mu, k };
         let costs = self.samples.problem.costs;
+        // How far two β are apart, in scores.
+        let scores = |a: &[f64], b: &[f64]| {
+            let each = (0..a.len()).filter(|&i| costs[i] > 0.0).map(|i| (a[i] - b[i]).abs() / (k * costs[i]));
+            each.fold(0.0, f64::max)
+        };
         let mut last = f64::INFINITY;
         let mut astray = 0;
         for step in 0..INNER {
@@ -183,10 +187,6 @@ impl Run<'_, '_, '_> {
                 self.now.bias = self.best_bias(model)?;
                 weights = self.samples.weights(&self.now.f, self.now.bias, model, self.control)?;
             }
-            let scores = |a: &[f64], b: &[f64]| {
-                let each = (0..a.len()).filter(|&i| costs[i] > 0.0).map(|i| (a[i] - b[i]).abs() / (k * costs[i]));
-                each.fold(0.0, f64::max)
-            };
             let (outer, mut inner) = (scores(&weights.gamma, mu), scores(&weights.gamma, &self.now.beta));
             if let Some(s) = self.sum {
                 let total: f64 = costs.iter().sum();
@@ -205,7 +205,7 @@ impl Run<'_, '_, '_> {
             self.count()?;
             let at = At { beta: &self.now.beta, sum: self.sum };
             let accuracy = (0.02 * inner / (1.0 + inner)).clamp(1e-7, 1e-3);
-            let mut d = self.core.direction(&at, &weights, accuracy, self.control)?;
+            let mut d = self.core.unknowns(&at, &weights, accuracy, self.control)?;
             if let Some(kept) = &kept {
                 for _ in 0..PINS {
                     let mut pinned = false;
@@ -222,25 +222,11 @@ impl Run<'_, '_, '_> {
                     if !pinned {
                         break;
                     }
-                    d = self.core.direction(
-                        &At { beta: &self.now.beta, sum: self.sum },
-                        &weights,
-                        accuracy,
-                        self.control,
-                    )?;
+                    d = self.core.unknowns(&at, &weights, accuracy, self.control)?;
                 }
             }
-            let norm = self.norms(&d)?;
-            let segment = Segment {
-                samples: &self.samples,
-                model,
-                f: &self.now.f,
-                bias: self.now.bias,
-                direction: &d,
-                norm,
-                sum: self.sum.unwrap_or(0.0),
-                control: self.control,
-            };
+            self.core.scores(&mut d, self.control)?;
+            let segment = self.segment(model, &d)?;
             let start = segment.at(0.0)?;
             let eta = match segment.search(start)? {
                 Some(to) => to.eta,
@@ -269,10 +255,7 @@ impl Run<'_, '_, '_> {
             last = inner;
         }
         let weights = self.samples.weights(&self.now.f, self.now.bias, model, self.control)?;
-        let each = |a: &[f64], b: &[f64]| {
-            (0..a.len()).filter(|&i| costs[i] > 0.0).map(|i| (a[i] - b[i]).abs() / (k * costs[i])).fold(0.0, f64::max)
-        };
-        Ok((each(&weights.gamma, mu), each(&weights.gamma, &self.now.beta)))
+        Ok((scores(&weights.gamma, mu), scores(&weights.gamma, &self.now.beta)))
     }
 
     /// Puts the β of settled samples exactly where the envelope has them: at zero or on a bound.

@@ -90,6 +90,7 @@ pub(super) struct Run<'r, 'p, 'a> {
     pub(super) observer: &'r mut dyn Observer,
     pub(super) core: Core<'p>,
     pub(super) sum: Option<f64>,
+    /// Whether every loss is convex.
     pub(super) convex: bool,
     pub(super) now: State,
     /// The point with the lowest objective.
@@ -159,7 +160,7 @@ pub fn solve(
         violation: f64::INFINITY,
     };
     let mut start_objective = f64::INFINITY;
-    let ended = if broken { End::Done(Status::Interrupted) } else { run.phases(convex, &mut start_objective) };
+    let ended = if broken { End::Done(Status::Interrupted) } else { run.phases(&mut start_objective) };
     let status = match ended {
         End::Done(status) => status,
         End::Failed(error) => return Err(error),
@@ -168,16 +169,16 @@ pub fn solve(
 }
 
 impl Run<'_, '_, '_> {
-    fn phases(&mut self, convex: bool, start_objective: &mut f64) -> End {
-        let ended = self.all_phases(convex, start_objective);
+    fn phases(&mut self, start_objective: &mut f64) -> End {
+        let ended = self.all_phases(start_objective);
         match ended {
             Ok(status) => End::Done(status),
             Err(end) => end,
         }
     }
 
-    fn all_phases(&mut self, convex: bool, start_objective: &mut f64) -> Result<Status, End> {
-        let problem = self.samples.problem;
+    fn all_phases(&mut self, start_objective: &mut f64) -> Result<Status, End> {
+        let (problem, convex) = (self.samples.problem, self.convex);
         let warm = self.now.beta.iter().any(|b| *b != 0.0);
         if warm {
             self.refresh()?;
@@ -200,10 +201,10 @@ impl Run<'_, '_, '_> {
         };
         if convex && !warm && self.options.majorise.is_none() && self.options.reuse && self.level()? {
             // The next step begins from the scores of a part.
-        } else if let Some(status) = self.majorise(steps, convex)? {
+        } else if let Some(status) = self.majorise(steps)? {
             return Ok(status);
         }
-        if sharp { self.envelopes(warm || !convex, convex) } else { self.newton() }
+        if sharp { self.envelopes(warm || !convex) } else { self.newton() }
     }
 
     /// Notes the objective of the present point, and the point if none was lower.
@@ -312,6 +313,20 @@ impl Run<'_, '_, '_> {
         Ok([sum(&self.now.beta, &self.now.f)?, sum(&d.beta, &self.now.f)?, sum(&d.beta, &d.f)?])
     }
 
+    /// The objective of `model` along `d` from the present point.
+    pub(super) fn segment<'s>(&'s self, model: Model<'s>, d: &'s Direction) -> Result<Segment<'s, 's, 's>, Interrupt> {
+        Ok(Segment {
+            samples: &self.samples,
+            model,
+            f: &self.now.f,
+            bias: self.now.bias,
+            direction: d,
+            norm: self.norms(d)?,
+            sum: self.sum.unwrap_or(0.0),
+            control: self.control,
+        })
+    }
+
     pub(super) fn go(&mut self, d: &Direction, eta: f64) {
         let add = |to: &mut [f64], by: &[f64]| to.iter_mut().zip(by).for_each(|(t, b)| *t += eta * b);
         add(&mut self.now.beta, &d.beta);
@@ -363,9 +378,9 @@ impl Run<'_, '_, '_> {
     }
 
     /// Steps with the weights of paper 000; `Some`: that was enough.
-    fn majorise(&mut self, most: u64, convex: bool) -> Result<Option<Status>, End> {
-        let cap = if convex { self.options.cap } else { self.options.cap.min(BLUNT) };
-        let enough = if convex { GAIN } else { GAIN_NOT_CONVEX };
+    fn majorise(&mut self, most: u64) -> Result<Option<Status>, End> {
+        let cap = if self.convex { self.options.cap } else { self.options.cap.min(BLUNT) };
+        let enough = if self.convex { GAIN } else { GAIN_NOT_CONVEX };
         let model = Model::Majorise { cap };
         let majorised = {
             let p = self.samples.problem;
@@ -375,17 +390,7 @@ impl Run<'_, '_, '_> {
         for step in 0..most {
             self.count()?;
             let (d, weight, residual) = self.direction(model, 1e-3)?;
-            let norm = self.norms(&d)?;
-            let segment = Segment {
-                samples: &self.samples,
-                model,
-                f: &self.now.f,
-                bias: self.now.bias,
-                direction: &d,
-                norm,
-                sum: self.sum.unwrap_or(0.0),
-                control: self.control,
-            };
+            let segment = self.segment(model, &d)?;
             let start = segment.at(0.0)?;
             let mut taken: Option<Value> = None;
             if majorised {
@@ -436,20 +441,10 @@ impl Run<'_, '_, '_> {
         loop {
             self.count()?;
             let (d, _, residual) = self.direction(model, accuracy)?;
-            let norm = self.norms(&d)?;
-            let segment = Segment {
-                samples: &self.samples,
-                model,
-                f: &self.now.f,
-                bias: self.now.bias,
-                direction: &d,
-                norm,
-                sum: self.sum.unwrap_or(0.0),
-                control: self.control,
-            };
+            self.violation = residual;
+            let segment = self.segment(model, &d)?;
             let start = segment.at(0.0)?;
             let taken = segment.search(start)?;
-            self.violation = residual;
             let eta = match taken {
                 Some(to) => {
                     debug_assert!(to.value <= start.value, "the objective rose from {} to {}", start.value, to.value);

@@ -1,0 +1,513 @@
+"""What the kernel machines have in common: fitting, scores, what is kept of a fit."""
+
+from abc import ABCMeta, abstractmethod
+from numbers import Integral, Real
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, _fit_context
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import _safe_indexing, column_or_1d, compute_class_weight
+from sklearn.utils._param_validation import Hidden, Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import _ovr_decision_function, check_classification_targets
+from sklearn.utils.validation import (
+    _num_samples,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+
+from . import _core
+from ._callbacks import CallbackSupportMixin, with_callbacks
+from ._spec import EXTRA, KERNELS, MEMORY, SMALL, finish, params, points, report_of, resolve_gamma, threads
+
+#: Up to this many samples an exact answer costs next to nothing, and is what is asked of the solver.
+EXACT = 256
+EXACT_TOL = 1e-11
+
+#: Version of what `pickle` stores of a fitted kernel machine.
+STATE_VERSION = 1
+
+#: Kernel entries evaluated at a time by a kernel that is a Python function.
+BLOCK = 1 << 22
+
+#: Up to this many samples the linear kernel is trained by its dual, so that `dual_coef_` is exact.
+DUAL_LINEAR = 3000
+
+
+def balanced(class_weight, classes, y, sample_weight):
+    """Factor of each class; "balanced" looks at the weights of samples, so that a doubled sample is a doubled weight."""
+    if class_weight is None:
+        return np.ones(len(classes))
+    if sample_weight is None or class_weight != "balanced":
+        return compute_class_weight(class_weight, classes=classes, y=y)
+    codes = np.searchsorted(classes, y)
+    total = np.bincount(codes, weights=sample_weight, minlength=len(classes))
+    return sample_weight.sum() / (len(classes) * total)
+
+
+class _Versioned:
+    """Pickles say which version of Margrave wrote them."""
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        state = dict(state if state is not None else self.__dict__)
+        state["_margrave_state"] = STATE_VERSION
+        return state
+
+    def __setstate__(self, state):
+        state = dict(state)
+        version = state.pop("_margrave_state", 0)
+        if version > STATE_VERSION:
+            raise ValueError(
+                f"this {type(self).__name__} was pickled by a newer margrave (state {version}, known {STATE_VERSION}):"
+                " install that version"
+            )
+        super().__setstate__(state)
+
+
+class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
+    """What SVC, SVR, NuSVC, NuSVR and OneClassSVM have in common."""
+
+    _parameter_constraints: dict = {
+        "kernel": [StrOptions(KERNELS), callable],
+        "degree": [Interval(Integral, 0, None, closed="left")],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+        "tol": [Interval(Real, 0.0, None, closed="neither")],
+        "C": [Interval(Real, 0.0, None, closed="right")],
+        "nu": [Interval(Real, 0.0, 1.0, closed="right")],
+        "epsilon": [Interval(Real, 0.0, None, closed="left")],
+        "shrinking": ["boolean"],
+        "probability": ["boolean", Hidden(StrOptions({"deprecated"}))],
+        "cache_size": [Interval(Real, 0, None, closed="neither")],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "verbose": ["verbose"],
+        "max_iter": [Interval(Integral, -1, None, closed="left")],
+        "random_state": ["random_state"],
+        **EXTRA,
+    }
+
+    #: "classify", "regress" or "novelty".
+    _task: str
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        return tags
+
+    # What the estimators differ in.
+
+    @abstractmethod
+    def _machine(self):
+        """Parameters of `_spec.params` that are this machine's own."""
+
+    @abstractmethod
+    def _encode(self, y, sample_weight, removed=False):
+        """Targets as the engine takes them, and factors on the weights of samples. `removed`: some had no weight."""
+
+    # Fitting.
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    @with_callbacks
+    def fit(self, X, y, sample_weight=None):
+        """Fit the machine.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features) or (n_samples, n_samples)
+            Training points, or the kernel matrix for `kernel="precomputed"`. Arrays of float32 and float64 are not copied.
+        y : array-like of shape (n_samples,)
+            Labels or real targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Factors on C. A weight of 2 is the same as a sample given twice; samples of weight 0 or less are left out.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator, with `certificate_` and `history_`.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def _fit(self, X, y, sample_weight):
+        sparse = sp.issparse(X)
+        if sparse and self.kernel == "precomputed":
+            raise TypeError("Sparse precomputed kernels are not supported.")
+        self._sparse = sparse and not callable(self.kernel)
+        if callable(self.kernel):
+            check_consistent_length(X, y)
+        else:
+            form = {"dtype": [np.float64, np.float32], "order": "C", "accept_sparse": "csr"}
+            if self._task == "novelty":
+                X = validate_data(self, X, **form)
+            else:
+                X, y = validate_data(self, X, y, **form)
+        n = _num_samples(X)
+        if self.kernel == "precomputed" and n != X.shape[1]:
+            raise ValueError(
+                f"Precomputed matrix must be a square matrix. Input is a {X.shape[0]}x{X.shape[1]} matrix."
+            )
+        weights = self._weights(X, n, sample_weight)
+        kept = None
+        shape = X.shape if hasattr(X, "shape") else (n,)
+        if weights is not None and not (weights > 0).all():
+            if not (weights > 0).any():
+                raise ValueError("Invalid input - all samples have zero or negative weights.")
+            kept = np.flatnonzero(weights > 0)
+            X, weights = _safe_indexing(X, kept), weights[kept]
+            if self.kernel == "precomputed":
+                X = np.ascontiguousarray(X[:, kept])
+            y = None if y is None else _safe_indexing(y, kept)
+        y, factors = self._encode(y, weights, removed=kept is not None)
+        costs = weights
+        if factors is not None and (factors != 1).any():
+            costs = factors if costs is None else costs * factors
+        self._kernel_name = "precomputed" if callable(self.kernel) else self.kernel
+        self._gamma = 0.0 if self._kernel_name == "precomputed" else resolve_gamma(self.gamma, X, weights)
+        if not self._gamma > 0 and self._kernel_name not in ("precomputed", "linear"):
+            raise ValueError(
+                f"The dual coefficients or intercepts are not finite with gamma = {self._gamma}. The input data may"
+                " contain large values and need to be preprocessed."
+            )
+        K = self._gram(X) if callable(self.kernel) else X
+        report = report_of(self, X, y)
+        result = _core.fit(self._params(_num_samples(X), K.shape[1], fitting=True), points(K), y, costs, report)
+        self.shape_fit_ = shape
+        self._keep(result, X, y, kept)
+        for machine in result["machines"]:
+            # Stalled on the way to more than was asked for.
+            if machine["status"] == "stalled" and self._good_enough(machine):
+                machine["status"] = "optimal"
+        self.fit_status_ = int(any(machine["status"] != "optimal" for machine in result["machines"]))
+        finish(self, result, self.max_iter, report)
+        return self
+
+    def _good_enough(self, machine):
+        """Whether a machine meets `tol` and `gap_tol`."""
+        if machine.get("violation", np.inf) > self.tol:
+            return False
+        return self.gap_tol is None or machine["relative_gap"] <= self.gap_tol
+
+    def _weights(self, X, n, sample_weight):
+        if sample_weight is None:
+            return None
+        weights = np.asarray(sample_weight, dtype=np.float64)
+        if weights.ndim == 0:
+            weights = np.full(n, float(weights))
+        if weights.shape != (n,):
+            raise ValueError(
+                f"sample_weight and X have incompatible shapes: {weights.shape} vs {getattr(X, 'shape', (n,))}"
+            )
+        if not np.isfinite(weights).all():
+            raise ValueError("Input sample_weight contains NaN or infinity.")
+        return np.ascontiguousarray(weights)
+
+    def _params(self, n, d, fitting=False, width=None):
+        own = self._machine()
+        solver = self.solver
+        if fitting and solver == "auto" and self._kernel_name == "linear" and n <= DUAL_LINEAR:
+            if own.get("loss") in (None, "hinge", "epsilon"):
+                solver = "decomposition"
+        tol = self.tol
+        if fitting and n <= EXACT and self.max_iter < 0 and own.get("loss") in (None, "hinge", "epsilon"):
+            tol = min(tol, EXACT_TOL)
+        work = float(n) * n * max(d, 1) if fitting else float(n) * max(d, 1) * max(width, 1)
+        return params(
+            self._task,
+            kernel=self._kernel_name,
+            gamma=self._gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+            solver=solver,
+            tol=tol,
+            gap_tol=self.gap_tol,
+            max_seconds=self.max_seconds,
+            max_iter=None if self.max_iter < 0 else self.max_iter,
+            memory=max(MEMORY, int(self.cache_size * (1 << 20))),
+            threads=threads(self.n_jobs, work),
+            small=work < SMALL,
+            device=self.device,
+            **own,
+        )
+
+    def _gram(self, X, Y=None):
+        """The kernel function between X and Y (X itself), some rows at a time."""
+        Y = X if Y is None else Y
+        n, m = _num_samples(X), _num_samples(Y)
+        step = max(1, BLOCK // max(m, 1))
+        blocks = []
+        for start in range(0, n, step):
+            rows = X if step >= n else _safe_indexing(X, slice(start, min(start + step, n)))
+            block = self.kernel(rows, Y)
+            block = block.toarray() if sp.issparse(block) else np.asarray(block, dtype=np.float64)
+            if block.shape != (_num_samples(rows), m):
+                raise ValueError(
+                    f"the kernel function gave an array of shape {block.shape} where {(_num_samples(rows), m)} was"
+                    " expected: X.shape[0] should be equal to X.shape[1] for the training data"
+                )
+            blocks.append(block)
+        return np.ascontiguousarray(blocks[0] if len(blocks) == 1 else np.vstack(blocks), dtype=np.float64)
+
+    def _keep(self, result, X, y, kept):
+        """Fitted attributes in the order of LIBSVM: support vectors by class, then by row."""
+        rows, coefficients, bias = result["rows"], result["coefficients"], result["bias"]
+        if self._task == "classify":
+            order = np.lexsort((rows, y[rows]))
+            rows, coefficients = rows[order], coefficients[order]
+            counts = np.bincount(y[rows].astype(np.intp), minlength=len(self.classes_))
+            self._n_support = counts.astype(np.int32)
+            sign = -1.0
+        else:
+            self._n_support = np.array([len(rows), len(rows)], dtype=np.int32)
+            sign = 1.0
+        self.support_ = rows if kept is None else kept[rows].astype(np.int32)
+        self._centres = None
+        if self._kernel_name == "precomputed":
+            self.support_vectors_ = np.empty((0, 0))
+            if callable(self.kernel):
+                # Functions of objects that are not arrays are called with all of them, as scikit-learn does.
+                self._centres = _safe_indexing(X, rows) if hasattr(X, "shape") else X
+                self._columns = None if hasattr(X, "shape") else rows
+        else:
+            self.support_vectors_ = X[rows]
+        raw = np.ascontiguousarray(sign * coefficients.T)
+        self._intercept_ = sign * bias
+        self._w = result.get("weights")
+        self._dual_coef_ = sp.csr_matrix(raw) if self._sparse else raw
+        if self._sparse and raw.size and not raw.all():
+            # Explicit zeros stay, as LIBSVM has them.
+            k, m = raw.shape
+            self._dual_coef_ = sp.csr_matrix(
+                (raw.ravel(), np.tile(np.arange(m), k), np.arange(0, k * m + 1, m)), shape=(k, m)
+            )
+        two = self._task == "classify" and len(self.classes_) == 2
+        self.dual_coef_ = -self._dual_coef_ if two else self._dual_coef_
+        self.intercept_ = -self._intercept_ if two else self._intercept_.copy()
+        iterations = np.array([max(1, one["iterations"]) for one in result["machines"]], dtype=np.int32)
+        self.n_iter_ = iterations if self._task == "classify" else int(iterations[0])
+        self._rho = np.array([one["rho"] for one in result["machines"]])
+        self._probA = result.get("sigmoid_a", np.empty(0))
+        # LIBSVM's sigmoid is of the score of the first class of a pair, ours of the second's.
+        self._probB = -result["sigmoid_b"] if "sigmoid_b" in result else np.empty(0)
+
+    # Predicting.
+
+    def _parts(self, centres):
+        """The fitted machine as `_core` takes it, signs turned to ours."""
+        sign = -1.0 if self._task == "classify" else 1.0
+        dual = self._dual_coef_.toarray() if sp.issparse(self._dual_coef_) else self._dual_coef_
+        m = dual.shape[1]
+        classes = getattr(self, "classes_", None) if self._task == "classify" else None
+        several = classes is not None and len(classes) > 2
+        lookup = self._kernel_name == "precomputed"
+        return {
+            "centres": None if lookup else points(centres),
+            "rows": np.arange(m, dtype=np.int32),
+            "coefficients": np.ascontiguousarray(sign * dual.T),
+            "class_of": np.repeat(np.arange(len(classes), dtype=np.int32), self._n_support) if several else None,
+            "bias": np.ascontiguousarray(sign * self._intercept_),
+            "labels": [] if classes is None else [float(c) for c in range(len(classes))],
+            "width": m if lookup else centres.shape[1],
+            "n": self.shape_fit_[0],
+            "sigmoid_a": self._probA if self._probA.size else None,
+            "sigmoid_b": -self._probB if self._probB.size else None,
+            "rho": self._rho,
+            "weights": None,
+        }
+
+    def _check_predict(self, X):
+        check_is_fitted(self)
+        if not callable(self.kernel):
+            X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=False)
+        if sp.issparse(X) and self.kernel == "precomputed":
+            raise TypeError("Sparse precomputed kernels are not supported.")
+        if self.kernel == "precomputed" and X.shape[1] != self.shape_fit_[0]:
+            raise ValueError(
+                f"X.shape[1] = {X.shape[1]} should be equal to {self.shape_fit_[0]},"
+                " the number of samples at training time"
+            )
+        sv = self.support_vectors_
+        if not self._sparse and sv.size > 0 and self.n_support_.sum() != sv.shape[0]:
+            raise ValueError(f"The internal representation of {type(self).__name__} was altered")
+        return X
+
+    def _scores(self, X):
+        """Scores of our sign, one column a machine: positive for the second class of a pair."""
+        X = self._check_predict(X)
+        centres = self.support_vectors_
+        if callable(self.kernel):
+            X = self._gram(X, self._centres)
+            if self._columns is not None:
+                X = np.ascontiguousarray(X[:, self._columns])
+        elif self._kernel_name == "precomputed":
+            X = np.ascontiguousarray(X[:, self.support_])
+        elif self._w is not None:
+            w = self._w.reshape(X.shape[1], -1)
+            sign = -1.0 if self._task == "classify" else 1.0
+            return np.ascontiguousarray(X @ w + sign * self._intercept_)
+        elif sp.issparse(X) and not self._sparse:
+            centres = sp.csr_matrix(centres)
+        elif self._sparse and not sp.issparse(X):
+            X = sp.csr_matrix(X)
+        if self._dual_coef_.shape[1] == 0:
+            sign = -1.0 if self._task == "classify" else 1.0
+            return np.tile(sign * self._intercept_, (_num_samples(X), 1))
+        spec = self._params(_num_samples(X), X.shape[1], width=self._dual_coef_.shape[1])
+        return _core.scores(spec, self._parts(centres), points(X))
+
+    @property
+    def coef_(self):
+        """Weights of the features, for `kernel="linear"`."""
+        if self.kernel != "linear":
+            raise AttributeError("coef_ is only available when using a linear kernel")
+        coef = self._coef()
+        (coef.data if sp.issparse(coef) else coef).flags.writeable = False
+        return coef
+
+    def _coef(self):
+        return self._product(self._dual_coef_, self.support_vectors_)
+
+    def _product(self, dual, centres):
+        coef = dual @ centres
+        if sp.issparse(coef) or not sp.issparse(centres):
+            return coef
+        return sp.csr_matrix(coef)
+
+    @property
+    def n_support_(self):
+        """Number of support vectors of each class."""
+        try:
+            check_is_fitted(self)
+        except NotFittedError as error:
+            raise AttributeError(str(error)) from error
+        return self._n_support if self._task == "classify" else self._n_support[:1]
+
+
+class _Classifier(ClassifierMixin, _KernelMachine, metaclass=ABCMeta):
+    """What SVC and NuSVC have in common."""
+
+    _parameter_constraints: dict = {
+        **{k: v for k, v in _KernelMachine._parameter_constraints.items() if k not in ("epsilon",)},
+        "decision_function_shape": [StrOptions({"ovr", "ovo"})],
+        "break_ties": ["boolean"],
+    }
+    _task = "classify"
+
+    def _encode(self, y, sample_weight, removed=False):
+        labels = column_or_1d(y, warn=True) if callable(self.kernel) else y
+        check_classification_targets(labels)
+        classes, codes = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            if removed:
+                nu = ": specified nu is infeasible" if hasattr(self, "nu") else ""
+                raise ValueError(f"Invalid input - all samples with positive weights belong to the same class{nu}.")
+            raise ValueError(f"The number of classes has to be greater than one; got {len(classes)} class")
+        self.class_weight_ = balanced(self.class_weight, classes, labels, sample_weight)
+        self.classes_ = classes
+        return codes.astype(np.float64), self.class_weight_[codes]
+
+    def _coef(self):
+        two = self.dual_coef_.shape[0] == 1
+        if two:
+            if self._w is not None:
+                return self._w.reshape(1, -1).copy()
+            return self._product(self.dual_coef_, self.support_vectors_)
+        ends = np.concatenate([[0], np.cumsum(self._n_support)])
+        spans = [slice(ends[c], ends[c + 1]) for c in range(len(self.classes_))]
+        dual, sv = self.dual_coef_, self.support_vectors_
+        rows = []
+        for i in range(len(self.classes_)):
+            for j in range(i + 1, len(self.classes_)):
+                first, second = spans[i], spans[j]
+                rows.append(dual[[j - 1]][:, first] @ sv[first] + dual[[i]][:, second] @ sv[second])
+        if sp.issparse(rows[0]):
+            return sp.vstack(rows).tocsr()
+        return np.vstack(rows)
+
+    def decision_function(self, X):
+        """Scores of the samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), (n_samples, n_classes) or (n_samples, n_classes * (n_classes - 1) / 2)
+            For two classes positive means the second. For more, one column a class (`decision_function_shape="ovr"`: votes,
+            and within them the summed scores) or one a pair of classes ("ovo": positive means the first of the pair).
+        """
+        scores = self._scores(X)
+        if len(self.classes_) == 2:
+            return scores.ravel()
+        if self.decision_function_shape == "ovr":
+            return _ovr_decision_function(scores > 0, scores, len(self.classes_))
+        return -scores
+
+    def predict(self, X):
+        """The class of each sample."""
+        check_is_fitted(self)
+        if self.break_ties and self.decision_function_shape == "ovo":
+            raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
+        if self.break_ties and len(self.classes_) > 2:
+            return self.classes_[np.argmax(self.decision_function(X), axis=1)]
+        scores = self._scores(X)
+        if len(self.classes_) == 2:
+            return self.classes_[(scores.ravel() > 0).astype(np.intp)]
+        return self.classes_[_core.votes(len(self.classes_), scores)]
+
+    def _has_probability(self):
+        if not self._wants_probability():
+            raise AttributeError("predict_proba is not available when probability=False")
+        return True
+
+    def _wants_probability(self):
+        return self.probability is not False and self.probability != "deprecated" and bool(self.probability)
+
+    @available_if(_has_probability)
+    def predict_proba(self, X):
+        """Probabilities of the classes, in the order of `classes_`.
+
+        They come from leave-one-out scores of the one fit: nothing is random and nothing is trained twice. The most
+        probable class is the one `predict` gives.
+        """
+        scores = self._scores(X)
+        if self._probA.size == 0:
+            raise NotFittedError("predict_proba is not available when fitted with probability=False")
+        spec = self._params(1, 1, width=1)
+        return _core.probabilities(spec, self._parts(self.support_vectors_), scores)
+
+    @available_if(_has_probability)
+    def predict_log_proba(self, X):
+        """Logarithms of the probabilities."""
+        return np.log(self.predict_proba(X))
+
+    @property
+    def probA_(self):
+        """Slopes of the sigmoids, if fitted with `probability=True`."""
+        return self._probA
+
+    @property
+    def probB_(self):
+        """Offsets of the sigmoids, if fitted with `probability=True`."""
+        return self._probB
+
+
+class _Regressor(RegressorMixin, _KernelMachine, metaclass=ABCMeta):
+    """What SVR and NuSVR have in common."""
+
+    _task = "regress"
+
+    def _encode(self, y, sample_weight, removed=False):
+        return column_or_1d(y, warn=True).astype(np.float64, copy=False), None
+
+    def predict(self, X):
+        """The predicted number of each sample."""
+        return self._scores(X).ravel()
+
+    def _coef(self):
+        if self._w is not None:
+            return self._w.reshape(1, -1).copy()
+        return super()._coef()
+
+
+def _without(*names):
+    return {k: v for k, v in _KernelMachine._parameter_constraints.items() if k not in names}
