@@ -1,7 +1,9 @@
 //! What a machine says over a plane of two features: regions, the boundary, margins, samples, support vectors.
 
-use super::axis::{Axis, Scale};
+use super::axis::Scale;
+use super::canvas::{Anchor, Canvas, Role};
 use super::png::Image;
+use super::raster::Raster;
 use super::svg::Svg;
 use super::{PALETTE, heat};
 
@@ -9,6 +11,9 @@ const LEFT: f64 = 70.0;
 const TOP: f64 = 64.0;
 const BELOW: f64 = 52.0;
 const RIGHT: f64 = 22.0;
+const WIDE: f64 = 620.0;
+const TALL: f64 = 460.0;
+const BOTTOM: f64 = TOP + TALL;
 
 /// One sample.
 #[derive(Debug, Clone, Copy)]
@@ -116,12 +121,9 @@ impl Plane {
 
     /// As SVG, with axes and a legend.
     pub fn to_svg(&self) -> String {
-        let (wide, tall) = (620.0, 460.0);
-        let (width, height) = (LEFT + wide + RIGHT, TOP + tall + BELOW);
-        let mut svg = Svg::new(width, height, &self.title);
-        svg.text((LEFT, 24.0), "start", "title", &self.title);
+        let mut svg = Svg::new(LEFT + WIDE + RIGHT, TOP + TALL + BELOW, &self.title);
         let (w, h) = self.size;
-        let (cell, bottom) = ((wide / w as f64, tall / h as f64), TOP + tall);
+        let cell = (WIDE / w as f64, TALL / h as f64);
         let range = self.range();
         for row in 0..h {
             let mut from = 0;
@@ -131,98 +133,93 @@ impl Plane {
                 while to < w && self.colour(row * w + to, range) == colour {
                     to += 1;
                 }
-                let at = (LEFT + cell.0 * from as f64, bottom - cell.1 * (row + 1) as f64);
+                let at = (LEFT + cell.0 * from as f64, BOTTOM - cell.1 * (row + 1) as f64);
                 // A hair wider: no white lines between neighbours.
                 svg.fill(at, (cell.0 * (to - from) as f64 + 0.4, cell.1 + 0.4), &hex(colour));
                 from = to;
             }
         }
-        let there = |(x, y): (f64, f64)| (LEFT + cell.0 * x, bottom - cell.1 * y);
         for (level, class) in [(-1.0, "margin"), (1.0, "margin"), (0.0, "boundary")] {
-            let pieces: Vec<[(f64, f64); 2]> =
-                self.contour(level).iter().map(|[a, b]| [there(*a), there(*b)]).collect();
-            svg.pieces(&pieces, class);
+            svg.pieces(&self.pieces(level), class);
         }
-        let place = |(x, y): (f64, f64)| {
-            (
-                LEFT + wide * (x - self.x.0) / (self.x.1 - self.x.0),
-                bottom - tall * (y - self.y.0) / (self.y.1 - self.y.0),
-            )
-        };
-        for dot in &self.dots {
-            let colour = dot.class.map_or("#555".to_owned(), |class| PALETTE[class % PALETTE.len()].to_owned());
-            svg.sample(place(dot.at), &colour, dot.support);
-        }
-        self.axes(&mut svg, wide, tall, bottom);
-        self.legend(&mut svg);
+        self.furnish(&mut svg);
         svg.finish()
     }
 
-    fn axes(&self, svg: &mut Svg, wide: f64, tall: f64, bottom: f64) {
-        svg.rect((LEFT, TOP), (wide, tall), "frame");
+    /// As pixels, two to a unit of the SVG: the same picture.
+    pub fn to_image(&self) -> Image {
+        let mut raster = Raster::new(LEFT + WIDE + RIGHT, TOP + TALL + BELOW, 2.0);
+        let (w, h) = self.size;
+        let range = self.range();
+        raster.area((LEFT, TOP), (WIDE, TALL), |x, y| {
+            let (column, row) = ((x * w as f64) as usize, ((1.0 - y) * h as f64) as usize);
+            self.colour(row.min(h - 1) * w + column.min(w - 1), range)
+        });
+        for (level, thick, ink, opacity) in
+            [(-1.0, 1.1, [0x55; 3], 0.8), (1.0, 1.1, [0x55; 3], 0.8), (0.0, 2.0, [0x11; 3], 1.0)]
+        {
+            raster.strokes(&self.pieces(level), thick, ink, opacity);
+        }
+        self.furnish(&mut raster);
+        raster.finish()
+    }
+
+    /// The contour in the coordinates of the picture.
+    fn pieces(&self, level: f64) -> Vec<[(f64, f64); 2]> {
+        let (w, h) = self.size;
+        let there = |(x, y): (f64, f64)| (LEFT + WIDE / w as f64 * x, BOTTOM - TALL / h as f64 * y);
+        self.contour(level).iter().map(|[a, b]| [there(*a), there(*b)]).collect()
+    }
+
+    /// Samples, title, axes and legend.
+    fn furnish(&self, canvas: &mut dyn Canvas) {
+        let place = |(x, y): (f64, f64)| {
+            (
+                LEFT + WIDE * (x - self.x.0) / (self.x.1 - self.x.0),
+                BOTTOM - TALL * (y - self.y.0) / (self.y.1 - self.y.0),
+            )
+        };
+        for dot in &self.dots {
+            let colour = dot.class.map_or("#555", |class| PALETTE[class % PALETTE.len()]);
+            canvas.sample(place(dot.at), colour, dot.support);
+        }
+        canvas.text((LEFT, 24.0), Anchor::Start, Role::Title, &self.title);
+        self.axes(canvas);
+        self.legend(canvas);
+    }
+
+    fn axes(&self, canvas: &mut dyn Canvas) {
+        canvas.frame((LEFT, TOP), (WIDE, TALL));
         let along = |span: (f64, f64), v: f64| (v - span.0) / (span.1 - span.0);
         for tick in Scale::Linear.ticks(self.x, 7) {
             if let Some(label) = &tick.label {
-                svg.text((LEFT + wide * along(self.x, tick.at), bottom + 17.0), "middle", "tick", label);
+                let at = (LEFT + WIDE * along(self.x, tick.at), BOTTOM + 17.0);
+                canvas.text(at, Anchor::Middle, Role::Tick, label);
             }
         }
         for tick in Scale::Linear.ticks(self.y, 6) {
             if let Some(label) = &tick.label {
-                svg.text((LEFT - 7.0, bottom - tall * along(self.y, tick.at) + 4.0), "end", "tick", label);
+                let at = (LEFT - 7.0, BOTTOM - TALL * along(self.y, tick.at) + 4.0);
+                canvas.text(at, Anchor::End, Role::Tick, label);
             }
         }
-        let (x, y) = (Axis::new(&self.names.0, Scale::Linear), Axis::new(&self.names.1, Scale::Linear));
-        svg.text((LEFT + wide / 2.0, bottom + 40.0), "middle", "label", &x.label);
-        svg.turned_text((18.0, TOP + tall / 2.0), "label", &y.label);
+        canvas.text((LEFT + WIDE / 2.0, BOTTOM + 40.0), Anchor::Middle, Role::Label, &self.names.0);
+        canvas.turned_text((18.0, TOP + TALL / 2.0), Role::Label, &self.names.1);
     }
 
-    fn legend(&self, svg: &mut Svg) {
+    fn legend(&self, canvas: &mut dyn Canvas) {
         let mut at = LEFT;
-        let mut put = |svg: &mut Svg, colour: &str, ring: bool, name: &str| {
-            svg.sample((at + 6.0, 44.0), colour, ring);
-            svg.text((at + 16.0, 48.0), "start", "key", name);
+        let mut put = |colour: &str, ring: bool, name: &str| {
+            canvas.sample((at + 6.0, 44.0), colour, ring);
+            canvas.text((at + 16.0, 48.0), Anchor::Start, Role::Key, name);
             at += 34.0 + 6.6 * name.chars().count() as f64;
         };
         for (class, name) in self.classes.iter().enumerate().take(8) {
-            put(svg, PALETTE[class % PALETTE.len()], false, name);
+            put(PALETTE[class % PALETTE.len()], false, name);
         }
         if self.dots.iter().any(|dot| dot.support) {
-            put(svg, "#fff", true, &self.ring);
+            put("#fff", true, &self.ring);
         }
-    }
-
-    /// As pixels: the same without words.
-    pub fn to_image(&self) -> Image {
-        let (wide, tall) = (800usize, 600usize);
-        let mut image = Image::new(wide, tall);
-        let (w, h) = self.size;
-        let range = self.range();
-        for y in 0..tall {
-            for x in 0..wide {
-                let (column, row) = (x * w / wide, (tall - 1 - y) * h / tall);
-                image.set(x as i64, y as i64, self.colour(row * w + column, range));
-            }
-        }
-        let there = |(x, y): (f64, f64)| (x / w as f64 * wide as f64, (1.0 - y / h as f64) * tall as f64);
-        for (level, ink, thick) in [(-1.0, [120; 3], 0.6), (1.0, [120; 3], 0.6), (0.0, [20; 3], 1.2)] {
-            for [a, b] in self.contour(level) {
-                let (a, b) = (there(a), there(b));
-                let steps = ((a.0 - b.0).hypot(a.1 - b.1) * 2.0).ceil().max(1.0) as usize;
-                for step in 0..=steps {
-                    let t = step as f64 / steps as f64;
-                    image.disc((a.0 + t * (b.0 - a.0), a.1 + t * (b.1 - a.1)), thick, ink, None);
-                }
-            }
-        }
-        for dot in &self.dots {
-            let at = (
-                (dot.at.0 - self.x.0) / (self.x.1 - self.x.0) * wide as f64,
-                (1.0 - (dot.at.1 - self.y.0) / (self.y.1 - self.y.0)) * tall as f64,
-            );
-            let fill = dot.class.map_or([85; 3], |class| tint(class, 1.0));
-            image.disc(at, 3.5, fill, dot.support.then_some([0; 3]));
-        }
-        image
     }
 }
 
@@ -263,7 +260,25 @@ mod tests {
             let plane = plane(field);
             let svg = plane.to_svg();
             assert!(svg.contains("b&lt;c") && svg.ends_with("</svg>\n"));
-            assert!(plane.to_image().to_png().is_ok());
+            let image = plane.to_image();
+            assert!(image.to_png().is_ok());
+            let dark = |x: std::ops::Range<usize>, y: std::ops::Range<usize>| {
+                y.flat_map(|y| x.clone().map(move |x| (x, y))).filter(|&(x, y)| image.get(x, y)[0] < 0x60).count()
+            };
+            let unit = |v: f64| (2.0 * v) as usize;
+            // The title, a name below, the other on its side, the first key and the numbers left of the frame.
+            let places = [
+                ((LEFT, 10.0), (12.0, 18.0)),
+                ((LEFT + WIDE / 2.0 - 8.0, BOTTOM + 26.0), (16.0, 20.0)),
+                ((4.0, TOP + TALL / 2.0 - 16.0), (20.0, 32.0)),
+                ((LEFT + 15.0, 36.0), (20.0, 16.0)),
+                ((LEFT - 32.0, BOTTOM - 8.0), (26.0, 14.0)),
+            ];
+            for ((x, y), (width, height)) in places {
+                assert!(dark(unit(x)..unit(x + width), unit(y)..unit(y + height)) > 10, "no text at {x}, {y}");
+            }
+            // And none between the axis and its name.
+            assert_eq!(dark(unit(24.0)..unit(LEFT - 40.0), unit(TOP)..unit(BOTTOM)), 0);
         }
     }
 }

@@ -6,9 +6,11 @@
 
 mod axis;
 mod boundary;
+mod canvas;
 mod heat;
 mod number;
 mod png;
+mod raster;
 mod svg;
 mod tile;
 

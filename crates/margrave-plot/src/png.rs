@@ -26,17 +26,36 @@ impl Image {
         }
     }
 
-    /// A disc with a rim.
-    pub fn disc(&mut self, (x, y): (f64, f64), radius: f64, fill: [u8; 3], rim: Option<[u8; 3]>) {
+    /// Columns and rows.
+    pub fn size(&self) -> (usize, usize) {
+        (self.width, self.height)
+    }
+
+    /// The colour of a pixel, white beyond the edge.
+    pub fn get(&self, x: usize, y: usize) -> [u8; 3] {
+        if x < self.width && y < self.height { self.pixels[y * self.width + x] } else { [255; 3] }
+    }
+
+    /// Colours a pixel, if it is there, by a share from 0 to 1.
+    pub fn blend(&mut self, x: i64, y: i64, colour: [u8; 3], share: f64) {
+        if x >= 0 && y >= 0 && (x as usize) < self.width && (y as usize) < self.height {
+            let pixel = &mut self.pixels[y as usize * self.width + x as usize];
+            for (old, new) in pixel.iter_mut().zip(colour) {
+                let mixed = f64::from(*old) + share.clamp(0.0, 1.0) * (f64::from(new) - f64::from(*old));
+                *old = mixed.round() as u8;
+            }
+        }
+    }
+
+    /// A disc with a smooth edge; pixel (0, 0) has its middle at (½, ½).
+    pub fn disc(&mut self, (x, y): (f64, f64), radius: f64, fill: [u8; 3]) {
         let reach = radius.ceil() as i64 + 2;
-        for dy in -reach..=reach {
-            for dx in -reach..=reach {
-                let (px, py) = (x.round() as i64 + dx, y.round() as i64 + dy);
-                let distance = ((px as f64 - x).powi(2) + (py as f64 - y).powi(2)).sqrt();
-                if distance <= radius {
-                    self.set(px, py, fill);
-                } else if let (Some(rim), true) = (rim, distance <= radius + 1.6) {
-                    self.set(px, py, rim);
+        for py in y.floor() as i64 - reach..=y.floor() as i64 + reach {
+            for px in x.floor() as i64 - reach..=x.floor() as i64 + reach {
+                let distance = (px as f64 + 0.5 - x).hypot(py as f64 + 0.5 - y);
+                let share = radius + 0.5 - distance;
+                if share > 0.0 {
+                    self.blend(px, py, fill, share);
                 }
             }
         }
@@ -79,8 +98,10 @@ mod tests {
     #[test]
     fn a_file_has_its_chunks() {
         let mut image = Image::new(5, 4);
-        image.disc((2.0, 2.0), 1.0, [1, 2, 3], Some([0, 0, 0]));
+        image.disc((2.5, 2.5), 1.0, [1, 2, 3]);
         image.set(-1, 99, [0; 3]);
+        image.blend(-1, 99, [0; 3], 0.5);
+        assert_eq!((image.get(2, 2), image.get(0, 0), image.get(9, 9)), ([1, 2, 3], [255; 3], [255; 3]));
         let bytes = image.to_png().expect("memory can be written");
         assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x00\x05\x00\x00\x00\x04\x08\x02"));
         assert!(bytes.windows(4).any(|w| w == b"IDAT") && bytes.ends_with(&[0xae, 0x42, 0x60, 0x82]));

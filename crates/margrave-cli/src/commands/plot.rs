@@ -36,7 +36,7 @@ pub(crate) struct Plot {
     model: PathBuf,
     #[command(flatten)]
     data: DataOptions,
-    /// Picture to write: .svg, or .png without words
+    /// Picture to write: .svg or .png
     #[arg(long, short, value_name = "FILE", help_heading = "Picture")]
     output: PathBuf,
     /// The two features to draw, by name or by number from 0; needed if there are more than two

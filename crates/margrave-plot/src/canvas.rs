@@ -1,0 +1,76 @@
+//! What pictures are drawn on: SVG text or pixels, in the same coordinates.
+
+use super::svg::Svg;
+
+/// Where the point of a text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// What a text is for: its size and weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Title,
+    Label,
+    Tick,
+    Key,
+}
+
+impl Role {
+    /// The class of the style sheet.
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Role::Title => "title",
+            Role::Label => "label",
+            Role::Tick => "tick",
+            Role::Key => "key",
+        }
+    }
+
+    /// Size in pixels as there, and whether it is bold.
+    pub(super) fn font(self) -> (f64, bool) {
+        match self {
+            Role::Title => (15.0, true),
+            Role::Label => (13.0, false),
+            Role::Tick | Role::Key => (12.0, false),
+        }
+    }
+}
+
+/// A surface for the parts that every picture has.
+pub(super) trait Canvas {
+    /// Text whose baseline begins, ends or has its middle at the point.
+    fn text(&mut self, at: (f64, f64), anchor: Anchor, role: Role, text: &str);
+    /// Text that reads upwards, centred on the point.
+    fn turned_text(&mut self, at: (f64, f64), role: Role, text: &str);
+    /// The frame of a plot.
+    fn frame(&mut self, at: (f64, f64), size: (f64, f64));
+    /// A sample, with a ring if it is a support vector; the colour as `#rrggbb` or `#rgb`.
+    fn sample(&mut self, at: (f64, f64), colour: &str, ring: bool);
+}
+
+impl Canvas for Svg {
+    fn text(&mut self, at: (f64, f64), anchor: Anchor, role: Role, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        Svg::text(self, at, anchor, role.class(), text);
+    }
+
+    fn turned_text(&mut self, at: (f64, f64), role: Role, text: &str) {
+        Svg::turned_text(self, at, role.class(), text);
+    }
+
+    fn frame(&mut self, at: (f64, f64), size: (f64, f64)) {
+        self.rect(at, size, "frame");
+    }
+
+    fn sample(&mut self, at: (f64, f64), colour: &str, ring: bool) {
+        Svg::sample(self, at, colour, ring);
+    }
+}
