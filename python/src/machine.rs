@@ -76,6 +76,7 @@ impl Parts<'_> {
                 let class_of = class_of.as_slice()?.iter().map(|&class| class as u32).collect();
                 (Layout::Pairs { classes, class_of }, Scheme::OneVsOne)
             }
+            None if bias.len() > 1 && task == Task::Regress => (Layout::Full, Scheme::Outputs),
             None if bias.len() > 1 => (Layout::Full, Scheme::OneVsRest),
             None => (Layout::Full, Scheme::One),
         };

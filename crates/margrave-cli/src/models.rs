@@ -21,6 +21,12 @@ pub(crate) fn load(path: &Path, width: Option<usize>) -> Result<Model, Failure> 
     native(load_any(path)?, width)
 }
 
+/// The names of the numbers a model predicts, where there are several: those of their columns, or their numbers.
+pub(crate) fn output_names(model: &Model) -> Vec<String> {
+    let schema = margrave::io::model::schema(model).ok().flatten().unwrap_or_default();
+    schema.target_names(model.expansion.outputs())
+}
+
 /// Points of a file that was not read with the model's own schema: as many features as the model has, or a form in which
 /// that does not matter.
 pub(crate) fn fit_width(points: Points, model: &Model) -> Points {

@@ -7,10 +7,11 @@ use margrave::gram::Precision;
 use margrave::model::{Calibration, Prediction, Scheme};
 use margrave::observe::Recorder;
 use margrave::problem::Task;
-use margrave::{Control, Fit, Model, Threads};
+use margrave::{Control, Fit, Model, Targets, Threads};
 
 use crate::failure::Failure;
 use crate::format;
+use crate::models;
 use margrave_plot::{Axis, Figure, HeatMap, Panel, Scale, Series};
 
 const STYLE: &str = "\
@@ -61,6 +62,9 @@ fn grid(header: &[&str], rows: &[Vec<String>]) -> String {
     text + "</table>\n"
 }
 
+/// Targets whose residuals are drawn.
+const MOST_OUTPUTS: usize = 8;
+
 /// The whole page.
 pub(crate) fn page(material: &Material<'_>) -> Result<String, Failure> {
     let model = material.fit.model();
@@ -90,7 +94,16 @@ pub(crate) fn page(material: &Material<'_>) -> Result<String, Failure> {
                 section("Calibration, training data", reliability(model, &scores, &codes));
             }
         }
-        Task::Regress => section("Residuals, training data", residuals(model, &scores, material.data.targets.real()?)),
+        Task::Regress => {
+            // A page of hundreds of pictures helps nobody.
+            for own in by_output(model, material.data, &scores)?.iter().take(MOST_OUTPUTS) {
+                let title = match &own.name {
+                    Some(name) => format!("Residuals of {name}, training data"),
+                    None => "Residuals, training data".to_owned(),
+                };
+                section(&title, residuals(own));
+            }
+        }
         Task::Novelty => {}
     }
     section("Support vectors", census(model, material.data)?);
@@ -282,7 +295,43 @@ fn reliability(model: &Model, scores: &[f64], codes: &[u32]) -> String {
     Figure { title: format!("Expected calibration error {}", format::number(error, 3)), panels: vec![panel] }.svg()
 }
 
-fn residuals(model: &Model, scores: &[f64], truth: &[f64]) -> String {
+/// One of the numbers a model predicts.
+struct Output {
+    /// Its name, where there are several.
+    name: Option<String>,
+    truth: Vec<f64>,
+    scores: Vec<f64>,
+    /// Mean size of left-out residuals, where they were measured.
+    sigma: Option<f64>,
+    /// What holds nine of ten of them.
+    radius: Option<f64>,
+}
+
+fn by_output(model: &Model, data: &Dataset, scores: &[f64]) -> Result<Vec<Output>, Failure> {
+    let k = model.expansion.outputs();
+    let truth = match &data.targets {
+        Targets::Several { outputs, values } if *outputs == k => values,
+        targets => targets.real()?,
+    };
+    let sigmas = match &model.calibration {
+        Some(Calibration::Residuals { sigma, .. }) => vec![*sigma],
+        Some(Calibration::ResidualsByOutput { sigma, .. }) => sigma.clone(),
+        _ => vec![],
+    };
+    let (radii, names) = (model.radii(0.9).unwrap_or_default(), models::output_names(model));
+    let column = |all: &[f64], at: usize| all.iter().skip(at).step_by(k).copied().collect::<Vec<f64>>();
+    let output = |at: usize| Output {
+        name: (k > 1).then(|| names[at].clone()),
+        truth: column(truth, at),
+        scores: column(scores, at),
+        sigma: sigmas.get(at).copied(),
+        radius: radii.get(at).copied(),
+    };
+    Ok((0..k).map(output).collect())
+}
+
+fn residuals(output: &Output) -> String {
+    let (truth, scores) = (&output.truth, &output.scores);
     let n = truth.len().max(1) as f64;
     let mean = truth.iter().sum::<f64>() / n;
     let error: f64 = truth.iter().zip(scores).map(|(y, z)| (y - z).powi(2)).sum::<f64>() / n;
@@ -291,9 +340,9 @@ fn residuals(model: &Model, scores: &[f64], truth: &[f64]) -> String {
     if spread > 0.0 {
         rows.push(("R²", format::number(1.0 - error / spread, 5)));
     }
-    if let Some(Calibration::Residuals { sigma, .. }) = &model.calibration {
-        rows.push(("mean residual, left out", format::number(*sigma, 4)));
-        if let Some(radius) = model.radius(0.9) {
+    if let Some(sigma) = output.sigma {
+        rows.push(("mean residual, left out", format::number(sigma, 4)));
+        if let Some(radius) = output.radius {
             rows.push(("nine of ten lie within", format!("±{}", format::number(radius, 4))));
         }
     }
@@ -372,7 +421,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
                             -z[0]
                         }
                     }
-                    Scheme::OneVsRest => z[*truth as usize],
+                    Scheme::OneVsRest | Scheme::Outputs => z[*truth as usize],
                     Scheme::CrammerSinger => {
                         let others = z.iter().enumerate().filter(|(class, _)| *class != *truth as usize);
                         z[*truth as usize] - others.map(|(_, z)| *z).fold(f64::NEG_INFINITY, f64::max)
@@ -389,12 +438,17 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
             &["row", "true", "predicted", "margin"]
         }
         Task::Regress => {
-            for (row, (y, z)) in data.targets.real()?.iter().zip(scores).enumerate() {
-                let cells =
-                    vec![row.to_string(), format::number(*y, 6), format::number(*z, 6), format::number(y - z, 4)];
-                rows.push((-(y - z).abs(), cells));
+            for own in by_output(model, data, scores)? {
+                for (row, (y, z)) in own.truth.iter().zip(&own.scores).enumerate() {
+                    let numbers = [format::number(*y, 6), format::number(*z, 6), format::number(y - z, 4)];
+                    let cells = std::iter::once(row.to_string()).chain(own.name.clone()).chain(numbers).collect();
+                    rows.push((-(y - z).abs(), cells));
+                }
             }
-            &["row", "target", "predicted", "residual"]
+            match k {
+                1 => &["row", "target", "predicted", "residual"],
+                _ => &["row", "of", "target", "predicted", "residual"],
+            }
         }
         Task::Novelty => {
             scores

@@ -66,6 +66,18 @@ pub enum Column {
     Number(i64),
 }
 
+impl Column {
+    /// The columns of a list `a,b,c`, blanks around commas left out; fewer than two if this is no list.
+    pub(crate) fn list(&self) -> Vec<Column> {
+        match self {
+            Column::Name(text) if text.contains(',') => {
+                text.split(',').map(|part| part.trim().parse().unwrap_or_else(|never| match never {})).collect()
+            }
+            other => vec![other.clone()],
+        }
+    }
+}
+
 impl FromStr for Column {
     type Err = std::convert::Infallible;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -87,7 +99,8 @@ impl std::fmt::Display for Column {
 pub struct ReadOptions<'a> {
     /// The format; `None`: told by content, then by name.
     pub format: Option<Format>,
-    /// The target column; `None`: the last one. LIBSVM text has its own.
+    /// The target column, or several as a name `a,b,c` that is not itself a column's; `None`: the last one. LIBSVM text has its
+    /// own. In an NPZ file a name is that of an array, whose columns are targets.
     pub target: Option<Column>,
     /// Take every column as a feature.
     pub no_target: bool,

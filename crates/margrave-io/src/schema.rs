@@ -55,11 +55,20 @@ pub struct Schema {
     pub columns: Option<Vec<FeatureColumn>>,
     /// The target column. `None` for sources that keep targets apart (LIBSVM text, idx, NPZ) or have none.
     pub target: Option<ExtraColumn>,
+    /// The target columns where there are several, in the order asked for; `target` is then `None`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<ExtraColumn>,
     /// The column of sample weights.
     pub weights: Option<ExtraColumn>,
 }
 
 impl Schema {
+    /// One name for each of `outputs` targets, where the source had several: that of its column, or its number.
+    pub fn target_names(&self, outputs: usize) -> Vec<String> {
+        let known = |at: usize| self.targets.get(at).and_then(|column| column.name.clone());
+        (0..outputs).map(|at| known(at).unwrap_or_else(|| at.to_string())).collect()
+    }
+
     /// The schema of `features` nameless numbers.
     pub fn plain(features: usize, sparse: bool) -> Self {
         Self { features, sparse, ..Self::default() }

@@ -22,6 +22,12 @@ pub fn write_libsvm(data: &Dataset, out: &mut dyn Write) -> io::Result<()> {
                 }
                 out.write_all(label.as_bytes())?;
             }
+            Targets::Several { .. } => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "several targets cannot be written as LIBSVM text: write CSV",
+                ));
+            }
             Targets::None => out.write_all(b"0")?,
         }
         let mut result = Ok(());
@@ -36,19 +42,22 @@ pub fn write_libsvm(data: &Dataset, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes `data` as comma-separated text, targets last (column `target`), weights before them (column `weight`).
-/// There is a header if the features have names or there are weights.
+/// Writes `data` as comma-separated text, targets last (column `target`; several as `target 0`, `target 1`, …), weights
+/// before them (column `weight`). There is a header if the features have names or there are weights.
 pub fn write_csv(data: &Dataset, out: &mut dyn Write) -> io::Result<()> {
     let single = is_single(data);
     let d = data.points.dims();
-    let targets = !matches!(data.targets, Targets::None);
     if data.names.is_some() || data.weights.is_some() {
         let names = (0..d).map(|k| match &data.names {
             Some(names) => names[k].clone(),
             None => format!("x{}", k + 1),
         });
-        let extra = [data.weights.is_some().then_some("weight"), targets.then_some("target")];
-        let extra = extra.into_iter().flatten().map(str::to_owned);
+        let targets: Vec<String> = match &data.targets {
+            Targets::None => vec![],
+            Targets::Real(_) | Targets::Text(_) => vec!["target".to_owned()],
+            Targets::Several { outputs, .. } => (0..*outputs).map(|at| format!("target {at}")).collect(),
+        };
+        let extra = data.weights.is_some().then(|| "weight".to_owned()).into_iter().chain(targets);
         for (at, name) in names.chain(extra).enumerate() {
             separator(out, at)?;
             text(out, &name)?;
@@ -82,6 +91,13 @@ pub fn write_csv(data: &Dataset, out: &mut dyn Write) -> io::Result<()> {
             Targets::Text(values) => {
                 separator(out, at)?;
                 text(out, &values[row])?;
+            }
+            Targets::Several { outputs, values } => {
+                for value in &values[row * outputs..(row + 1) * outputs] {
+                    separator(out, at)?;
+                    write!(out, "{value}")?;
+                    at += 1;
+                }
             }
             Targets::None => {}
         }

@@ -18,6 +18,7 @@ use margrave_core::{Control, Error, Result, Status, Threads};
 use crate::calibrate::{Subject, calibration_of, unseen};
 use crate::linear;
 use crate::multi::{self, Job, Several};
+use crate::outputs;
 use crate::solve::{Compacted, Solved, solve_one};
 use crate::svm::{LossChoice, Svm, Tradeoff};
 
@@ -43,7 +44,7 @@ impl Fit {
         self.model
     }
 
-    /// What the fit was like: status, iterations, seconds, support vectors. Of several binary machines, the first.
+    /// What the fit was like: status, iterations, seconds, support vectors. Of several machines, the first.
     pub fn record(&self) -> &Record {
         &self.model.machines[0]
     }
@@ -79,12 +80,12 @@ impl Fit {
         self.compact
     }
 
-    /// On the training data: share of wrong labels, mean squared error, or share of outliers, by the task.
+    /// On the training data: share of wrong labels, mean squared error (over all outputs), or share of outliers, by the task.
     pub fn train_error(&self) -> f64 {
         self.train_error
     }
 
-    /// The scores f(x) + b of points with features as in the training data.
+    /// The scores f(x) + b of points with features as in the training data, n × outputs.
     pub fn scores(&self, points: &Points) -> Result<Vec<f64>> {
         self.model.scores(points, Precision::Double, &Control::unlimited(Threads::default()))
     }
@@ -98,7 +99,7 @@ impl Fit {
 /// Data as a machine sees it: scaled points, targets ±1 or real, weights with class factors.
 pub(crate) struct Prepared {
     pub(crate) points: Points,
-    /// ±1 or real; of several classes, the index of the label.
+    /// ±1 or real; of several classes, the index of the label; several numbers a row where there are several targets.
     pub(crate) targets: Vec<f64>,
     pub(crate) weights: Option<Vec<f64>>,
     pub(crate) labels: Vec<Label>,
@@ -164,6 +165,15 @@ impl Prepared {
             }
         };
         Ok(Self { points, targets, weights, labels, class_weights, lower_nu: false })
+    }
+
+    /// Several numbers a row.
+    fn outputs(data: &Dataset, points: Points, values: &[f64]) -> Result<Self> {
+        if points.is_empty() {
+            return Err(Error::data("the data has no rows"));
+        }
+        let (targets, weights) = (values.to_vec(), data.weights.clone());
+        Ok(Self { points, targets, weights, labels: vec![], class_weights: vec![], lower_nu: false })
     }
 
     /// The problem these make.
@@ -354,7 +364,14 @@ pub(crate) fn train(
         Some(scaling) => scaling.apply(&data.points)?,
         None => data.points.clone(),
     };
-    let mut prepared = Prepared::new(svm.task, data, points, &svm.class_weight, None)?;
+    let many = outputs::several(&data.targets).filter(|_| svm.task != Task::Novelty);
+    let mut prepared = match many {
+        None => Prepared::new(svm.task, data, points, &svm.class_weight, None)?,
+        Some((k, values)) => {
+            outputs::check(svm, k)?;
+            Prepared::outputs(data, points, values)?
+        }
+    };
     prepared.lower_nu = svm.lower_nu;
     let kernel = match svm.gamma {
         Some(rule) if svm.kernel.gamma().is_some() => svm.kernel.with_gamma(rule.resolve(&prepared.points, svm.seed)?),
@@ -374,6 +391,22 @@ pub(crate) fn train(
         schema: svm.schema.clone(),
         solver: solver.to_owned(),
     };
+    if let Some((k, _)) = many {
+        let job = outputs::Job {
+            svm,
+            points: &prepared.points,
+            targets: &prepared.targets,
+            k,
+            weights: prepared.weights.as_deref(),
+            kernel,
+            formulation,
+            loss,
+            control: &control,
+        };
+        let Several { model, reason, train_error, kernel_entries } = outputs::train(&job, recipe, observer)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        return Ok(Fit { model, reason, train_error, seconds, kernel_entries, compact: None });
+    }
     let several = svm.task == Task::Classify && prepared.labels.len() > 2;
     linear::check(svm, &kernel, &formulation)?;
     let together = svm.task == Task::Classify && svm.multiclass == Some(Scheme::CrammerSinger);

@@ -20,6 +20,7 @@ mod calibrate;
 mod fit;
 mod linear;
 mod multi;
+mod outputs;
 mod solve;
 mod svm;
 pub mod tune;

@@ -63,7 +63,7 @@ pub(crate) fn rename(certificate: &mut Certificate, rows: &[u32]) {
 pub(crate) fn parts(scheme: Scheme, classes: usize, codes: &[u32]) -> Vec<Part> {
     match scheme {
         Scheme::OneVsRest => one_vs_rest::parts(classes, codes),
-        Scheme::One | Scheme::OneVsOne | Scheme::CrammerSinger => one_vs_one::parts(classes, codes),
+        Scheme::One | Scheme::OneVsOne | Scheme::CrammerSinger | Scheme::Outputs => one_vs_one::parts(classes, codes),
     }
 }
 
@@ -94,9 +94,11 @@ pub(crate) fn name(job: &Job<'_>, scheme: Scheme, at: usize) -> String {
     let labels = &job.prepared.labels;
     match scheme {
         Scheme::OneVsRest => format!("{} against the rest", labels[at]),
-        Scheme::One | Scheme::OneVsOne | Scheme::CrammerSinger => margrave_core::model::pairs(labels.len())
-            .nth(at)
-            .map_or_else(String::new, |(i, j)| format!("{} against {}", labels[i], labels[j])),
+        Scheme::One | Scheme::OneVsOne | Scheme::CrammerSinger | Scheme::Outputs => {
+            margrave_core::model::pairs(labels.len())
+                .nth(at)
+                .map_or_else(String::new, |(i, j)| format!("{} against {}", labels[i], labels[j]))
+        }
     }
 }
 

@@ -381,7 +381,8 @@ impl Svm {
         Ok(self)
     }
 
-    /// Trains.
+    /// Trains. With [`Targets::Several`](margrave_core::data::Targets::Several), regression with the square loss predicts all of
+    /// them: one factorisation, the same centres, a certificate an output.
     pub fn fit(&self, data: &Dataset) -> Result<Fit> {
         self.fit_observed(data, &mut Silent)
     }

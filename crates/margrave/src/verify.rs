@@ -12,7 +12,7 @@ use margrave_io::model::{LibsvmKind, LibsvmModel, Training};
 
 use crate::fit::{Prepared, check_same_rows, square_gram};
 use crate::linear;
-use crate::multi;
+use crate::{multi, outputs};
 
 /// Certifies `model` on its training data: K·β is computed anew, in double precision, and nothing of what the model says
 /// about itself is believed. `cost` takes the place of the C the model was trained with.
@@ -37,6 +37,25 @@ fn certify_all(
     cost: Option<f64>,
     control: &Control,
 ) -> Result<Vec<Certificate>> {
+    if model.scheme == Scheme::Outputs {
+        let k = model.expansion.outputs();
+        let values = match outputs::several(&data.targets) {
+            Some((found, values)) if found == k => values,
+            found => {
+                let found = found.map_or(1, |(found, _)| found);
+                return Err(Error::data(format!(
+                    "the model predicts {k} numbers, and the data has {found} target{}: name those it was trained on with --target a,b,…",
+                    if found == 1 { "" } else { "s" }
+                )));
+            }
+        };
+        let loss = model.loss.as_ref().map_or_else(|| LossSpec::Square.build(), LossSpec::build)?;
+        let formulation = match (model.formulation, cost) {
+            (Formulation::Cost { .. }, Some(c)) => Formulation::Cost { c },
+            (same, _) => same,
+        };
+        return outputs::verify(model, &points, values, data.weights.as_deref(), formulation, loss, control);
+    }
     let known = Some((model.labels.as_slice(), model.class_weights.as_slice()));
     let mut prepared = Prepared::new(model.task, data, points, &ClassWeight::Equal, known)?;
     // It may have been lowered in training; a model of another ν does not pass for optimal here.
@@ -60,7 +79,7 @@ fn certify_all(
             Scheme::OneVsOne | Scheme::OneVsRest => {
                 return linear::verify_several(model, &prepared, formulation, &loss, control);
             }
-            Scheme::One => {}
+            Scheme::One | Scheme::Outputs => {}
         }
         let weights = prepared.weights.as_deref();
         let setup = Setup::new(model.task, formulation, &prepared.targets, weights, loss, model.free_bias, Vec::new)?;

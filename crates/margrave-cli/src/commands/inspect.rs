@@ -67,11 +67,15 @@ impl Inspect {
                 format!("{}{}", format::count(f.len() as u64), if f.centres().is_sparse() { ", sparse" } else { "" }),
             ));
         }
+        if model.scheme == Scheme::Outputs {
+            rows.push(("targets", format!("{}: {}", f.outputs(), models::output_names(&model).join(", "))));
+        }
         if model.scheme != Scheme::One {
             let way = match model.scheme {
                 Scheme::OneVsOne => "one a pair of classes",
                 Scheme::CrammerSinger => "for all classes at once",
                 Scheme::One | Scheme::OneVsRest => "one a class",
+                Scheme::Outputs => "one a target",
             };
             rows.push(("machines", format!("{}, {way}", model.machines.len())));
         } else if model.free_bias || model.intercept_scaling.is_some() {
@@ -125,6 +129,10 @@ impl Inspect {
             Some(Calibration::Residuals { sigma, .. }) => {
                 rows.push(("residuals", format!("{} on average, left out", format::number(*sigma, 4))));
             }
+            Some(Calibration::ResidualsByOutput { sigma, .. }) => {
+                let each: Vec<String> = sigma.iter().map(|s| format::number(*s, 4)).collect();
+                rows.push(("residuals", format!("{} on average, left out", each.join(", "))));
+            }
             None => {}
         }
         if let Some(tube) = model.machines.first().and_then(|record| record.tube) {
@@ -143,7 +151,11 @@ impl Inspect {
             "n": model.n,
             "d": f.width(),
             "classes": model.labels,
-            "multiclass": if model.scheme == Scheme::One { None } else { Some(model.scheme.name()) },
+            "multiclass": match model.scheme {
+                Scheme::One | Scheme::Outputs => None,
+                scheme => Some(scheme.name()),
+            },
+            "targets": (model.scheme == Scheme::Outputs).then(|| models::output_names(&model)),
             "class_weights": model.class_weights,
             "scaling": model.scaling.as_ref().map(|s| s.kind),
             "centres": if f.is_weights() { 0 } else { f.len() },

@@ -29,6 +29,7 @@ Examples:
   margrave path housing.csv                                  ten values of λ, the best one named
   margrave path housing.csv --lambdas 1e-6..1e3*2 --plot path.svg
   margrave path housing.csv --kernel linear --no-bias        plain ridge regression
+  margrave path robot.csv --target x,y,z                     several targets: the mean of their errors
   margrave path iris.csv                                     labels are fitted as ±1, one target a class
 
 λ is that of ½Σ(y − f)² + ½λ‖f‖², so C = 1/λ. Leave-one-out errors are exact, not estimated.";
@@ -80,8 +81,12 @@ struct Coded {
 
 /// Numbers are fitted as they are; text labels as ±1, one column for two classes, one a class for more.
 fn code(targets: &Targets) -> Result<Coded, Failure> {
-    if let Targets::Real(values) = targets {
-        return Ok(Coded { values: values.clone(), k: 1, classes: None });
+    match targets {
+        Targets::Real(values) => return Ok(Coded { values: values.clone(), k: 1, classes: None }),
+        Targets::Several { outputs, values } => {
+            return Ok(Coded { values: values.clone(), k: *outputs, classes: None });
+        }
+        Targets::Text(_) | Targets::None => {}
     }
     let (classes, codes) = targets.classes()?;
     let k = if classes.len() == 2 { 1 } else { classes.len() };
@@ -180,7 +185,10 @@ impl Path {
                 ("data", format!("{}, {} rows", self.data.name(), format::count(n as u64))),
                 (
                     "targets",
-                    coded.classes.as_ref().map_or("1, as numbers".into(), |c| format!("{} classes, as ±1", c.len())),
+                    coded
+                        .classes
+                        .as_ref()
+                        .map_or_else(|| format!("{}, as numbers", coded.k), |c| format!("{} classes, as ±1", c.len())),
                 ),
                 ("kernel", format!("{kernel}, {}", if self.no_bias { "no bias" } else { "free bias" })),
             ],

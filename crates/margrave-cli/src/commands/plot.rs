@@ -54,6 +54,13 @@ impl Plot {
         if *model.expansion.kernel() == Kernel::Precomputed {
             return Err(Failure::new("a model with a precomputed kernel has no features to draw"));
         }
+        if model.scheme == Scheme::Outputs {
+            let k = model.expansion.outputs();
+            return Err(Failure::with_hint(
+                format!("the model predicts {k} numbers and a picture shows one"),
+                "train one at a time with --target, and draw that",
+            ));
+        }
         let schema = margrave::io::model::schema(&model)?;
         let threads = common.threads();
         let loaded = self.data.load_like(schema.as_ref(), threads.count())?;

@@ -90,9 +90,9 @@ impl Predict {
             (Some(scores), true) => model.probabilities(scores),
             _ => None,
         };
-        let radius = if self.probability { model.radius(LEVEL) } else { None };
+        let radii = if self.probability { model.radii(LEVEL) } else { None };
         let shown = scores.as_deref().filter(|_| self.scores);
-        let table = table(&model, &predictions, shown, probabilities.as_deref(), radius);
+        let table = table(&model, &predictions, shown, probabilities.as_deref(), radii.as_deref());
         let quality = quality(&model, &loaded.data, &predictions);
         match &self.output {
             Some(path) => margrave::io::write_atomic(path, |out| out.write_all(table.as_bytes()))?,
@@ -125,16 +125,19 @@ impl Predict {
     }
 }
 
-/// The predictions as CSV with a header; scores one column a machine.
+/// The predictions as CSV with a header; scores one column a machine, predictions one a number.
 fn table(
     model: &Model,
     predictions: &Prediction,
     scores: Option<&[f64]>,
     probabilities: Option<&[f64]>,
-    radius: Option<f64>,
+    radii: Option<&[f64]>,
 ) -> String {
     let labels: Vec<String> = model.labels.iter().map(cell).collect();
-    let mut text = String::from("prediction");
+    let several = model.scheme == Scheme::Outputs;
+    let names = if several { models::output_names(model) } else { vec![] };
+    let named = |what: &str| names.iter().map(|name| cell(&Label::Text(format!("{what}{name}")))).collect::<Vec<_>>();
+    let mut text = if several { named("prediction ").join(",") } else { "prediction".to_owned() };
     if scores.is_some() {
         score_names(model).iter().for_each(|name| {
             text.push(',');
@@ -147,21 +150,31 @@ fn table(
             text += &cell(&Label::Text(format!("probability {label}")));
         });
     }
-    if radius.is_some() {
-        let _ = write!(text, ",lower {0} %,upper {0} %", format::number(100.0 * LEVEL, 4));
+    if radii.is_some() {
+        let level = format::number(100.0 * LEVEL, 4);
+        match several {
+            false => text += &format!(",lower {level} %,upper {level} %"),
+            true => names.iter().for_each(|name| {
+                let edge = |side: &str| cell(&Label::Text(format!("{side} {name} {level} %")));
+                text += &format!(",{},{}", edge("lower"), edge("upper"));
+            }),
+        }
     }
     text.push('\n');
     let (k, classes) = (model.expansion.outputs(), model.labels.len());
     let rows = match predictions {
         Prediction::Labels(codes) => codes.len(),
-        Prediction::Values(values) => values.len(),
+        Prediction::Values(values) => values.len() / k,
         Prediction::Inside(inside) => inside.len(),
     };
     for row in 0..rows {
         // Writing to a String cannot fail.
         let _ = match predictions {
             Prediction::Labels(codes) => write!(text, "{}", labels[codes[row] as usize]),
-            Prediction::Values(values) => write!(text, "{}", values[row]),
+            Prediction::Values(values) => {
+                let cells: Vec<String> = values[row * k..(row + 1) * k].iter().map(f64::to_string).collect();
+                write!(text, "{}", cells.join(","))
+            }
             Prediction::Inside(inside) => write!(text, "{}", if inside[row] { 1 } else { -1 }),
         };
         for z in scores.map_or(&[][..], |scores| &scores[row * k..(row + 1) * k]) {
@@ -170,8 +183,10 @@ fn table(
         for p in probabilities.map_or(&[][..], |all| &all[row * classes..(row + 1) * classes]) {
             let _ = write!(text, ",{p}");
         }
-        if let (Some(radius), Prediction::Values(values)) = (radius, predictions) {
-            let _ = write!(text, ",{},{}", values[row] - radius, values[row] + radius);
+        if let (Some(radii), Prediction::Values(values)) = (radii, predictions) {
+            for (z, radius) in values[row * k..(row + 1) * k].iter().zip(radii) {
+                let _ = write!(text, ",{},{}", z - radius, z + radius);
+            }
         }
         text.push('\n');
     }
@@ -186,6 +201,7 @@ fn score_names(model: &Model) -> Vec<String> {
         Scheme::OneVsOne => margrave::model::pairs(model.labels.len())
             .map(|(i, j)| named(format!("score {} over {}", model.labels[j], model.labels[i])))
             .collect(),
+        Scheme::Outputs => models::output_names(model).into_iter().map(|name| named(format!("score {name}"))).collect(),
         Scheme::OneVsRest | Scheme::CrammerSinger => {
             model.labels.iter().map(|label| named(format!("score {label}"))).collect()
         }
@@ -198,13 +214,23 @@ fn cell(label: &Label) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
+/// Mean squared error and R² of one of k numbers; a constant target leaves nothing to explain.
+fn fitted(truth: &[f64], values: &[f64], at: usize, k: usize) -> (f64, Option<f64>) {
+    let y = || truth.iter().skip(at).step_by(k);
+    let n = (truth.len() / k).max(1) as f64;
+    let mean = y().sum::<f64>() / n;
+    let square: f64 = y().zip(values.iter().skip(at).step_by(k)).map(|(y, z)| (y - z) * (y - z)).sum();
+    let spread: f64 = y().map(|y| (y - mean) * (y - mean)).sum();
+    (square / n, if spread > 0.0 { Some(1.0 - square / spread) } else { None })
+}
+
 fn quality(model: &Model, data: &Dataset, predictions: &Prediction) -> Option<Quality> {
     let n = data.len().max(1) as f64;
     let mut keys = Map::new();
     let text = match predictions {
         Prediction::Labels(codes) => {
             let right = match &data.targets {
-                Targets::None => return None,
+                Targets::None | Targets::Several { .. } => return None,
                 Targets::Real(values) => {
                     let same = |(code, y): (&u32, &f64)| model.labels[*code as usize] == Label::Number(*y);
                     codes.iter().zip(values).filter(|pair| same(*pair)).count()
@@ -218,16 +244,26 @@ fn quality(model: &Model, data: &Dataset, predictions: &Prediction) -> Option<Qu
             format!("accuracy {} % ({right}/{})", format::number(100.0 * right as f64 / n, 4), data.len())
         }
         Prediction::Values(values) => {
-            let Targets::Real(y) = &data.targets else { return None };
-            let mean = y.iter().sum::<f64>() / n;
-            let square: f64 = y.iter().zip(values).map(|(y, z)| (y - z) * (y - z)).sum();
-            let spread: f64 = y.iter().map(|y| (y - mean) * (y - mean)).sum();
-            // A constant target leaves nothing to explain.
-            let r2 = if spread > 0.0 { Some(1.0 - square / spread) } else { None };
-            keys.insert("mse".into(), json!(square / n));
+            let k = model.expansion.outputs();
+            let y = match &data.targets {
+                Targets::Real(y) if k == 1 => y,
+                Targets::Several { outputs, values } if *outputs == k => values,
+                _ => return None,
+            };
+            let each: Vec<(f64, Option<f64>)> = (0..k).map(|at| fitted(y, values, at, k)).collect();
+            let mse = each.iter().map(|(mse, _)| mse).sum::<f64>() / k as f64;
+            let r2 = each.iter().map(|(_, r2)| *r2).sum::<Option<f64>>().map(|sum| sum / k as f64);
+            keys.insert("mse".into(), json!(mse));
             keys.insert("r2".into(), json!(r2));
+            if model.scheme == Scheme::Outputs {
+                let names = models::output_names(model);
+                let parts = names.iter().zip(&each);
+                let parts = parts.map(|(name, (mse, r2))| json!({ "target": name, "mse": mse, "r2": r2 }));
+                keys.insert("targets".into(), json!(parts.collect::<Vec<_>>()));
+            }
             let explained = r2.map(|r| format!(", R² {}", format::number(r, 4))).unwrap_or_default();
-            format!("mean squared error {}{explained}", format::number(square / n, 5))
+            let over = if k > 1 { format!(" over {k} targets") } else { String::new() };
+            format!("mean squared error {}{explained}{over}", format::number(mse, 5))
         }
         Prediction::Inside(inside) => {
             let count = inside.iter().filter(|i| **i).count();

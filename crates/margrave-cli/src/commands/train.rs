@@ -19,6 +19,7 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::memory;
+use crate::models;
 use crate::options::data::DataOptions;
 use crate::options::kernel::{KernelName, KernelOptions, describe};
 use crate::options::train::{MachineOptions, SolverOptions};
@@ -33,6 +34,7 @@ Examples:
   margrave train heart.svm                                   classify: RBF kernel, hinge loss
   margrave train heart.svm -o heart.model -C 10 --gamma 0.1
   margrave train houses.csv --task regress --scale standard --epsilon 0.05
+  margrave train robot.csv --task regress --loss square --target x,y,z   several numbers at once
   margrave train heart.svm --loss logistic                   any loss: 'margrave losses' lists them
   margrave train heart.svm --loss sigmoid:eta=2 --anneal 3   counts errors; not convex, so no gap
   margrave train iris.csv --task novelty --nu 0.1 --no-target
@@ -249,6 +251,10 @@ impl Training<'_> {
                 format!("{} has no target", self.data.name()),
                 "name a column with --target, or use --task novelty, which needs none",
             )),
+            Targets::Several { outputs, .. } => Err(Failure::with_hint(
+                format!("{} has {outputs} targets, and classes are one", self.data.name()),
+                "add --task regress --loss square, or choose one column with --target",
+            )),
             targets if !targets.looks_like_classes() => Err(Failure::with_hint(
                 format!("the target of {} has fractions, so it is not classes", self.data.name()),
                 "add --task regress, or choose another column with --target",
@@ -320,6 +326,11 @@ pub(crate) fn summary_rows(fit: &Fit, data: &str, path: &str, total: f64) -> Vec
     ];
     if model.task == Task::Classify && model.scheme != Scheme::One {
         rows.insert(1, ("classes", format!("{}: {}", model.labels.len(), some_labels(&model.labels))));
+    }
+    if model.scheme == Scheme::Outputs {
+        let names = models::output_names(model);
+        let labels: Vec<Label> = names.into_iter().map(Label::Text).collect();
+        rows.insert(1, ("targets", format!("{}: {}", labels.len(), some_labels(&labels))));
     }
     match (totals.dual, totals.relative_gap) {
         (Some(dual), Some(gap)) => {
@@ -418,12 +429,16 @@ fn machine_object(model: &Model, at: usize) -> Value {
             .map_or(Value::Null, |(i, j)| json!([model.labels[i], model.labels[j]])),
         Scheme::CrammerSinger => json!(model.labels),
         Scheme::One | Scheme::OneVsRest => json!([model.labels[at]]),
+        Scheme::Outputs => Value::Null,
     };
     let bias = match model.scheme {
         Scheme::CrammerSinger => json!(model.expansion.bias()),
         _ => json!(model.expansion.bias()[at]),
     };
-    object.insert("classes".into(), classes);
+    match model.scheme {
+        Scheme::Outputs => object.insert("target".into(), json!(models::output_names(model)[at])),
+        _ => object.insert("classes".into(), classes),
+    };
     certificate_keys(&record.certificate, &mut object);
     let rest = json!({
         "status": record.status,
@@ -502,7 +517,7 @@ fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Valu
         "nonzero_weights": nonzero_weights(model),
         "tube": if single { fit.record().tube } else { None },
         "calibration": model.calibration,
-        "multiclass": if single { Value::Null } else { json!(model.scheme.name()) },
+        "multiclass": if single || model.scheme == Scheme::Outputs { Value::Null } else { json!(model.scheme.name()) },
         "train_error": fit.train_error(),
         "model": path,
     });
@@ -512,6 +527,9 @@ fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Valu
     if let Some(compact) = fit.compacted() {
         let change = json!({ "dropped": compact.dropped, "norm": compact.norm, "score_change": compact.change });
         object.insert("compact".into(), change);
+    }
+    if model.scheme == Scheme::Outputs {
+        object.insert("targets".into(), json!(models::output_names(model)));
     }
     if !single {
         let machines: Vec<Value> = (0..model.machines.len()).map(|at| machine_object(model, at)).collect();

@@ -8,7 +8,7 @@ use clap::Args;
 use margrave::loss::LossSpec;
 use margrave::problem::Task;
 use margrave::tune::{Cell, Grid, Params, Tuned, Tuner};
-use margrave::{Kernel, Status};
+use margrave::{Kernel, Status, Targets};
 use serde_json::{Map, Value, json};
 
 use super::train::{Training, train_object};
@@ -98,6 +98,12 @@ impl Tune {
             seed: common.seed,
         };
         let svm = training.svm(&loaded, threads, flag)?;
+        if let Targets::Several { outputs, .. } = &loaded.data.targets {
+            return Err(Failure::with_hint(
+                format!("{} has {outputs} targets, and a search scores one", self.data.name()),
+                "choose one with --target; 'margrave path' finds the λ of several by leave-one-out",
+            ));
+        }
         let mut tuner = Tuner::new(svm, grid);
         tuner.folds = self.folds;
         tuner.groups = self.read_groups(loaded.data.len())?;

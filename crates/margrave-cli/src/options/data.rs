@@ -27,7 +27,8 @@ pub(crate) struct ReadingOptions {
     /// Format of the data, if its content and name do not tell: libsvm, csv, npy, npz, parquet, idx
     #[arg(long, value_name = "NAME", value_parser = format)]
     format: Option<Format>,
-    /// Target column, by name or by number from 0 (negative: from the end); the last one if not given
+    /// Target column, by name or by number from 0 (negative: from the end); the last one if not given. Several as a,b,c, for
+    /// regression with the square loss
     #[arg(long, value_name = "COLUMN", value_parser = column, allow_hyphen_values = true)]
     pub(crate) target: Option<Column>,
     /// File with the targets, where they are kept apart (NPY, idx)

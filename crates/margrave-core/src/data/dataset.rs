@@ -22,10 +22,20 @@ impl Dataset {
         if !matches!(targets, Targets::None) {
             check_len("number of targets", points.len(), targets.len())?;
         }
-        if let Targets::Real(values) = &targets
-            && let Some(row) = values.iter().position(|v| !v.is_finite())
-        {
-            return Err(Error::NotFinite { what: "the target", row, column: None, value: values[row] });
+        let (values, outputs): (&[f64], usize) = match &targets {
+            Targets::Real(values) => (values, 1),
+            Targets::Several { outputs, values } => {
+                if *outputs < 2 {
+                    return Err(Error::data(format!("several targets are at least two, and there are {outputs}")));
+                }
+                check_len("number of targets", points.len().saturating_mul(*outputs), values.len())?;
+                (values, *outputs)
+            }
+            Targets::Text(_) | Targets::None => (&[], 1),
+        };
+        if let Some(at) = values.iter().position(|v| !v.is_finite()) {
+            let column = (outputs > 1).then_some(at % outputs);
+            return Err(Error::NotFinite { what: "the target", row: at / outputs, column, value: values[at] });
         }
         Ok(Self { points, targets, weights: None, names: None })
     }

@@ -34,23 +34,31 @@ impl Label {
     }
 }
 
-/// One target for every sample.
+/// The target of every sample, or several.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Targets {
     /// Real numbers: regression, or labels not yet told apart.
     Real(Vec<f64>),
     /// Text labels, one a sample.
     Text(Vec<String>),
+    /// Several real numbers a sample.
+    Several {
+        /// How many, ≥ 2.
+        outputs: usize,
+        /// n × outputs, row-major.
+        values: Vec<f64>,
+    },
     /// There is no target column (novelty detection, unlabelled prediction).
     None,
 }
 
 impl Targets {
-    /// Number of targets (0 if there are none).
+    /// Number of samples that have one (0 if there are none).
     pub fn len(&self) -> usize {
         match self {
             Targets::Real(v) => v.len(),
             Targets::Text(v) => v.len(),
+            Targets::Several { outputs, values } => values.len() / (*outputs).max(1),
             Targets::None => 0,
         }
     }
@@ -60,7 +68,7 @@ impl Targets {
         self.len() == 0
     }
 
-    /// The real targets; fails for text labels.
+    /// The real targets, one a sample; fails for text labels and for several.
     pub fn real(&self) -> Result<&[f64]> {
         match self {
             Targets::Real(v) => Ok(v),
@@ -68,6 +76,7 @@ impl Targets {
                 "the target is text (first value {:?}) where numbers are needed: choose another column with --target",
                 v.first().map_or("", String::as_str)
             ))),
+            Targets::Several { outputs, .. } => Err(one_expected(*outputs)),
             Targets::None => Err(Error::data("the data has no target column")),
         }
     }
@@ -77,7 +86,7 @@ impl Targets {
         match self {
             Targets::Real(v) => v.iter().all(|y| y.fract() == 0.0),
             Targets::Text(_) => true,
-            Targets::None => false,
+            Targets::Several { .. } | Targets::None => false,
         }
     }
 
@@ -86,6 +95,7 @@ impl Targets {
         let labels: Vec<Label> = match self {
             Targets::Real(v) => v.iter().map(|&y| Label::Number(if y == 0.0 { 0.0 } else { y })).collect(),
             Targets::Text(v) => v.iter().cloned().map(Label::Text).collect(),
+            Targets::Several { outputs, .. } => return Err(one_expected(*outputs)),
             Targets::None => return Err(Error::data("the data has no target column")),
         };
         let mut classes = labels.clone();
@@ -102,9 +112,19 @@ impl Targets {
         match self {
             Targets::Real(v) => Targets::Real(rows.iter().map(|&i| v[i as usize]).collect()),
             Targets::Text(v) => Targets::Text(rows.iter().map(|&i| v[i as usize].clone()).collect()),
+            Targets::Several { outputs, values } => {
+                let row = |&i: &u32| &values[i as usize * outputs..(i as usize + 1) * outputs];
+                Targets::Several { outputs: *outputs, values: rows.iter().flat_map(row).copied().collect() }
+            }
             Targets::None => Targets::None,
         }
     }
+}
+
+fn one_expected(outputs: usize) -> Error {
+    Error::data(format!(
+        "there are {outputs} targets where one is needed: several are for regression with the square loss; otherwise choose one with --target"
+    ))
 }
 
 #[cfg(test)]
@@ -120,5 +140,13 @@ mod tests {
         assert_eq!(classes, [Label::Text("a".into()), Label::Text("b".into())]);
         assert_eq!(codes, [1, 0]);
         assert!(Targets::None.classes().is_err());
+    }
+
+    #[test]
+    fn several_targets_are_rows() {
+        let two = Targets::Several { outputs: 2, values: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0] };
+        assert_eq!(two.len(), 3);
+        assert_eq!(two.gather(&[2, 0]), Targets::Several { outputs: 2, values: vec![5.0, 6.0, 1.0, 2.0] });
+        assert!(two.real().is_err() && two.classes().is_err() && !two.looks_like_classes());
     }
 }

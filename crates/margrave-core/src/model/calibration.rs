@@ -46,6 +46,15 @@ pub enum Calibration {
         /// What it was measured on.
         origin: Origin,
     },
+    /// Residuals of a regression of several numbers.
+    ResidualsByOutput {
+        /// One an output, as in [`Residuals`](Calibration::Residuals).
+        sigma: Vec<f64>,
+        /// The same.
+        radii: Vec<Vec<(f64, f64)>>,
+        /// What they were measured on.
+        origin: Origin,
+    },
 }
 
 /// Probabilities stay away from 0 and 1 by this.
@@ -146,6 +155,8 @@ impl Model {
                     }
                     couple(classes, &r, 1e-9 / classes as f64, p);
                 }
+                // Not a classifier: it has been turned away above.
+                Scheme::Outputs => return None,
                 Scheme::OneVsRest | Scheme::CrammerSinger => {
                     for (machine, p) in p.iter_mut().enumerate() {
                         *p = Calibration::positive(a, b, machine, z[machine]);
@@ -159,12 +170,24 @@ impl Model {
         Some(all)
     }
 
-    /// The radius around a predicted number that held a share `level` of residuals; `None` unless it was measured.
-    pub fn radius(&self, level: f64) -> Option<f64> {
+    /// The radius around each predicted number that held a share `level` of its residuals; `None` unless it was measured.
+    pub fn radii(&self, level: f64) -> Option<Vec<f64>> {
+        let own = |radii: &Vec<(f64, f64)>| {
+            radii.iter().find(|(share, _)| (share - level).abs() < 1e-12).map(|(_, radius)| *radius)
+        };
         match &self.calibration {
-            Some(Calibration::Residuals { radii, .. }) if self.task == Task::Regress => {
-                radii.iter().find(|(share, _)| (share - level).abs() < 1e-12).map(|(_, radius)| *radius)
+            Some(Calibration::Residuals { radii, .. }) if self.task == Task::Regress => Some(vec![own(radii)?]),
+            Some(Calibration::ResidualsByOutput { radii, .. }) if self.task == Task::Regress => {
+                radii.iter().map(own).collect()
             }
+            _ => None,
+        }
+    }
+
+    /// The same of a model that predicts one number.
+    pub fn radius(&self, level: f64) -> Option<f64> {
+        match self.radii(level)?.as_slice() {
+            &[one] => Some(one),
             _ => None,
         }
     }

@@ -53,7 +53,7 @@ pub struct Record {
 pub enum Prediction {
     /// Index of the label (classification), into [`Model::labels`].
     Labels(Vec<u32>),
-    /// Real numbers (regression).
+    /// Real numbers (regression), n × outputs row-major.
     Values(Vec<f64>),
     /// Whether the point is like the training data (novelty).
     Inside(Vec<bool>),
@@ -341,6 +341,35 @@ impl Model {
         Ok(Self::assemble(recipe, Scheme::CrammerSinger, expansion, kept, vec![record], n))
     }
 
+    /// The model of several numbers to predict, a regression each over the same (scaled) training points: `coefficients` n × k
+    /// row-major, `costs` one a row. `weights` (dims × k) where the kernel is linear: then no centres are kept.
+    pub fn outputs(
+        recipe: Recipe,
+        kernel: crate::kernel::Kernel,
+        points: &Points,
+        coefficients: &[f64],
+        weights: Option<Vec<f64>>,
+        bias: Vec<f64>,
+        costs: &[f64],
+        records: Vec<Record>,
+    ) -> Result<Self> {
+        let (n, k) = (points.len(), bias.len());
+        check_len("coefficients of the training rows", n.saturating_mul(k), coefficients.len())?;
+        check_len("costs of the rows", n, costs.len())?;
+        check_len("records of the outputs", k, records.len())?;
+        let expansion = match weights {
+            None => Expansion::of_training(kernel, points, coefficients, bias)?,
+            Some(weights) => {
+                let own = |row: u32| &coefficients[row as usize * k..(row as usize + 1) * k];
+                let rows: Vec<u32> = (0..n as u32).filter(|&row| own(row).iter().any(|c| *c != 0.0)).collect();
+                let kept = rows.iter().flat_map(|&row| own(row)).copied().collect();
+                Expansion::linear(weights, rows, kept, Layout::Full, bias, points.dims())?
+            }
+        };
+        let kept = expansion.rows().iter().map(|&row| costs[row as usize]).collect();
+        Ok(Self::assemble(recipe, Scheme::Outputs, expansion, kept, records, n))
+    }
+
     fn assemble(
         recipe: Recipe,
         scheme: Scheme,
@@ -413,7 +442,7 @@ impl Model {
                 let winner = |z: &[f64]| multi::by_votes(classes, z, &mut scratch);
                 Prediction::Labels(scores.chunks_exact(k).map(winner).collect())
             }
-            (Task::Classify, Scheme::OneVsRest | Scheme::CrammerSinger) => {
+            (Task::Classify, Scheme::OneVsRest | Scheme::CrammerSinger | Scheme::Outputs) => {
                 Prediction::Labels(scores.chunks_exact(k).map(multi::by_score).collect())
             }
             (Task::Regress, _) => Prediction::Values(scores.to_vec()),
@@ -427,14 +456,17 @@ impl Model {
         if points.len() <= at_once || self.scheme == Scheme::One {
             return Ok(self.decide(&self.scores(points, precision, control)?));
         }
-        let mut labels = Vec::with_capacity(points.len());
+        let (mut labels, mut values) = (Vec::new(), Vec::new());
         for from in (0..points.len()).step_by(at_once) {
             let rows: Vec<u32> = (from as u32..(from + at_once).min(points.len()) as u32).collect();
-            if let Prediction::Labels(part) = self.decide(&self.scores(&points.gather(&rows), precision, control)?) {
-                labels.extend(part);
+            match self.decide(&self.scores(&points.gather(&rows), precision, control)?) {
+                Prediction::Labels(part) => labels.extend(part),
+                Prediction::Values(part) => values.extend(part),
+                // One output, scored above.
+                Prediction::Inside(_) => {}
             }
         }
-        Ok(Prediction::Labels(labels))
+        Ok(if self.task == Task::Classify { Prediction::Labels(labels) } else { Prediction::Values(values) })
     }
 
     /// The machine of one output over all training rows.
@@ -489,7 +521,7 @@ fn stack(classes: usize, scheme: Scheme, codes: &[u32], columns: &[Column]) -> R
             let class_of = rows.iter().map(|&row| codes[row as usize]).collect();
             (Layout::Pairs { classes, class_of }, classes - 1)
         }
-        Scheme::One | Scheme::OneVsRest | Scheme::CrammerSinger => (Layout::Full, columns.len()),
+        Scheme::One | Scheme::OneVsRest | Scheme::CrammerSinger | Scheme::Outputs => (Layout::Full, columns.len()),
     };
     let mut coefficients = vec![0.0; rows.len() * stride];
     let mut put = |column: &Column, slot: &dyn Fn(u32) -> usize| {
@@ -503,7 +535,7 @@ fn stack(classes: usize, scheme: Scheme, codes: &[u32], columns: &[Column]) -> R
                 put(column, &|row| if codes[row as usize] as usize == i { j - 1 } else { i });
             }
         }
-        Scheme::One | Scheme::OneVsRest | Scheme::CrammerSinger => {
+        Scheme::One | Scheme::OneVsRest | Scheme::CrammerSinger | Scheme::Outputs => {
             columns.iter().enumerate().for_each(|(output, column)| put(column, &|_| output));
         }
     }

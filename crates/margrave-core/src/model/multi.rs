@@ -12,7 +12,7 @@ use super::expansion::pairs;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
-    /// One output: two classes, a number, or inside and outside.
+    /// One output: two classes, one number, or inside and outside.
     #[default]
     One,
     /// A machine for each pair of classes.
@@ -21,6 +21,8 @@ pub enum Scheme {
     OneVsRest,
     /// One machine for all classes at once, a score a class (Crammer and Singer).
     CrammerSinger,
+    /// Several numbers to predict: a regression a number, over the same centres.
+    Outputs,
 }
 
 impl Scheme {
@@ -31,23 +33,24 @@ impl Scheme {
             Scheme::OneVsOne => "ovo",
             Scheme::OneVsRest => "ovr",
             Scheme::CrammerSinger => "crammer-singer",
+            Scheme::Outputs => "outputs",
         }
     }
 
-    /// Machines for `classes` classes, each with a proof of its own.
+    /// Machines for `classes` classes (or that many numbers to predict), each with a proof of its own.
     pub fn machines(self, classes: usize) -> usize {
         match self {
             Scheme::One | Scheme::CrammerSinger => 1,
-            Scheme::OneVsOne | Scheme::OneVsRest => self.outputs(classes),
+            Scheme::OneVsOne | Scheme::OneVsRest | Scheme::Outputs => self.outputs(classes),
         }
     }
 
-    /// Scores of a point for `classes` classes.
+    /// Scores of a point for `classes` classes, or that many numbers to predict.
     pub fn outputs(self, classes: usize) -> usize {
         match self {
             Scheme::One => 1,
             Scheme::OneVsOne => classes * classes.saturating_sub(1) / 2,
-            Scheme::OneVsRest | Scheme::CrammerSinger => classes,
+            Scheme::OneVsRest | Scheme::CrammerSinger | Scheme::Outputs => classes,
         }
     }
 }

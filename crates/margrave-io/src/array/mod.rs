@@ -95,24 +95,29 @@ impl Open<'_> {
     /// The targets this array holds.
     fn targets(mut self) -> Result<Targets> {
         let (n, d) = self.matrix()?;
-        if d != 1 {
+        let numbers = matches!(self.head.layout, Layout::Number(_));
+        if d == 0 || d > 1 && (self.head.shape.len() > 2 || !numbers) {
             return Err(malformed(
                 &self.name,
-                format!("targets need one dimension, and the array has shape {:?}", self.head.shape),
-                "save a one-dimensional array",
+                format!(
+                    "targets need one dimension, or two for several numbers, and the array has shape {:?}",
+                    self.head.shape
+                ),
+                "save a one-dimensional array, or numbers with one column for each target",
             ));
         }
         match self.head.layout {
-            Layout::Number(scalar) => {
-                let values: Vec<f64> = scalar.read(&mut self.reader, n, self.left).map_err(|e| self.fail(e))?;
-                if let Some(row) = values.iter().position(|v| !v.is_finite()) {
+            Layout::Number(_) => {
+                let name = self.name.clone();
+                let values: Vec<f64> = self.numbers()?;
+                if let Some(at) = values.iter().position(|v| !v.is_finite()) {
                     return Err(malformed(
-                        &self.name,
-                        format!("the target of row {row} (counted from 0) is {}", values[row]),
+                        &name,
+                        format!("the target of row {} (counted from 0) is {}", at / d, values[at]),
                         "remove or replace it",
                     ));
                 }
-                Ok(Targets::Real(values))
+                Ok(if d == 1 { Targets::Real(values) } else { Targets::Several { outputs: d, values } })
             }
             Layout::Text(text) => {
                 Ok(Targets::Text(text.read(&mut self.reader, n, self.left).map_err(|e| self.fail(e))?))

@@ -51,8 +51,17 @@ where
     let by_name = |name: &str| entries.iter().find(|e| e.name == name);
     let sparse = ["data", "indices", "indptr", "shape"].map(by_name);
     let is_sparse = sparse.iter().all(Option::is_some) || (by_name("format").is_some() && by_name("shape").is_some());
+    // A number, or a list of them, is of columns among the features.
+    let among = |column: &Column| {
+        let list = column.list();
+        list.iter().all(|one| matches!(one, Column::Number(_)))
+    };
+    let by_number = options
+        .target
+        .as_ref()
+        .is_some_and(|column| among(column) && !matches!(column, Column::Name(name) if by_name(name).is_some()));
     let explicit = match &options.target {
-        Some(Column::Name(name)) => Some(by_name(name).ok_or_else(|| ReadError::Option {
+        Some(Column::Name(name)) if !by_number => Some(by_name(name).ok_or_else(|| ReadError::Option {
             file: source.name().to_owned(),
             option: "--target",
             problem: format!("there is no array {name:?}: the arrays are {}", names(&entries)),
@@ -65,7 +74,7 @@ where
     let targets = match &options.target_file {
         _ if options.no_target => None,
         Some(path) => Some(load_targets(path)?),
-        None if matches!(options.target, Some(Column::Number(_))) => None,
+        None if by_number => None,
         None => match explicit.or_else(usual).or_else(other) {
             Some(entry) => Some(open(source, &mut archive, entry.at, &entry.name)?.targets()?),
             None => None,
@@ -79,7 +88,7 @@ where
         _ => None,
     };
     let mut rest = ReadOptions { target_file: None, ..options.clone() };
-    if matches!(rest.target, Some(Column::Name(_))) {
+    if !by_number {
         rest.target = None;
     }
     if weights.is_some() {

@@ -150,6 +150,11 @@ impl LibsvmModel {
     /// One of our models as LIBSVM's. `order`: its labels in the order wanted; sorted, but +1 before −1, if not given.
     /// Fails for what LIBSVM's format cannot hold, and says what to do.
     pub fn from_model(model: &Model, order: Option<&[Label]>) -> Result<Self> {
+        if model.scheme == Scheme::Outputs {
+            return Err(Error::data(
+                "LIBSVM's format holds one number to predict, and this model has several: use onnx, or train one at a time with --target",
+            ));
+        }
         if let Some(w) = model.expansion.weights().filter(|_| model.expansion.is_weights()) {
             if model.scheme != Scheme::One {
                 return Err(Error::data(

@@ -156,6 +156,7 @@ fn check(model: &Model) -> margrave_core::Result<()> {
         (Task::Classify, Scheme::OneVsOne | Scheme::OneVsRest) if labels > 2 => model.scheme.outputs(labels),
         (Task::Classify, Scheme::CrammerSinger) if labels >= 2 => labels,
         (Task::Regress | Task::Novelty, Scheme::One) => 1,
+        (Task::Regress, Scheme::Outputs) if k >= 2 => k,
         _ => 0,
     };
     if k != expected {
@@ -174,6 +175,14 @@ fn check(model: &Model) -> margrave_core::Result<()> {
             if !sigma.is_finite() || radii.iter().any(|(s, r)| !(s.is_finite() && r.is_finite())) =>
         {
             return wrong("the residuals of the model are not finite".into());
+        }
+        Some(Calibration::ResidualsByOutput { sigma, radii, .. })
+            if sigma.len() != k
+                || radii.len() != k
+                || sigma.iter().any(|s| !s.is_finite())
+                || radii.iter().flatten().any(|(s, r)| !(s.is_finite() && r.is_finite())) =>
+        {
+            return wrong(format!("the residuals of the model are not over {k} outputs, or not finite"));
         }
         _ => {}
     }

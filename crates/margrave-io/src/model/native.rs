@@ -172,7 +172,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
             let classes = header.labels.len();
             (Layout::Pairs { classes, class_of: file.u32s("classes", m)? }, classes.saturating_sub(1))
         }
-        Scheme::One | Scheme::OneVsRest | Scheme::CrammerSinger => (Layout::Full, k),
+        Scheme::One | Scheme::OneVsRest | Scheme::CrammerSinger | Scheme::Outputs => (Layout::Full, k),
     };
     let coefficients = m.checked_mul(stride).ok_or_else(|| Broken::new(format!("{m} centres and {k} outputs")))?;
     let engine = |e: margrave_core::Error| Broken::new(e.to_string());

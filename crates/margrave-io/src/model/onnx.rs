@@ -243,7 +243,7 @@ fn winner(graph: &mut Graph, model: &Model, scores: &str) -> String {
             let axes = graph.ints("axes", &[1], &[1]);
             graph.op("Squeeze", &[&code, &axes])
         }
-        Scheme::OneVsRest | Scheme::CrammerSinger => graph.op_with("ArgMax", &[scores], first()),
+        Scheme::OneVsRest | Scheme::CrammerSinger | Scheme::Outputs => graph.op_with("ArgMax", &[scores], first()),
         Scheme::OneVsOne => {
             let outputs = model.expansion.outputs();
             let (mut gain, mut base) = (vec![0.0; outputs * classes], vec![0.0; classes]);
@@ -303,7 +303,7 @@ fn probabilities(graph: &mut Graph, model: &Model, scores: &str, code: &str) -> 
             let negative = graph.op("Sub", &[&one, &positive]);
             return Some(graph.op_with("Concat", &[&negative, &positive], vec![int_attribute("axis", 1)]));
         }
-        Scheme::OneVsRest | Scheme::CrammerSinger => {
+        Scheme::OneVsRest | Scheme::CrammerSinger | Scheme::Outputs => {
             let total = graph.sum_over(&positive, 1, true);
             graph.op("Div", &[&positive, &total])
         }
@@ -430,7 +430,7 @@ pub fn to_onnx(model: &Model) -> Result<Vec<u8>> {
     }
     let z = scores(&mut graph, model, &x)?;
     match model.task {
-        Task::Regress => graph.output(&z, "variable", DOUBLE, &[None, Some(1)]),
+        Task::Regress => graph.output(&z, "variable", DOUBLE, &[None, Some(model.expansion.outputs())]),
         Task::Classify => {
             let code = winner(&mut graph, model, &z);
             let (names, kind) = labels(&mut graph, &model.labels);

@@ -285,8 +285,20 @@ where
     };
     let find = |role: Role| plan.roles.iter().position(|r| *r == role);
     let mut targets = Targets::None;
-    let mut target = None;
-    if let Some(position) = find(Role::Target) {
+    let (mut target, mut several) = (None, Vec::new());
+    if plan.targets.len() > 1 {
+        let outputs = plan.targets.len();
+        // Rows hold them as the columns stand; they are wanted in the order asked for.
+        let mut standing = plan.targets.clone();
+        standing.sort_unstable();
+        let from: Vec<usize> =
+            plan.targets.iter().filter_map(|column| standing.iter().position(|other| other == column)).collect();
+        let numbers = rows.target_numbers.chunks_exact(outputs);
+        let values = numbers.flat_map(|row| from.iter().map(|&at| row[at])).collect();
+        targets = Targets::Several { outputs, values };
+        let extra = |&position: &usize| ExtraColumn { name: plan.name(position), position, text: false };
+        several = plan.targets.iter().map(extra).collect();
+    } else if let Some(&position) = plan.targets.first() {
         let text = plan.actions[position] == Action::TargetText;
         targets = if text {
             let entries = &rows.target_dictionary.entries;
@@ -304,6 +316,7 @@ where
             sparse: !dense,
             columns: (texts || plan.names.is_some()).then_some(columns),
             target,
+            targets: several,
             weights: weights.map(|position| ExtraColumn { name: plan.name(position), position, text: false }),
         },
     };

@@ -42,6 +42,8 @@ pub(crate) struct Plan<'a> {
     pub(super) roles: Vec<Role>,
     /// Columns of the table that hold the features, in the order of the features.
     pub(super) order: Vec<usize>,
+    /// Columns of the table that hold the targets, in the order asked for.
+    pub(super) targets: Vec<usize>,
     pub(super) schema: Option<&'a Schema>,
     pub(super) file: &'a str,
 }
@@ -63,25 +65,25 @@ impl<'a> Plan<'a> {
         let count = kinds.len();
         let mut roles = vec![Role::Ignored; count];
         let resolver = Resolver { file, names: names.as_deref(), count };
-        let (target, weights, order) = match options.schema {
+        let (targets, weights, order) = match options.schema {
             Some(schema) => resolver.by_schema(schema, options)?,
             None => {
                 let weights = options.weights.as_ref().map(|c| resolver.find("--weights", c)).transpose()?;
-                let target = match &options.target {
-                    _ if options.no_target => None,
-                    Some(column) => Some(resolver.find("--target", column)?),
+                let targets = match &options.target {
+                    _ if options.no_target => Vec::new(),
+                    Some(columns) => resolver.find_all("--target", columns)?,
                     // The last column that is not the weights.
-                    None => (0..count).rev().find(|k| Some(*k) != weights),
+                    None => (0..count).rev().find(|k| Some(*k) != weights).into_iter().collect(),
                 };
-                let order = (0..count).filter(|k| Some(*k) != target && Some(*k) != weights).collect();
-                (target, weights, order)
+                let order = (0..count).filter(|k| !targets.contains(k) && Some(*k) != weights).collect();
+                (targets, weights, order)
             }
         };
-        if target.is_some() && target == weights {
+        if let Some(both) = weights.filter(|k| targets.contains(k)) {
             return Err(ReadError::Option {
                 file: file.to_owned(),
                 option: "--weights",
-                problem: format!("column {} is the target too: choose another", target.unwrap_or_default()),
+                problem: format!("column {both} is a target too: choose another"),
             });
         }
         if order.is_empty() {
@@ -92,7 +94,7 @@ impl<'a> Plan<'a> {
             ));
         }
         order.iter().for_each(|k| roles[*k] = Role::Feature);
-        target.into_iter().for_each(|k| roles[k] = Role::Target);
+        targets.iter().for_each(|k| roles[*k] = Role::Target);
         weights.into_iter().for_each(|k| roles[k] = Role::Weight);
         if let Some(schema) = options.schema {
             for (at, &column) in order.iter().enumerate() {
@@ -101,13 +103,21 @@ impl<'a> Plan<'a> {
                     _ => Kind::Number,
                 };
             }
-            if let (Some(column), Some(known)) = (target, &schema.target)
+            if let ([column], Some(known)) = (targets.as_slice(), &schema.target)
                 && known.text
             {
-                kinds[column] = Kind::Text;
+                kinds[*column] = Kind::Text;
             }
         }
-        let mut plan = Self { names, actions: Vec::new(), roles, order, schema: options.schema, file };
+        if let Some(column) = targets.iter().find(|k| targets.len() > 1 && kinds[**k] == Kind::Text) {
+            let named = names.as_ref().map_or_else(|| column.to_string(), |names| format!("{:?}", names[*column]));
+            return Err(ReadError::Option {
+                file: file.to_owned(),
+                option: "--target",
+                problem: format!("column {named} holds text, and several targets must be numbers: leave it out"),
+            });
+        }
+        let mut plan = Self { names, actions: Vec::new(), roles, order, targets, schema: options.schema, file };
         plan.set_kinds(&kinds);
         Ok(plan)
     }
@@ -142,6 +152,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn may_be_text(&self, column: usize) -> bool {
         match self.roles[column] {
             Role::Feature => self.schema.is_none(),
+            Role::Target if self.targets.len() > 1 => false,
             Role::Target => self.schema.is_none_or(|s| s.target.as_ref().is_none_or(|t| t.text)),
             Role::Weight | Role::Ignored => false,
         }
@@ -189,28 +200,50 @@ impl Resolver<'_> {
         }
     }
 
-    /// Target, weights and features as in the data the schema was made from, the first two of which may be missing.
-    fn by_schema(&self, schema: &Schema, options: &ReadOptions) -> Result<(Option<usize>, Option<usize>, Vec<usize>)> {
+    /// One column, or those of a list, each once.
+    fn find_all(&self, option: &'static str, column: &Column) -> Result<Vec<usize>> {
+        let whole = self.find(option, column);
+        let list = column.list();
+        if whole.is_ok() || list.len() < 2 {
+            return Ok(vec![whole?]);
+        }
+        let found: Vec<usize> = list.iter().map(|column| self.find(option, column)).collect::<Result<_>>()?;
+        match (1..found.len()).find(|&at| found[..at].contains(&found[at])) {
+            Some(at) => Err(ReadError::Option {
+                file: self.file.to_owned(),
+                option,
+                problem: format!("column {} is named twice", list[at]),
+            }),
+            None => Ok(found),
+        }
+    }
+
+    /// Targets, weights and features as in the data the schema was made from, the first two of which may be missing.
+    fn by_schema(&self, schema: &Schema, options: &ReadOptions) -> Result<(Vec<usize>, Option<usize>, Vec<usize>)> {
         let known = schema.columns.as_deref();
         let wanted: Option<Vec<&str>> = known.and_then(|c| c.iter().map(|c| c.name.as_deref()).collect());
         let mut weights = options.weights.as_ref().map(|c| self.find("--weights", c)).transpose()?;
-        let mut target = match &options.target {
-            Some(column) if !options.no_target => Some(self.find("--target", column)?),
-            _ => None,
+        let mut targets = match &options.target {
+            Some(column) if !options.no_target => self.find_all("--target", column)?,
+            _ => Vec::new(),
+        };
+        // What the training data had, where it is looked for.
+        let known_targets: Vec<&ExtraColumn> = match options.no_target || !targets.is_empty() {
+            true => Vec::new(),
+            false => schema.target.iter().chain(&schema.targets).collect(),
         };
         if let (Some(names), Some(wanted)) = (self.names, wanted) {
             let places: HashMap<&str, usize> = names.iter().enumerate().map(|(k, n)| (n.as_str(), k)).collect();
             let missing: Vec<String> =
                 wanted.iter().filter(|n| !places.contains_key(*n)).map(|n| (*n).to_owned()).collect();
             if missing.is_empty() {
-                let at = |column: &Option<ExtraColumn>| {
-                    column.as_ref().and_then(|c| places.get(c.name.as_deref()?).copied())
-                };
-                if target.is_none() && !options.no_target {
-                    target = at(&schema.target);
+                let at = |column: &ExtraColumn| places.get(column.name.as_deref()?).copied();
+                if !known_targets.is_empty() {
+                    // Some of several are as good as none.
+                    targets = known_targets.into_iter().map(at).collect::<Option<_>>().unwrap_or_default();
                 }
-                weights = weights.or_else(|| at(&schema.weights));
-                return Ok((target, weights, wanted.iter().map(|n| places[n]).collect()));
+                weights = weights.or_else(|| schema.weights.as_ref().and_then(at));
+                return Ok((targets, weights, wanted.iter().map(|n| places[n]).collect()));
             }
             return Err(malformed(
                 self.file,
@@ -219,30 +252,36 @@ impl Resolver<'_> {
             ));
         }
         let features = known.map_or(schema.features, <[_]>::len);
-        let given = usize::from(target.is_some()) + usize::from(weights.is_some());
+        let given = targets.len() + usize::from(weights.is_some());
         let spare = self.count.checked_sub(features + given).ok_or_else(|| self.wrong_count(features))?;
-        let place = |column: &Option<ExtraColumn>| column.as_ref().map(|c| c.position);
-        match spare {
-            0 => {}
-            1 if target.is_none() && !options.no_target => {
-                // Without its weights, a target behind them moves up by one.
-                let shift = match (place(&schema.target), place(&schema.weights), weights) {
-                    (Some(t), Some(w), None) => usize::from(w < t),
-                    _ => 0,
-                };
-                target = Some(place(&schema.target).map_or(self.count - 1, |t| (t - shift).min(self.count - 1)));
-            }
-            1 if weights.is_none() && schema.weights.is_some() => weights = place(&schema.weights),
-            2 if given == 0 && schema.weights.is_some() && !options.no_target => {
-                (target, weights) = (place(&schema.target).or(Some(self.count - 1)), place(&schema.weights));
-            }
-            _ => return Err(self.wrong_count(features)),
+        let last = self.count.saturating_sub(1);
+        let weight_place = schema.weights.as_ref().map(|c| c.position);
+        // As many targets as the training data had; one, the last column, if it kept them apart.
+        let open = targets.is_empty() && !options.no_target;
+        let places: Vec<usize> = match known_targets.as_slice() {
+            [] => vec![last],
+            known => known.iter().map(|c| c.position).collect(),
+        };
+        if spare == 0 {
+        } else if spare == places.len() && open {
+            // Without its weights, a target behind them moves up by one.
+            let shift = |t: usize| match (weight_place, weights) {
+                (Some(w), None) if !known_targets.is_empty() => usize::from(w < t),
+                _ => 0,
+            };
+            targets = places.iter().map(|&t| (t - shift(t)).min(last)).collect();
+        } else if spare == 1 && weights.is_none() && weight_place.is_some() {
+            weights = weight_place;
+        } else if spare == places.len() + 1 && open && given == 0 && weight_place.is_some() {
+            (targets, weights) = (places, weight_place);
+        } else {
+            return Err(self.wrong_count(features));
         }
-        let order: Vec<usize> = (0..self.count).filter(|k| Some(*k) != target && Some(*k) != weights).collect();
+        let order: Vec<usize> = (0..self.count).filter(|k| !targets.contains(k) && Some(*k) != weights).collect();
         if order.len() != features {
             return Err(self.wrong_count(features));
         }
-        Ok((target, weights, order))
+        Ok((targets, weights, order))
     }
 
     fn wrong_count(&self, features: usize) -> ReadError {

@@ -1,0 +1,228 @@
+//! Several numbers to predict, from the outside.
+
+mod common;
+
+use common::{Said, margrave};
+
+struct Desk(tempfile::TempDir);
+
+impl Desk {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> String {
+        std::fs::write(self.0.path().join(name), bytes).expect("a written file");
+        self.path(name)
+    }
+
+    fn train(&self, data: &str, model: &str, args: &[&str]) -> Said {
+        let model = self.path(model);
+        margrave(&[&["train", data, "-o", &model, "--task", "regress", "--loss", "square", "--json"], args].concat())
+    }
+}
+
+/// Where an arm of two joints ends, from its angles; `load` goes with the angles and `name` is a text column.
+fn arm() -> Vec<[f64; 5]> {
+    let row = |i: u32| {
+        let (a, b) = (f64::from(i % 10) * 0.15, f64::from(i / 10) * 0.2);
+        [a, b, a.cos() + (a + b).cos(), a.sin() + (a + b).sin(), 3.0 * a - b]
+    };
+    (0..80).map(row).collect()
+}
+
+fn csv() -> Vec<u8> {
+    let mut text = String::from("a,x,\"y, up\",b,load\n");
+    for [a, b, x, y, load] in arm() {
+        text += &format!("{a},{x},{y},{b},{load}\n");
+    }
+    text.into_bytes()
+}
+
+fn npy(shape: &str, values: &[f64]) -> Vec<u8> {
+    let mut head = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({shape}), }}");
+    while (head.len() + 11) % 64 != 0 {
+        head.push(' ');
+    }
+    head.push('\n');
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((head.len() as u16).to_le_bytes());
+    file.extend(head.as_bytes());
+    values.iter().for_each(|v| file.extend(v.to_le_bytes()));
+    file
+}
+
+fn column(text: &str, at: usize) -> Vec<f64> {
+    text.lines().skip(1).map(|line| line.split(',').nth(at).unwrap().parse().unwrap()).collect()
+}
+
+#[track_caller]
+fn close(a: &[f64], b: &[f64], most: f64) {
+    assert_eq!(a.len(), b.len());
+    let worst = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(worst <= most, "{worst}");
+}
+
+#[test]
+fn a_whole_conversation_about_two_targets() {
+    let desk = Desk::new();
+    let data = desk.file("arm.csv", &csv());
+    // In the order asked for, which is not that of the file; a name may be a number.
+    let options = ["--target", "load,1", "--gamma", "2", "-C", "100"];
+    let report = desk.path("r.html");
+    let object =
+        desk.train(&data, "m", &[&options[..], &["--probability", "--report", &report]].concat()).exits(0).json();
+    assert_eq!(object["targets"], serde_json::json!(["load", "x"]));
+    assert_eq!((&object["d"], &object["n"], &object["solver"]), (&3.into(), &80.into(), &"ridge".into()));
+    assert_eq!(object["machines"].as_array().map(Vec::len), Some(2));
+    assert_eq!(object["machines"][1]["target"], "x");
+    assert!(object["relative_gap"].as_f64().unwrap() < 1e-9, "{object}");
+    assert!(object["multiclass"].is_null() && object["bias"].as_array().is_some_and(|b| b.len() == 2));
+    let page = std::fs::read_to_string(report).unwrap();
+    assert!(page.contains("Residuals of load") && page.contains("Residuals of x"));
+
+    let model = desk.path("m");
+    let both = margrave(&["predict", &model, &data, "--scores", "--probability"]).exits(0);
+    assert!(both.err.contains("over 2 targets"), "{}", both.err);
+    let header = both.out.lines().next().unwrap();
+    assert_eq!(
+        header,
+        "prediction load,prediction x,score load,score x,lower load 90 %,upper load 90 %,lower x 90 %,upper x 90 %"
+    );
+    assert_eq!(column(&both.out, 0), column(&both.out, 2));
+    for (at, target, other) in [(0, "load", "x"), (1, "x", "load")] {
+        // The other target would be a feature.
+        let rows: Vec<String> = String::from_utf8(csv()).unwrap().lines().map(str::to_owned).collect();
+        let keep: Vec<usize> = match other {
+            "x" => vec![0, 2, 3, 4],
+            _ => vec![0, 1, 2, 3],
+        };
+        let plain = |line: &String| line.replace("\"y, up\"", "y");
+        let cut = |line: String| {
+            let cells: Vec<&str> = line.split(',').collect();
+            keep.iter().map(|&k| cells[k]).collect::<Vec<_>>().join(",")
+        };
+        let text: String = rows.iter().map(|line| cut(plain(line)) + "\n").collect();
+        let single = desk.file("one.csv", text.as_bytes());
+        desk.train(&single, "one", &["--target", target, "--gamma", "2", "-C", "100"]).exits(0);
+        let one = margrave(&["predict", &desk.path("one"), &single]).exits(0);
+        close(&column(&both.out, at), &column(&one.out, 0), 1e-10);
+    }
+    let out = desk.path("out.csv");
+    let said = margrave(&["predict", &model, &data, "-o", &out, "--json"]).exits(0).json();
+    assert_eq!(said["targets"][0]["target"], "load");
+    let mean = (said["targets"][0]["r2"].as_f64().unwrap() + said["targets"][1]["r2"].as_f64().unwrap()) / 2.0;
+    assert!((said["r2"].as_f64().unwrap() - mean).abs() < 1e-12 && mean > 0.9, "{said}");
+
+    // Without the targets there is nothing to compare with, and the rest is the same.
+    let mut features = String::from("b,\"y, up\",a\n");
+    arm().iter().for_each(|[a, b, _, y, _]| features += &format!("{b},{y},{a}\n"));
+    let features = desk.file("new.csv", features.as_bytes());
+    let new = margrave(&["predict", &model, &features]).exits(0);
+    close(&column(&new.out, 1), &column(&both.out, 1), 0.0);
+    assert!(!new.err.contains("squared"));
+
+    let proof = margrave(&["verify", &model, &data, "--gap", "1e-9", "--json"]).exits(0).json();
+    assert_eq!(proof["machines"].as_array().map(Vec::len), Some(2));
+    margrave(&["verify", &model, &data, "-C", "1", "--json"]).exits(1);
+    let said = margrave(&["verify", &model, &data, "--target", "load"]).exits(2);
+    assert!(said.err.contains("predicts 2 numbers"), "{}", said.err);
+
+    let inside = margrave(&["inspect", &model]).exits(0);
+    assert!(inside.out.contains("2: load, x") && inside.out.contains("one a target"), "{}", inside.out);
+    let inside = margrave(&["inspect", &model, "--json"]).exits(0).json();
+    assert_eq!((&inside["targets"][1], &inside["outputs"]), (&"x".into(), &2.into()));
+    let onnx = desk.path("m.onnx");
+    margrave(&["convert", &model, "--to", "onnx", "-o", &onnx]).exits(0);
+    let said = margrave(&["convert", &model, "--to", "libsvm", "-o", &onnx]).exits(2);
+    assert!(said.err.contains("one number"), "{}", said.err);
+    let said = margrave(&["plot", &model, &data, "-o", &desk.path("m.svg"), "--features", "a,b"]).exits(2);
+    assert!(said.err.contains("shows one"), "{}", said.err);
+}
+
+#[test]
+fn arrays_hold_several_targets() {
+    let desk = Desk::new();
+    let all: Vec<f64> = arm().iter().flatten().copied().collect();
+    let whole = desk.file("all.npy", &npy("80, 5", &all));
+    let x: Vec<f64> = arm().iter().flat_map(|row| row[..2].to_vec()).collect();
+    let y: Vec<f64> = arm().iter().flat_map(|row| row[2..].to_vec()).collect();
+    let (x, y) = (npy("80, 2", &x), npy("80, 3", &y));
+    let features = desk.file("x.npy", &x);
+    let targets = desk.file("y.npy", &y);
+    let packed = desk.path("xy.npz");
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(&packed).unwrap());
+    for (name, bytes) in [("X.npy", &x), ("y.npy", &y)] {
+        zip.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+        std::io::Write::write_all(&mut zip, bytes).unwrap();
+    }
+    zip.finish().unwrap();
+    let common = ["--gamma", "1", "-C", "10"];
+    let mut found = Vec::new();
+    for (at, (data, args)) in [
+        (&whole, vec!["--target", "-3,-2,-1"]),
+        (&features, vec!["--target-file", &targets]),
+        (&packed, vec![]),
+        (&packed, vec!["--target", "y"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let model = format!("m{at}");
+        let object = desk.train(data, &model, &[&common[..], &args].concat()).exits(0).json();
+        assert_eq!((&object["d"], &object["targets"]), (&2.into(), &serde_json::json!(["0", "1", "2"])), "{object}");
+        // The target file is an option of the data, everything else travels with the model.
+        let again: &[&str] = if at == 1 { &["--target-file", &targets] } else { &[] };
+        let said = margrave(&[&["predict", &desk.path(&model), data], again].concat()).exits(0);
+        assert!(said.err.contains("over 3 targets"), "{}", said.err);
+        found.push(said.out);
+        let bare = margrave(&["predict", &desk.path(&model), &features]).exits(0);
+        assert_eq!(Some(&bare.out), found.last());
+        margrave(&[&["verify", &desk.path(&model), data], again].concat()).exits(0);
+    }
+    assert!(found.windows(2).all(|pair| pair[0] == pair[1]));
+    let path = margrave(&["path", &packed, "--gamma", "1", "--json"]).exits(0).json();
+    assert_eq!(path["targets"], 3);
+    let best = &path["best"];
+    let each: Vec<f64> = best["loo_mse_by_target"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+    assert!((best["loo_mse"].as_f64().unwrap() - each.iter().sum::<f64>() / 3.0).abs() < 1e-12, "{best}");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let desk = Desk::new();
+    let data = desk.file("arm.csv", &csv());
+    let train = |args: &[&str]| margrave(&[&["train", &data, "-o", &desk.path("m")], args].concat()).exits(2).err;
+    let cases: [(&[&str], &str); 8] = [
+        (&["--target", "x,load"], "--task regress --loss square"),
+        (&["--target", "x,load", "--task", "regress"], "add --loss square"),
+        (&["--target", "x,load", "--task", "regress", "--loss", "huber"], "use --loss square"),
+        (&["--target", "x,load", "--task", "regress", "--nu", "0.5"], "--nu"),
+        (&["--target", "x,z", "--task", "regress"], "\"z\""),
+        (&["--target", "x,1", "--task", "regress"], "twice"),
+        (&["--target", "x,load", "--task", "classify"], "2 targets"),
+        (&["--target", "x,load", "--weights", "x"], "target too"),
+    ];
+    for (args, expected) in cases {
+        let said = train(args);
+        assert!(said.contains(expected), "{args:?}: {said}");
+        assert!(!std::path::Path::new(&desk.path("m")).exists());
+    }
+    // A name with a comma is still a name.
+    let one = desk.train(&data, "one", &["--target", "y, up"]).exits(0).json();
+    assert!(one["targets"].is_null() && one["machines"].is_null());
+    let text = desk.file("text.csv", b"a,b,c\n1,2,u\n2,3,v\n3,1,u\n");
+    let said = margrave(&["train", &text, "--task", "regress", "--loss", "square", "--target", "b,c"]).exits(2);
+    assert!(said.err.contains("holds text"), "{}", said.err);
+    let said = margrave(&["tune", &data, "--task", "regress", "--loss", "square", "--target", "x,load"]).exits(2);
+    assert!(said.err.contains("margrave path"), "{}", said.err);
+    let scaled = desk.path("s.csv");
+    margrave(&["scale", &data, "--target", "x,load", "-o", &scaled]).exits(0);
+    assert!(std::fs::read_to_string(&scaled).unwrap().starts_with("a,\"y, up\",b,target 0,target 1\n"));
+    let said = margrave(&["scale", &data, "--target", "x,load", "-o", &desk.path("s.svm")]).exits(2);
+    assert!(said.err.contains("write CSV"), "{}", said.err);
+}
