@@ -53,11 +53,30 @@ def certify(estimator, X, y=None, *, sample_weight=None, n_jobs=None):
     X = X.tocsr() if sp.issparse(X) else np.asarray(X) if not callable(getattr(estimator, "kernel", None)) else X
     if not sp.issparse(X) and isinstance(X, np.ndarray) and X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float64)
+    content = getattr(estimator, "_libsvm_file", None)
+    if content is not None and not hasattr(estimator, "certificate_"):
+        return _libsvm(estimator, kind, content, X, y, sample_weight, n_jobs)
     if kind == "KernelRidge":
         return _ridge(estimator, X, y, sample_weight, n_jobs)
     if kind in ("LinearSVC", "LinearSVR"):
         return _linear(estimator, kind, X, y, sample_weight, n_jobs)
     return _kernel_machine(estimator, kind, X, y, sample_weight, n_jobs)
+
+
+def _libsvm(estimator, kind, content, X, y, sample_weight, n_jobs):
+    """A model that was read from a file of LIBSVM, which says nothing of its training."""
+    if sample_weight is not None:
+        raise ValueError("LIBSVM's models are trained without sample weights: leave out sample_weight")
+    targets = None if kind == "OneClassSVM" else np.ascontiguousarray(y, dtype=np.float64)
+    found = _core.certify_libsvm(
+        params(_TASKS[kind], threads=threads(n_jobs, float(X.shape[0]) ** 2 * X.shape[1])),
+        content,
+        points(X),
+        targets,
+        cost=float(estimator.C) if kind in ("SVC", "SVR") else None,
+        epsilon=float(estimator.epsilon) if kind == "SVR" else None,
+    )
+    return Certificate.of_machines(found)
 
 
 def _weights(sample_weight, X):

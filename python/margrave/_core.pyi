@@ -43,6 +43,14 @@ def certify(
     y: _Vector | None = None,
     weights: _Vector | None = None,
 ) -> list[dict[str, Any]]: ...
+def certify_libsvm(
+    params: _Params,
+    content: bytes,
+    x: _Points,
+    y: _Vector | None = None,
+    cost: float | None = None,
+    epsilon: float | None = None,
+) -> list[dict[str, Any]]: ...
 def fit_linear(
     params: _Params,
     x: _Points,

@@ -59,8 +59,8 @@ def _spec_and_parts(estimator):
         }
         return spec, parts
     if isinstance(estimator, KernelRidge):
-        if not estimator._native() or estimator.dual_coef_.ndim != 1:
-            raise ValueError("only a KernelRidge of one target and a kernel of the library can be written to a file")
+        if not estimator._native():
+            raise ValueError("only a KernelRidge with a kernel of the library can be written to a file")
         spec = estimator._params(estimator.X_fit_, 0.0, loss="square")
         return spec, estimator._parts(estimator.X_fit_)
     raise TypeError(f"{type(estimator).__name__} cannot be written: give a fitted estimator of margrave")
@@ -106,7 +106,8 @@ def from_libsvm(source, *, n_features=None):
     Returns
     -------
     SVC, NuSVC, OneClassSVM, SVR or NuSVR
-        Ready to predict. The file does not store C: `certify` needs an estimator that was fitted.
+        Ready to predict. The file stores neither C nor ν: `certify` takes C from the estimator, 1 unless set with `set_params`, and
+        finds ν (and the C of ν-SVR) in the coefficients.
     """
     if isinstance(source, bytes):
         content, name = source, "the model"
@@ -121,6 +122,7 @@ def from_libsvm(source, *, n_features=None):
         if file.get(key) is not None:
             settings[key] = file[key]
     model = classes[file["kind"]](**settings)
+    model._libsvm_file = content
     m = len(file["rows"])
     lookup = file["kernel"] == "precomputed"
     width = max(file["width"], n_features or 0)

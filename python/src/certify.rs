@@ -1,7 +1,9 @@
 //! The independent certificate of a fitted machine, whoever fitted it.
 
+use margrave::io::model::libsvm_from_bytes;
 use margrave::problem::{Formulation, Task};
-use margrave::{Control, Status, verify};
+use margrave::{Control, LibsvmTraining, Status, verify, verify_libsvm};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -53,6 +55,37 @@ pub(crate) fn certify<'py>(
     }
     let list = PyList::empty(py);
     for certificate in ended.value.map_err(raise)? {
+        list.append(certificate_dict(py, &certificate, Status::Optimal)?)?;
+    }
+    Ok(list)
+}
+
+/// Certifies the model of a LIBSVM file on its training data: one dictionary a binary machine. ν, and C of ν-SVR, are recovered
+/// from the coefficients.
+#[pyfunction]
+#[pyo3(signature = (params, content, x, y=None, cost=None, epsilon=None))]
+pub(crate) fn certify_libsvm<'py>(
+    py: Python<'py>,
+    params: Params,
+    content: &[u8],
+    x: PyPoints,
+    y: Option<Vector<'py>>,
+    cost: Option<f64>,
+    epsilon: Option<f64>,
+) -> PyResult<Bound<'py, PyList>> {
+    let model = libsvm_from_bytes(content, "the model").map_err(|e| PyValueError::new_err(e.to_string()))?;
+    let data = dataset(x, y, None)?;
+    let threads = params.threads();
+    let said = LibsvmTraining { cost, epsilon, nu: None };
+    let ended = supervise(py, None, params.small(), |cancel, _| {
+        let control = Control::unlimited(threads).with_cancel(cancel);
+        verify_libsvm(&model, &data, said, &control)
+    })?;
+    if let Some(error) = ended.interrupted {
+        return Err(error);
+    }
+    let list = PyList::empty(py);
+    for certificate in ended.value.map_err(raise)?.certificates {
         list.append(certificate_dict(py, &certificate, Status::Optimal)?)?;
     }
     Ok(list)

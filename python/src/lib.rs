@@ -31,7 +31,7 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::certify::certify;
+    use super::certify::{certify, certify_libsvm};
     #[pymodule_export]
     use super::errors::{
         BudgetError, DataError, NotFiniteError, OptionError, OutOfMemoryError, ShapeError, UnsupportedError,

@@ -94,3 +94,31 @@ def test_kernel_ridge(line):
         assert certificate.relative_gap < 1e-10 and len(certificate.machines) == 2
         model.dual_coef_ = model.dual_coef_ * 1.1
         assert margrave.certify(model, X, np.column_stack([y, -y])).relative_gap > 1e-6
+
+
+def test_models_read_from_files_of_libsvm(blobs, iris, line):
+    for model, (X, y) in [
+        (margrave.SVC(C=2.0, tol=1e-6), iris),
+        (margrave.NuSVC(nu=0.3, tol=1e-6), blobs),
+        (margrave.NuSVC(nu=0.2, tol=1e-6), iris),
+        (margrave.SVR(C=0.5, epsilon=0.05, tol=1e-6), line),
+        (margrave.NuSVR(nu=0.4, C=2.0, tol=1e-6), line),
+        (margrave.OneClassSVM(nu=0.2, tol=1e-6), blobs),
+    ]:
+        text = margrave.to_libsvm(model.fit(X, y)).encode()
+        again = margrave.from_libsvm(text, n_features=X.shape[1])
+        if hasattr(model, "C"):
+            again.set_params(C=model.C)
+        if isinstance(model, margrave.SVR):
+            again.set_params(epsilon=model.epsilon)
+        certificate = margrave.certify(again, X, y)
+        # Features have eight digits in the file.
+        assert certificate.relative_gap < 1e-4
+        assert len(certificate.machines) == len(model.certificate_.machines)
+        if type(model) in (margrave.SVC, margrave.SVR):
+            assert margrave.certify(again.set_params(C=30.0), X, y).relative_gap > 1e-2
+        # A fit of its own takes the place of the file.
+        again.fit(X, y)
+        assert margrave.certify(again, X, y).relative_gap < 1e-2
+    with pytest.raises(ValueError, match="sample_weight"):
+        margrave.certify(margrave.from_libsvm(text), X, y, sample_weight=np.ones(len(y)))

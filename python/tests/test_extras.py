@@ -65,6 +65,7 @@ def test_onnx(blobs, iris, line):
         (margrave.LinearSVC(), blobs),
         (margrave.LinearSVR(), line),
         (margrave.KernelRidge(kernel="rbf"), line),
+        (margrave.KernelRidge(kernel="rbf"), (line[0], np.column_stack([line[1], line[1] ** 2]))),
     ]:
         model.fit(X, y)
         session = runtime.InferenceSession(margrave.export_onnx(model), providers=["CPUExecutionProvider"])
@@ -77,7 +78,7 @@ def test_onnx(blobs, iris, line):
             clear = np.abs(model.decision_function(X)) > 1e-6
             assert ((np.asarray(first, dtype=float) > 0) == (model.predict(X) > 0))[clear].all()
         else:
-            np.testing.assert_allclose(first, model.predict(X), atol=1e-4)
+            np.testing.assert_allclose(first, model.predict(X).ravel(), atol=1e-4)
 
 
 def test_files_of_libsvm(blobs, iris, line, tmp_path):
@@ -103,6 +104,32 @@ def test_files_of_libsvm(blobs, iris, line, tmp_path):
             np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), atol=1e-9)
     with pytest.raises(margrave.DataError, match="svm_type"):
         margrave.from_libsvm(b"something else")
+
+
+def test_several_targets(line, tmp_path):
+    X, y = line
+    Y = np.column_stack([y, 100.0 * y**2, np.sin(y)])
+    settings = {"alpha": 0.2, "kernel": "rbf", "gamma": 0.3}
+    together = margrave.KernelRidge(**settings).fit(X, Y)
+    assert together.predict(X).shape == Y.shape and together.dual_coef_.shape == Y.shape
+    assert len(together.certificate_.machines) == 3 and together.certificate_.relative_gap < 1e-10
+    for at in range(3):
+        alone = margrave.KernelRidge(**settings).fit(X, Y[:, at])
+        np.testing.assert_allclose(together.predict(X)[:, at], alone.predict(X), rtol=0, atol=1e-10 * np.abs(Y[:, at]).max())
+    margrave.save(together, tmp_path / "model")
+    np.savetxt(tmp_path / "x.csv", X, delimiter=",", fmt="%.17g")
+    done = subprocess.run(
+        [sys.executable, "-m", "margrave", "predict", tmp_path / "model", tmp_path / "x.csv", "--no-target"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == "prediction 0,prediction 1,prediction 2"
+    found = np.array([[float(v) for v in row.split(",")] for row in lines[1:]])
+    np.testing.assert_allclose(found, together.predict(X), atol=1e-9)
+    with pytest.raises(ValueError, match="single target"):
+        margrave.KernelRidge(loss="huber").fit(X, Y)
 
 
 def test_the_program_reads_the_file_of_an_estimator(blobs, tmp_path):

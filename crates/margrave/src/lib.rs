@@ -40,7 +40,7 @@ pub use margrave_core::{
 pub use margrave_io as io;
 pub use solve::Compacted;
 pub use svm::{Probability, SolverName, Svm};
-pub use verify::{verify, verify_libsvm};
+pub use verify::{LibsvmProof, LibsvmTraining, verify, verify_libsvm};
 
 /// Reads a data file, everything told from its content and name. [`io::load`] takes options.
 pub fn load(path: impl AsRef<Path>) -> io::Result<Dataset> {

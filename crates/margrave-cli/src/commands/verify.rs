@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use margrave::Budget;
 use margrave::certificate::Certificate;
 use margrave::io::model::{AnyModel, LibsvmKind};
+use margrave::problem::Formulation;
+use margrave::{Budget, LibsvmTraining};
 use serde_json::{Map, Value, json};
 
 use super::train::certificate_keys;
@@ -24,6 +25,7 @@ Examples:
   margrave verify heart.model heart.svm --gap 1e-6
   margrave verify heart.model heart.svm -C 10         as an answer to the problem with C = 10
   margrave verify svm-train.model heart.svm -C 1      a model of LIBSVM
+  margrave verify nu-svc.model heart.svm --nu 0.3     its ν-models: without --nu the coefficients tell it
 
 Exit codes: 0 within the gap, 1 not, 2 the data is not what the model was trained on.";
 
@@ -45,6 +47,9 @@ pub(crate) struct Verify {
     /// ε of the tube, for LIBSVM models, which do not store it [default: 0.1]
     #[arg(long, value_name = "E", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Proof")]
     epsilon: Option<f64>,
+    /// ν, for LIBSVM models, which do not store it [default: recovered from the coefficients]
+    #[arg(long, value_name = "NU", value_parser = value::positive, allow_negative_numbers = true, help_heading = "Proof")]
+    nu: Option<f64>,
 }
 
 impl Verify {
@@ -59,26 +64,31 @@ impl Verify {
         let loaded = self.data.load_like(schema.as_ref(), threads.count())?;
         let load_seconds = begun.elapsed().as_secs_f64();
         let control = signal::start(&Budget::default(), threads)?;
-        let certificates = match &model {
+        let (certificates, certified) = match &model {
             AnyModel::Native(model) => {
                 if self.epsilon.is_some() {
                     return Err(Failure::new("--epsilon is for LIBSVM models: this one stores its loss"));
                 }
-                margrave::verify(model, &loaded.data, self.cost, &control)?
+                if self.nu.is_some() {
+                    return Err(Failure::new("--nu is for LIBSVM models: this one stores its ν, if it has one"));
+                }
+                (margrave::verify(model, &loaded.data, self.cost, &control)?, None)
             }
             AnyModel::Libsvm(model) => {
-                if self.cost.is_none() && model.kind != LibsvmKind::OneClass {
+                if self.cost.is_none() && matches!(model.kind, LibsvmKind::CSvc | LibsvmKind::EpsilonSvr) {
                     terminal.note("LIBSVM models do not store C: taken to be 1; say so with -C");
                 }
-                let (cost, epsilon) = (self.cost.unwrap_or(1.0), self.epsilon.unwrap_or(0.1));
-                margrave::verify_libsvm(model, &loaded.data, cost, epsilon, &control)?
+                let said = LibsvmTraining { cost: self.cost, epsilon: self.epsilon, nu: self.nu };
+                let proof = margrave::verify_libsvm(model, &loaded.data, said, &control)?;
+                (proof.certificates, Some((model.kind, proof.formulation)))
             }
         };
 
-        let (holds, rows, mut object) = match certificates.as_slice() {
+        let (holds, mut rows, mut object) = match certificates.as_slice() {
             [one] => self.one(one),
             several => self.several(several),
         };
+        self.parameters(certified, &mut rows, &mut object);
         let verdict = if holds {
             let convex = certificates.iter().all(|c| c.optimality().is_some());
             terminal.paint(Style::Good, if convex { "proven" } else { "stationary" })
@@ -93,6 +103,27 @@ impl Verify {
         );
         terminal.object(&object)?;
         Ok(if holds { Exit::Done } else { Exit::No })
+    }
+
+    /// The ν and C a LIBSVM model was certified with, and where they are from.
+    fn parameters(
+        &self,
+        certified: Option<(LibsvmKind, Formulation)>,
+        rows: &mut Vec<(&'static str, String)>,
+        object: &mut Map<String, Value>,
+    ) {
+        let told = |given: bool| if given { "as given" } else { "from the coefficients" };
+        let (nu, c) = match certified {
+            Some((LibsvmKind::NuSvr, Formulation::Nu { nu, c })) => (nu, Some(c)),
+            Some((_, Formulation::Nu { nu, .. } | Formulation::OneClass { nu })) => (nu, None),
+            _ => return,
+        };
+        rows.push(("ν", format!("{}, {}", format::number(nu, 6), told(self.nu.is_some()))));
+        object.insert("nu".into(), json!(nu));
+        if let Some(c) = c {
+            rows.push(("C", format!("{}, {}", format::number(c, 6), told(self.cost.is_some()))));
+            object.insert("C".into(), json!(c));
+        }
     }
 
     /// Whether one machine is within the gap, and what to say of it.
