@@ -27,7 +27,7 @@ struct Arguments {
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Random splits of each UCI set, where 20 as in the paper take too long; fewer than 20 also search a smaller grid of C and σ.
+    /// Random splits of each UCI set [default: 20, as in the paper].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     splits: Option<u16>,
     /// Print JSON instead of Markdown.

@@ -72,16 +72,23 @@ fn erm_figures() {
 
 #[test]
 fn erm_uci() {
-    for (name, haberman, liver) in [("erm-uci-linear", 26.0, 31.0), ("erm-uci-rbf", 26.0, 29.0)] {
+    // Test errors of the hinge, whose solution is unique, and of the sigmoid, on the first three splits with the paper's C and σ.
+    let expected =
+        [("erm-uci-linear", [[32.80, 32.80], [32.37, 31.40]]), ("erm-uci-rbf", [[32.26, 32.80], [31.40, 32.37]])];
+    for (name, expected) in expected {
         let report = quick(name);
-        let rows = report["rows"].as_array().expect("rows");
-        let sets: Vec<&str> = rows.iter().filter_map(|row| row["set"].as_str()).collect();
-        assert_eq!(sets, ["Haberman", "Haberman", "Liver", "Liver"]);
-        assert_eq!(rows[1]["loss"], "sigmoid:eta=2");
-        // Three splits of some 65 test samples: a mean has a deviation of about 3 points.
-        for (row, expected) in rows.iter().zip([haberman, haberman, liver, liver]) {
-            near(&row["test_error"]["mean"], expected, 9.0);
-            assert!(row["train_error"]["std"].is_number());
+        for key in ["rows", "listed_rows"] {
+            let rows = report[key].as_array().expect("rows");
+            let sets: Vec<&str> = rows.iter().filter_map(|row| row["set"].as_str()).collect();
+            assert_eq!(sets, ["Haberman", "Haberman", "Liver", "Liver"]);
+            assert_eq!(rows[1]["loss"], "sigmoid:eta=2");
+            assert!(rows.iter().all(|row| row["train_error"]["std"].is_number()));
+        }
+        for (set, [hinge, sigmoid]) in expected.into_iter().enumerate() {
+            let rows = &report["listed_rows"];
+            // One test sample of one split is half a point; another local minimum of the sigmoid moves a few.
+            near(&rows[2 * set]["test_error"]["mean"], hinge, 0.6);
+            near(&rows[2 * set + 1]["test_error"]["mean"], sigmoid, 3.0);
         }
     }
 }
