@@ -2,35 +2,14 @@
 
 mod common;
 
-use common::{Said, heart, margrave};
+use common::{Desk, heart, margrave, number};
 use serde_json::Value;
-
-struct Desk(tempfile::TempDir);
-
-impl Desk {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
-
-    fn train(&self, args: &[&str]) -> Said {
-        let model = self.path("m.model");
-        margrave(&[&["train", &heart(), "-o", &model, "--json"], args].concat())
-    }
-}
-
-fn number(object: &Value, key: &str) -> f64 {
-    object[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number in {object}"))
-}
 
 #[test]
 fn every_convex_loss_for_labels_trains_to_a_proven_gap_and_verifies() {
     let desk = Desk::new();
     for loss in ["hinge", "squared-hinge", "power:s=1.5", "logistic", "huber-hinge", "smooth-hinge", "square"] {
-        let object = desk.train(&["--loss", loss, "--solver", "irwls", "--gap", "1e-6"]).exits(0).json();
+        let object = desk.train(&heart(), &["--loss", loss, "--solver", "irwls", "--gap", "1e-6"]).exits(0).json();
         assert!(number(&object, "relative_gap") <= 1e-6, "{object}");
         assert_eq!((&object["solver"], &object["status"]), (&"irwls".into(), &"optimal".into()), "{object}");
         let said = margrave(&["verify", &desk.path("m.model"), &heart(), "--gap", "1e-6", "--json"]).exits(0).json();
@@ -49,7 +28,7 @@ fn the_solver_is_chosen_by_the_loss_and_says_why() {
         ("square", "ridge", "one linear system"),
         ("sigmoid", "irwls", "not convex"),
     ] {
-        let object = desk.train(&["--loss", loss]).exits(0).json();
+        let object = desk.train(&heart(), &["--loss", loss]).exits(0).json();
         assert_eq!(object["solver"], solver, "{loss}");
         assert!(object["reason"].as_str().is_some_and(|reason| reason.contains(why)), "{object}");
     }
@@ -59,7 +38,7 @@ fn the_solver_is_chosen_by_the_loss_and_says_why() {
 fn a_loss_that_is_not_convex_has_an_objective_below_its_start_and_no_gap() {
     let desk = Desk::new();
     for loss in ["sigmoid:eta=2", "polynomial", "ramp"] {
-        let object = desk.train(&["--loss", loss, "--tol", "1e-4"]).exits(0).json();
+        let object = desk.train(&heart(), &["--loss", loss, "--tol", "1e-4"]).exits(0).json();
         assert!(number(&object, "objective") <= number(&object, "start_objective"), "{object}");
         assert!(number(&object, "stationarity") <= 1e-4, "{object}");
         for absent in ["primal", "dual", "gap", "relative_gap"] {
@@ -78,8 +57,8 @@ fn a_loss_that_is_not_convex_has_an_objective_below_its_start_and_no_gap() {
 #[test]
 fn a_compact_model_says_what_it_dropped() {
     let desk = Desk::new();
-    let whole = desk.train(&["--loss", "logistic"]).exits(0).json();
-    let small = desk.train(&["--loss", "logistic", "--compact", "0.002"]).exits(0).json();
+    let whole = desk.train(&heart(), &["--loss", "logistic"]).exits(0).json();
+    let small = desk.train(&heart(), &["--loss", "logistic", "--compact", "0.002"]).exits(0).json();
     let dropped = number(&small["compact"], "dropped");
     assert!(dropped > 0.0, "{small}");
     assert_eq!(number(&whole, "support_vectors") - dropped, number(&small, "support_vectors"));
@@ -90,18 +69,18 @@ fn a_compact_model_says_what_it_dropped() {
 fn budgets_resume_and_trace_work_as_with_any_solver() {
     let desk = Desk::new();
     let model = desk.path("m.model");
-    let short = desk.train(&["--loss", "logistic", "--max-iter", "1", "--gap", "1e-9"]).exits(3).json();
+    let short = desk.train(&heart(), &["--loss", "logistic", "--max-iter", "1", "--gap", "1e-9"]).exits(3).json();
     assert_eq!(short["status"], "iteration_limit");
     let trace = desk.path("t.jsonl");
     let more = ["--loss", "logistic", "--gap", "1e-9", "--resume", &model, "--trace", &trace];
-    let object = desk.train(&more).exits(0).json();
+    let object = desk.train(&heart(), &more).exits(0).json();
     assert!(number(&object, "primal") <= number(&short, "primal"));
     let lines = std::fs::read_to_string(&trace).expect("a trace");
     let steps: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).expect("a JSON line")).collect();
     let objectives: Vec<f64> = steps.iter().filter_map(|s| s["primal"].as_f64()).collect();
     assert!(!objectives.is_empty() && objectives.windows(2).all(|w| w[1] <= w[0]), "{lines}");
     assert!(steps.iter().any(|s| s["step_length"].is_number() && s["active"].is_number()), "{lines}");
-    let none = desk.train(&["--loss", "sigmoid", "--max-seconds", "0"]).exits(3).json();
+    let none = desk.train(&heart(), &["--loss", "sigmoid", "--max-seconds", "0"]).exits(3).json();
     assert_eq!(none["status"], "time_limit");
     assert_eq!(none["objective"], none["start_objective"]);
 }
@@ -117,7 +96,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         (&["--loss", "logistic", "--anneal", "2"], "not convex"),
         (&["--nu", "0.3", "--solver", "irwls"], "several biases"),
     ] {
-        let said = desk.train(args).exits(2);
+        let said = desk.train(&heart(), args).exits(2);
         assert!(said.err.contains(words), "{args:?}: {}", said.err);
     }
 }

@@ -4,29 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{heart, margrave};
-
-struct Desk(tempfile::TempDir);
-
-impl Desk {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.path(name);
-        std::fs::write(&path, text).expect("the file is written");
-        path
-    }
-}
-
-fn text(path: &str) -> String {
-    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"))
-}
+use common::{Desk, heart, margrave, text};
 
 /// The numbers of `obj = …, rho = …`.
 fn objective(said: &str) -> (f64, f64) {
@@ -86,7 +64,7 @@ fn cross_validation_tells_the_same_number() {
 #[test]
 fn every_type_and_kernel_can_be_exchanged() {
     let desk = Desk::new();
-    let data = desk.file("six.svm", &six());
+    let data = desk.file("six.svm", six());
     let model = desk.path("m");
     for kind in ["0", "1", "2", "3", "4"] {
         for kernel in ["0", "1", "2", "3"] {
@@ -150,7 +128,7 @@ fn precomputed_kernels() {
 #[test]
 fn probabilities_of_several_classes() {
     let desk = Desk::new();
-    let data = desk.file("six.svm", &six());
+    let data = desk.file("six.svm", six());
     let (model, out) = (desk.path("m"), desk.path("out"));
     margrave(&["svm-train", "-q", "-b", "1", "-g", "1", &data, &model]).exits(0);
     assert!(text(&model).contains("\nprobA ") && text(&model).contains("\nprobB "));
@@ -300,7 +278,7 @@ fn same_numbers(ours: &str, theirs: &str) {
 #[test]
 fn models_of_libsvm_predict_as_they_do_there() {
     let desk = Desk::new();
-    let (data, out) = (desk.file("six.svm", &six()), desk.path("out"));
+    let (data, out) = (desk.file("six.svm", six()), desk.path("out"));
     // svm-train -b 1 -g 1, svm-predict -b 1: six classes, coupled probabilities.
     margrave(&["svm-predict", "-q", "-b", "1", &data, &theirs("six_c_svc.libsvm"), &out]).exits(0);
     same_numbers(&text(&out), &text(&theirs("six_c_svc.probabilities")));

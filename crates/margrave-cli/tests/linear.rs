@@ -2,11 +2,7 @@
 
 mod common;
 
-use common::{heart, margrave};
-
-fn number(object: &serde_json::Value, key: &str) -> f64 {
-    object[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number in {object}"))
-}
+use common::{heart, margrave, number};
 
 #[test]
 fn a_linear_machine_holds_its_weights_and_is_proven() {

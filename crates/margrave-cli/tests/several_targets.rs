@@ -2,28 +2,11 @@
 
 mod common;
 
-use common::{Said, margrave};
+use common::{Desk, Said, margrave};
 
-struct Desk(tempfile::TempDir);
-
-impl Desk {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
-
-    fn file(&self, name: &str, bytes: &[u8]) -> String {
-        std::fs::write(self.0.path().join(name), bytes).expect("a written file");
-        self.path(name)
-    }
-
-    fn train(&self, data: &str, model: &str, args: &[&str]) -> Said {
-        let model = self.path(model);
-        margrave(&[&["train", data, "-o", &model, "--task", "regress", "--loss", "square", "--json"], args].concat())
-    }
+fn train_square(desk: &Desk, data: &str, model: &str, args: &[&str]) -> Said {
+    let model = desk.path(model);
+    margrave(&[&["train", data, "-o", &model, "--task", "regress", "--loss", "square", "--json"], args].concat())
 }
 
 /// Where an arm of two joints ends, from its angles; `load` goes with the angles and `name` is a text column.
@@ -70,12 +53,13 @@ fn close(a: &[f64], b: &[f64], most: f64) {
 #[test]
 fn a_whole_conversation_about_two_targets() {
     let desk = Desk::new();
-    let data = desk.file("arm.csv", &csv());
+    let data = desk.file("arm.csv", csv());
     // In the order asked for, which is not that of the file; a name may be a number.
     let options = ["--target", "load,1", "--gamma", "2", "-C", "100"];
     let report = desk.path("r.html");
-    let object =
-        desk.train(&data, "m", &[&options[..], &["--probability", "--report", &report]].concat()).exits(0).json();
+    let object = train_square(&desk, &data, "m", &[&options[..], &["--probability", "--report", &report]].concat())
+        .exits(0)
+        .json();
     assert_eq!(object["targets"], serde_json::json!(["load", "x"]));
     assert_eq!((&object["d"], &object["n"], &object["solver"]), (&3.into(), &80.into(), &"ridge".into()));
     assert_eq!(object["machines"].as_array().map(Vec::len), Some(2));
@@ -108,7 +92,7 @@ fn a_whole_conversation_about_two_targets() {
         };
         let text: String = rows.iter().map(|line| cut(plain(line)) + "\n").collect();
         let single = desk.file("one.csv", text.as_bytes());
-        desk.train(&single, "one", &["--target", target, "--gamma", "2", "-C", "100"]).exits(0);
+        train_square(&desk, &single, "one", &["--target", target, "--gamma", "2", "-C", "100"]).exits(0);
         let one = margrave(&["predict", &desk.path("one"), &single]).exits(0);
         close(&column(&both.out, at), &column(&one.out, 0), 1e-10);
     }
@@ -148,7 +132,7 @@ fn a_whole_conversation_about_two_targets() {
 fn arrays_hold_several_targets() {
     let desk = Desk::new();
     let all: Vec<f64> = arm().iter().flatten().copied().collect();
-    let whole = desk.file("all.npy", &npy("80, 5", &all));
+    let whole = desk.file("all.npy", npy("80, 5", &all));
     let x: Vec<f64> = arm().iter().flat_map(|row| row[..2].to_vec()).collect();
     let y: Vec<f64> = arm().iter().flat_map(|row| row[2..].to_vec()).collect();
     let (x, y) = (npy("80, 2", &x), npy("80, 3", &y));
@@ -173,7 +157,7 @@ fn arrays_hold_several_targets() {
     .enumerate()
     {
         let model = format!("m{at}");
-        let object = desk.train(data, &model, &[&common[..], &args].concat()).exits(0).json();
+        let object = train_square(&desk, data, &model, &[&common[..], &args].concat()).exits(0).json();
         assert_eq!((&object["d"], &object["targets"]), (&2.into(), &serde_json::json!(["0", "1", "2"])), "{object}");
         // The target file is an option of the data, everything else travels with the model.
         let again: &[&str] = if at == 1 { &["--target-file", &targets] } else { &[] };
@@ -195,7 +179,7 @@ fn arrays_hold_several_targets() {
 #[test]
 fn mistakes_are_named() {
     let desk = Desk::new();
-    let data = desk.file("arm.csv", &csv());
+    let data = desk.file("arm.csv", csv());
     let train = |args: &[&str]| margrave(&[&["train", &data, "-o", &desk.path("m")], args].concat()).exits(2).err;
     let cases: [(&[&str], &str); 8] = [
         (&["--target", "x,load"], "--task regress --loss square"),
@@ -213,7 +197,7 @@ fn mistakes_are_named() {
         assert!(!std::path::Path::new(&desk.path("m")).exists());
     }
     // A name with a comma is still a name.
-    let one = desk.train(&data, "one", &["--target", "y, up"]).exits(0).json();
+    let one = train_square(&desk, &data, "one", &["--target", "y, up"]).exits(0).json();
     assert!(one["targets"].is_null() && one["machines"].is_null());
     let text = desk.file("text.csv", b"a,b,c\n1,2,u\n2,3,v\n3,1,u\n");
     let said = margrave(&["train", &text, "--task", "regress", "--loss", "square", "--target", "b,c"]).exits(2);

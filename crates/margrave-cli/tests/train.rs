@@ -4,34 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Said, heart, margrave};
-
-/// A folder of its own for every test.
-struct Desk(tempfile::TempDir);
-
-impl Desk {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.0.path().join(name), text).expect("a written file");
-        self.path(name)
-    }
-
-    fn train(&self, data: &str, args: &[&str]) -> Said {
-        let model = self.path("m.model");
-        margrave(&[&["train", data, "-o", &model, "--json"], args].concat())
-    }
-}
-
-fn number(object: &serde_json::Value, key: &str) -> f64 {
-    object[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number in {object}"))
-}
+use common::{Desk, heart, margrave, number};
 
 /// Two interleaved arcs with text labels, quoted names and a weight column.
 fn arcs() -> String {
@@ -128,7 +101,7 @@ fn train_predict_verify_inspect() {
 #[test]
 fn columns_labels_weights_and_scaling_travel_with_the_model() {
     let desk = Desk::new();
-    let data = desk.file("arcs.csv", &arcs());
+    let data = desk.file("arcs.csv", arcs());
     let model = desk.path("m.model");
     let args = ["--weights", "w", "--scale", "standard", "-C", "10", "--class-weight", "up=3", "--gap", "1e-6"];
     let object = desk.train(&data, &args).exits(0).json();
@@ -191,7 +164,7 @@ fn bands() -> String {
 #[test]
 fn several_classes() {
     let desk = Desk::new();
-    let (data, model) = (desk.file("bands.csv", &bands()), desk.path("m.model"));
+    let (data, model) = (desk.file("bands.csv", bands()), desk.path("m.model"));
     for (way, machines) in [("ovo", 3), ("ovr", 3)] {
         let object = desk.train(&data, &["--multiclass", way, "--gap", "1e-6", "-C", "10"]).exits(0).json();
         assert_eq!(object["classes"], serde_json::json!(["high", "low", "mid, dle"]));

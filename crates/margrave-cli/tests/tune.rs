@@ -4,29 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{heart, margrave};
-
-struct Desk(tempfile::TempDir);
-
-impl Desk {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.path(name);
-        std::fs::write(&path, text).expect("the file is written");
-        path
-    }
-}
-
-fn text(path: &str) -> String {
-    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"))
-}
+use common::{Desk, heart, margrave, text};
 
 /// Two arcs, and a number beside them.
 fn arcs() -> String {
@@ -96,7 +74,7 @@ fn results_do_not_depend_on_threads_or_on_storing_the_kernel() {
 #[test]
 fn the_scores_are_those_of_training_by_hand() {
     let desk = Desk::new();
-    let data = desk.file("arcs.csv", &arcs());
+    let data = desk.file("arcs.csv", arcs());
     // One group a fold, so that the folds are known: the first half and the second.
     let groups: String = (0..180).map(|i| if i < 90 { "a\n" } else { "b\n" }).collect();
     let groups = desk.file("groups", &groups);
@@ -104,7 +82,7 @@ fn the_scores_are_those_of_training_by_hand() {
     let object = margrave(&args).exits(0).json();
     let lines: Vec<String> = arcs().lines().map(str::to_owned).collect();
     let half = |range: std::ops::Range<usize>| format!("{}\n{}\n", lines[0], lines[1..][range].join("\n"));
-    let (a, b) = (desk.file("a.csv", &half(0..90)), desk.file("b.csv", &half(90..180)));
+    let (a, b) = (desk.file("a.csv", half(0..90)), desk.file("b.csv", half(90..180)));
     let mut found: Vec<f64> = Vec::new();
     for (train, test) in [(&b, &a), (&a, &b)] {
         let model = desk.path("m");
@@ -122,7 +100,7 @@ fn the_scores_are_those_of_training_by_hand() {
 #[test]
 fn losses_kernels_and_regression_can_be_searched() {
     let desk = Desk::new();
-    let data = desk.file("arcs.csv", &arcs());
+    let data = desk.file("arcs.csv", arcs());
     let args =
         ["tune", &data, "--grid", "kernel=rbf,linear", "--grid", "loss=hinge,square", "--grid", "C=10", "--json"];
     let object = margrave(&args).exits(0).json();
@@ -179,7 +157,7 @@ fn a_search_can_be_stopped_and_what_is_wrong_is_named() {
 #[test]
 fn pictures_and_reports_are_whole() {
     let desk = Desk::new();
-    let data = desk.file("arcs.csv", &arcs());
+    let data = desk.file("arcs.csv", arcs());
     let (model, html) = (desk.path("m"), desk.path("r.html"));
     margrave(&["train", &data, "-o", &model, "--probability", "--report", &html, "-q"]).exits(0);
     let page = text(&html);

@@ -2,30 +2,13 @@
 
 mod common;
 
-use common::{Said, heart, margrave};
+use common::{Desk, Said, heart, margrave};
 
-struct Desk(tempfile::TempDir);
-
-impl Desk {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).display().to_string()
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.0.path().join(name), text).expect("a written file");
-        self.path(name)
-    }
-
-    /// A model of `margrave svm-train`, which writes LIBSVM's files.
-    fn model(&self, data: &str, options: &[&str]) -> String {
-        let model = self.path("m");
-        margrave(&[&["svm-train", "-q", "-e", "0.00001"], options, &[data, &model]].concat()).exits(0);
-        model
-    }
+/// A model of `margrave svm-train`, which writes LIBSVM's files.
+fn model_of(desk: &Desk, data: &str, options: &[&str]) -> String {
+    let model = desk.path("m");
+    margrave(&[&["svm-train", "-q", "-e", "0.00001"], options, &[data, &model]].concat()).exits(0);
+    model
 }
 
 fn verify(model: &str, data: &str, args: &[&str]) -> Said {
@@ -66,9 +49,9 @@ fn curve() -> String {
 #[test]
 fn nu_svc_of_two_classes_and_more() {
     let desk = Desk::new();
-    let clouds = desk.file("clouds.svm", &clouds(4));
+    let clouds = desk.file("clouds.svm", clouds(4));
     for (data, nu) in [(heart(), 0.2), (heart(), 0.5), (clouds, 0.15)] {
-        let model = desk.model(&data, &["-s", "1", "-n", &nu.to_string()]);
+        let model = model_of(&desk, &data, &["-s", "1", "-n", &nu.to_string()]);
         let proof = verify(&model, &data, &["--gap", "1e-4"]).exits(0).json();
         // Σ|β| = νn holds to rounding, and some coefficient is at its bound.
         assert!((proof["nu"].as_f64().unwrap() - nu).abs() < 1e-6, "{proof}");
@@ -76,7 +59,7 @@ fn nu_svc_of_two_classes_and_more() {
         verify(&model, &data, &["--gap", "1e-4", "--nu", &nu.to_string()]).exits(0);
         verify(&model, &data, &["--gap", "1e-4", "--nu", &(0.8 * nu).to_string()]).exits(1);
         let text = std::fs::read_to_string(&model).unwrap();
-        let wrong = desk.file("wrong", &disturbed(&text, 0.5));
+        let wrong = desk.file("wrong", disturbed(&text, 0.5));
         verify(&wrong, &data, &["--gap", "1e-4"]).exits(1);
         let said = margrave(&["verify", &model, &data, "-C", "1"]).exits(2);
         assert!(said.err.contains("nu_svc has no C"), "{}", said.err);
@@ -94,7 +77,7 @@ fn a_hard_margin_proves_itself_for_any_smaller_nu() {
         })
         .collect();
     let data = desk.file("far.svm", &text);
-    let model = desk.model(&data, &["-s", "1", "-t", "0", "-n", "0.02"]);
+    let model = model_of(&desk, &data, &["-s", "1", "-t", "0", "-n", "0.02"]);
     let proof = verify(&model, &data, &["--gap", "1e-4"]).exits(0).json();
     assert!(proof["nu"].as_f64().unwrap() > 0.021, "the largest ν with this machine: {proof}");
     verify(&model, &data, &["--gap", "1e-4", "--nu", "0.02"]).exits(0);
@@ -103,9 +86,9 @@ fn a_hard_margin_proves_itself_for_any_smaller_nu() {
 #[test]
 fn nu_svr_and_one_class() {
     let desk = Desk::new();
-    let data = desk.file("curve.svm", &curve());
+    let data = desk.file("curve.svm", curve());
     for (nu, c) in [("0.3", "2"), ("0.6", "0.5")] {
-        let model = desk.model(&data, &["-s", "4", "-n", nu, "-c", c, "-g", "1"]);
+        let model = model_of(&desk, &data, &["-s", "4", "-n", nu, "-c", c, "-g", "1"]);
         let proof = verify(&model, &data, &["--gap", "1e-4"]).exits(0).json();
         let (found, cost) = (proof["nu"].as_f64().unwrap(), proof["C"].as_f64().unwrap());
         assert!((found - nu.parse::<f64>().unwrap()).abs() < 1e-6, "{proof}");
@@ -113,10 +96,10 @@ fn nu_svr_and_one_class() {
         verify(&model, &data, &["--gap", "1e-4", "-C", c, "--nu", nu]).exits(0);
         verify(&model, &data, &["--gap", "1e-4", "-C", "7"]).exits(1);
         let text = std::fs::read_to_string(&model).unwrap();
-        let wrong = desk.file("wrong", &disturbed(&text, 0.5));
+        let wrong = desk.file("wrong", disturbed(&text, 0.5));
         verify(&wrong, &data, &["--gap", "1e-4"]).exits(1);
     }
-    let model = desk.model(&heart(), &["-s", "2", "-n", "0.25"]);
+    let model = model_of(&desk, &heart(), &["-s", "2", "-n", "0.25"]);
     let proof = verify(&model, &heart(), &["--gap", "1e-4"]).exits(0).json();
     assert!((proof["nu"].as_f64().unwrap() - 0.25).abs() < 1e-6, "{proof}");
     verify(&model, &heart(), &["--gap", "1e-4", "--nu", "0.5"]).exits(1);
@@ -125,7 +108,7 @@ fn nu_svr_and_one_class() {
 #[test]
 fn what_a_model_does_not_have_is_refused() {
     let desk = Desk::new();
-    let model = desk.model(&heart(), &["-s", "0"]);
+    let model = model_of(&desk, &heart(), &["-s", "0"]);
     let said = verify(&model, &heart(), &["--nu", "0.5"]).exits(2);
     assert!(said.err.contains("c_svc has no ν") && said.err.contains("-C"), "{}", said.err);
     let said = verify(&model, &heart(), &["-C", "1", "--epsilon", "0.1"]).exits(2);
@@ -134,8 +117,8 @@ fn what_a_model_does_not_have_is_refused() {
     margrave(&["train", &heart(), "-o", &native]).exits(0);
     let said = verify(&native, &heart(), &["--nu", "0.5"]).exits(2);
     assert!(said.err.contains("stores its ν"), "{}", said.err);
-    let model = desk.model(&heart(), &["-s", "1"]);
-    let other = desk.file("other.svm", &clouds(2));
+    let model = model_of(&desk, &heart(), &["-s", "1"]);
+    let other = desk.file("other.svm", clouds(2));
     let said = verify(&model, &other, &[]).exits(2);
     assert!(said.err.contains("support vector"), "{}", said.err);
 }

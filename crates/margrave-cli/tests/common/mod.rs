@@ -48,3 +48,41 @@ pub(crate) fn margrave(args: &[&str]) -> Said {
 pub(crate) fn heart() -> String {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/heart_scale.svm").display().to_string()
 }
+
+/// A folder of its own for a test.
+pub(crate) struct Desk(tempfile::TempDir);
+
+impl Desk {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    /// Writes a file and returns its path.
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, content).expect("the file is written");
+        path
+    }
+
+    /// Trains the model `m.model` here.
+    pub(crate) fn train(&self, data: &str, args: &[&str]) -> Said {
+        let model = self.path("m.model");
+        margrave(&[&["train", data, "-o", &model, "--json"], args].concat())
+    }
+}
+
+/// The number an object has under a key.
+#[track_caller]
+pub(crate) fn number(object: &serde_json::Value, key: &str) -> f64 {
+    object[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number in {object}"))
+}
+
+/// What a file says.
+#[track_caller]
+pub(crate) fn text(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
