@@ -1,9 +1,11 @@
 //! The independent certificate of a stored model.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use margrave_core::certificate::Certificate;
 use margrave_core::data::{Dataset, Label, Points};
+use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Hinge, Loss, LossSpec};
 use margrave_core::model::{Model, Scheme};
 use margrave_core::problem::{ClassWeight, Formulation, Setup, Task};
@@ -167,7 +169,10 @@ pub fn verify_libsvm(
         }
         _ => vec![Some(0); n],
     };
-    let rows = model.find_rows(&points, |centre, row| codes[row] == Some(class_of[centre]))?;
+    let mut rows = model.find_rows(&points, |centre, row| codes[row] == Some(class_of[centre]))?;
+    if model.task() == Task::Regress && model.kernel != Kernel::Precomputed {
+        by_target(&points, data.targets.real()?, &model.coefficients, &mut rows);
+    }
     let mut native = model.to_model(Training { rows, n, formulation, loss, width })?;
     if model.kind == LibsvmKind::NuSvc {
         let counts: Vec<f64> = (0..model.labels.len() as u32)
@@ -177,6 +182,32 @@ pub fn verify_libsvm(
     }
     let certificates = certify_all(&native, data, points, None, control)?;
     Ok(LibsvmProof { certificates, formulation: native.formulation })
+}
+
+/// Of equal rows with different targets the file does not tell which a centre is. All have the same score, so that at the optimum
+/// β does not fall where the target rises: negative coefficients belong to the least targets, positive ones to the largest.
+fn by_target(points: &Points, targets: &[f64], coefficients: &[f64], rows: &mut [u32]) {
+    let mut equal: HashMap<Vec<(usize, u64)>, Vec<u32>> = HashMap::new();
+    for row in 0..points.len() {
+        let mut content = Vec::new();
+        points.visit(row, |column, value| {
+            if value != 0.0 {
+                content.push((column, value.to_bits()));
+            }
+        });
+        equal.entry(content).or_default().push(row as u32);
+    }
+    let centre_of: HashMap<u32, usize> = rows.iter().enumerate().map(|(centre, &row)| (row, centre)).collect();
+    for mut group in equal.into_values().filter(|group| group.len() > 1) {
+        let mut own: Vec<usize> = group.iter().filter_map(|row| centre_of.get(row).copied()).collect();
+        own.sort_by(|&a, &b| coefficients[a].total_cmp(&coefficients[b]));
+        group.sort_by(|&a, &b| targets[a as usize].total_cmp(&targets[b as usize]));
+        let below = own.iter().filter(|&&centre| coefficients[centre] < 0.0).count();
+        let spare = group.len() - own.len();
+        for (at, centre) in own.into_iter().enumerate() {
+            rows[centre] = group[if at < below { at } else { spare + at }];
+        }
+    }
 }
 
 /// The ν given, unless the coefficients say the same but for rounding: then they add up.

@@ -416,8 +416,26 @@ impl Setup {
         machine
     }
 
+    /// Adds to both variables of rows what their sums lack: it cancels in f.
+    fn pull_both_ways(&self, up: &mut [f64], down: &mut [f64]) {
+        let Constraint::Groups { sums, .. } = &self.constraint else { return };
+        let lacking = (sums[0] - up.iter().sum::<f64>()).min(down.iter().sum::<f64>() - sums[1]);
+        // A sum of many terms is off by its rounding.
+        if !(lacking > 1e-12 * sums[0]) {
+            return;
+        }
+        let room: Vec<f64> =
+            (0..self.rows).map(|i| (self.costs[i] - up[i]).min(self.costs[i] + down[i]).max(0.0)).collect();
+        let share = (lacking / room.iter().sum::<f64>().max(f64::MIN_POSITIVE)).min(1.0);
+        for (i, room) in room.into_iter().enumerate() {
+            up[i] += share * room;
+            down[i] -= share * room;
+        }
+    }
+
     /// β and the bias of each group again, from a machine: to certify or to resume one that was stored. In ν-regression the
-    /// split of a row between its two variables is taken to be the one that is zero on one side.
+    /// split of a row between its two variables is zero on one side where the sums allow it; where ν is so large that the tube
+    /// has closed, rows that are not at their bound pull both ways, all by the same share of what they can.
     pub fn solution(&self, machine: &Machine) -> (Vec<f64>, Vec<f64>) {
         let rho = machine.rho;
         let coefficients = machine.coefficients.iter().map(|v| v * rho);
@@ -427,10 +445,11 @@ impl Setup {
                 (coefficients.collect(), vec![b - rho, b + rho])
             }
             Kind::NuRegress => {
-                let up = machine.coefficients.iter().map(|v| v.max(0.0));
-                let down = machine.coefficients.iter().map(|v| v.min(0.0));
+                let mut up: Vec<f64> = machine.coefficients.iter().map(|v| v.max(0.0)).collect();
+                let mut down: Vec<f64> = machine.coefficients.iter().map(|v| v.min(0.0)).collect();
+                self.pull_both_ways(&mut up, &mut down);
                 let tube = machine.tube.unwrap_or(0.0);
-                (up.chain(down).collect(), vec![machine.bias + tube, machine.bias - tube])
+                (up.into_iter().chain(down).collect(), vec![machine.bias + tube, machine.bias - tube])
             }
             _ => {
                 let bias = if self.constraint.groups() == 0 { vec![] } else { vec![machine.bias] };
