@@ -111,10 +111,10 @@ fn equal_rows_with_different_targets_are_told_apart() {
     // Ten places with eight targets each, in no order.
     let text: String =
         (0..80).map(|i| format!("{:.4} 1:{}\n", (f64::from(i) * 7.3).sin() + f64::from(i % 10), i % 10)).collect();
-    let data = desk.file("steps.svm", &text);
-    let model = desk.model(&data, &["-s", "3", "-c", "2", "-p", "0.2", "-g", "0.5"]);
+    let data = desk.file("steps.svm", text);
+    let model = model_of(&desk, &data, &["-s", "3", "-c", "2", "-p", "0.2", "-g", "0.5"]);
     verify(&model, &data, &["-C", "2", "--epsilon", "0.2", "--gap", "1e-4"]).exits(0);
-    let model = desk.model(&data, &["-s", "4", "-c", "2", "-n", "0.4", "-g", "0.5"]);
+    let model = model_of(&desk, &data, &["-s", "4", "-c", "2", "-n", "0.4", "-g", "0.5"]);
     let proof = verify(&model, &data, &["--gap", "1e-4"]).exits(0).json();
     assert!((proof["nu"].as_f64().unwrap() - 0.4).abs() < 1e-6, "{proof}");
 }
@@ -122,11 +122,11 @@ fn equal_rows_with_different_targets_are_told_apart() {
 #[test]
 fn a_closed_tube_is_proven() {
     let desk = Desk::new();
-    let data = desk.file("curve.svm", &curve());
+    let data = desk.file("curve.svm", curve());
     let native = desk.path("native");
     margrave(&["train", &data, "--task", "regress", "--nu", "1", "-o", &native, "--gap", "1e-6"]).exits(0);
     verify(&native, &data, &["--gap", "1e-5"]).exits(0);
-    let model = desk.model(&data, &["-s", "4", "-n", "1"]);
+    let model = model_of(&desk, &data, &["-s", "4", "-n", "1"]);
     verify(&model, &data, &["--gap", "1e-4"]).exits(0);
     verify(&model, &data, &["--gap", "1e-4", "-C", "1", "--nu", "1"]).exits(0);
 }
