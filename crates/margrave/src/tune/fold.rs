@@ -1,5 +1,6 @@
 //! One combination on one fold: training and scoring.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use margrave_core::compose::Part;
@@ -8,11 +9,12 @@ use margrave_core::loss::Loss;
 use margrave_core::model::{Scheme, multi};
 use margrave_core::observe::Silent;
 use margrave_core::problem::{Formulation, Setup, Task};
-use margrave_core::solver::decomposition::{Warm, resident};
+use margrave_core::solver::decomposition::{Scratch, Warm, resident};
 use margrave_core::{Control, Result, Status, Threads};
 
+use super::grid::{cost_of, same_but_cost};
 use super::order::Ordered;
-use super::{Params, Tuner, cost_of, same_but_cost};
+use super::{Params, Tuner};
 use crate::fit::{Prepared, formulation_of, loss_of};
 use crate::multi::parts;
 use crate::solve::solve_one;
@@ -53,6 +55,8 @@ pub(super) struct Bench<'a> {
     pub(super) ordered: &'a Ordered,
     /// Bytes a training may use.
     pub(super) memory: u64,
+    /// Memory of trainings that are done.
+    pub(super) spare: &'a Mutex<Vec<Scratch>>,
 }
 
 impl Bench<'_> {
@@ -67,6 +71,7 @@ impl Bench<'_> {
         control: &Control,
     ) -> Result<Vec<(Option<Outcome>, f64)>> {
         let mut out = Vec::with_capacity(cells.len());
+        let mut scratch = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let mut last: Option<(Params, Vec<Before>)> = None;
         let mut chain: Option<(Params, Vec<Vec<f64>>)> = None;
         for (params, before) in cells.iter().zip(before) {
@@ -90,7 +95,7 @@ impl Bench<'_> {
                 Some(stored) => {
                     let ratio = neighbour.as_ref().map(|(last, _)| cost_of(params, kept) / cost_of(last, kept));
                     let near = neighbour.as_ref().zip(ratio).map(|((_, machines), ratio)| (machines.as_slice(), ratio));
-                    self.resident(&job, stored, near, before, &loss)?
+                    self.resident(&job, stored, near, before, &mut scratch, &loss)?
                 }
                 None => {
                     let start = chain.take().filter(|(last, _)| same_but_cost(last, params)).map(|(last, betas)| {
@@ -116,6 +121,7 @@ impl Bench<'_> {
             });
             out.push((outcome, begun.elapsed().as_secs_f64()));
         }
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
         Ok(out)
     }
 
@@ -127,6 +133,7 @@ impl Bench<'_> {
         stored: &StoredGram,
         near: Option<(&[Before], f64)>,
         before: &[Before],
+        scratch: &mut Scratch,
         loss: &std::sync::Arc<dyn Loss>,
     ) -> Result<Option<(Vec<f64>, Vec<Before>)>> {
         let (from, to) = self.ordered.held(job.fold);
@@ -156,8 +163,9 @@ impl Bench<'_> {
             if let Some(machine) = before.get(at) {
                 warm.push(across_folds(machine, &targets, &costs, job.loss, job.machine.bias));
             }
-            let found = setup
-                .with(&view, |problem| resident(problem, stored, job.machine.stop, &warm, self.memory, job.control))?;
+            let found = setup.with(&view, |problem| {
+                resident(problem, stored, job.machine.stop, &warm, self.memory, scratch, job.control)
+            })?;
             if matches!(found.status, Status::TimeLimit | Status::Interrupted) {
                 return Ok(None);
             }

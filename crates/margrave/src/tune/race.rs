@@ -7,7 +7,7 @@
 //! about Φ(−z) in truth. With z = 4 that is 3·10⁻⁵ a comparison; the winner of the full search is lost in at most
 //! (folds − 1) such comparisons with a given leader. Rows are taken as independent, which rows of one group are not.
 
-use super::Progress;
+use super::search::Progress;
 
 /// Whether losses `b` exceed `a` beyond chance.
 fn worse(z: f64, a: &[Option<Vec<f32>>], b: &[Option<Vec<f32>>]) -> bool {

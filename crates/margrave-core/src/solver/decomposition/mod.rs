@@ -34,5 +34,5 @@ mod state;
 mod step;
 
 pub use options::Options;
-pub use resident::{Warm, resident};
+pub use resident::{Scratch, Warm, resident};
 pub use solve::solve;

@@ -51,9 +51,19 @@ impl<T: Stored> Newton<T> {
         }
     }
 
+    /// The same, with at least so much added to the diagonal before it is factored.
+    pub(super) fn with_jitter(n: usize, jitter: f64) -> Self {
+        Self { jitter, ..Self::new(n) }
+    }
+
     /// The set S, in the order of vectors over it.
     pub(super) fn members(&self) -> &[u32] {
         &self.set
+    }
+
+    /// Where a member of S is among the others.
+    pub(super) fn place_of(&self, i: u32) -> usize {
+        self.place[i as usize] as usize
     }
 
     /// Frees the memory.

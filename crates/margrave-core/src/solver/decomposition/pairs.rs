@@ -44,6 +44,8 @@ pub(super) struct Work<'a, 'o, T> {
     pub(super) iterations: u64,
     pub(super) limit: u64,
     pub(super) shrinking: bool,
+    /// Whether the polish goes on where many variables leave their pieces: entries are at hand and factors small.
+    pub(super) patient: bool,
     /// The relative gap that is enough by itself, where no violation is asked for.
     pub(super) enough: Option<f64>,
     pub(super) last_report: f64,

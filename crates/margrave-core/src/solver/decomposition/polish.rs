@@ -45,6 +45,8 @@ const ROUNDS: usize = 40;
 const PINS: usize = 12;
 /// A round that would pin more than one in so many free variables has the wrong sets: the pair steps do better.
 const TOO_MANY: usize = 4;
+/// Poor rounds in a row, and growth of the violation, that end a patient polish.
+const PATIENT: (i32, f64) = (4, 10.0);
 
 const NONE: u32 = u32::MAX;
 
@@ -76,7 +78,8 @@ impl<T: Stored> Work<'_, '_, T> {
             // beyond what new sets explain: the same variables are then pinned and released in turn.
             slow = if violation > 0.7 * before { slow + 1 } else { 0 };
             first = first.min(violation);
-            if slow >= 2 || violation > 2.0 * first {
+            let (rounds, growth) = if self.patient { PATIENT } else { (2, 2.0) };
+            if slow >= rounds || violation > growth * first {
                 return Polished::Slow;
             }
             before = violation;
@@ -127,7 +130,9 @@ impl<T: Stored> Work<'_, '_, T> {
             }
         }
         let released = free.iter().filter(|&&i| !state.is_free(i as usize)).count();
-        if released > (free.len() - released).max(64) {
+        if self.patient {
+            self.release_worst(state, &multipliers, slack, ((free.len() - released) / TOO_MANY).max(32), &mut free);
+        } else if released > (free.len() - released).max(64) {
             // Most of so many would be pinned again at once, at the price of a large factor: too early.
             return Ok(Some(Round { length: 0.0, gain: 0.0, wrong_sets: true }));
         }
@@ -194,10 +199,24 @@ impl<T: Stored> Work<'_, '_, T> {
                 start = Some(x);
                 continue;
             }
-            if leaving.is_empty() || attempt >= PINS {
+            if leaving.is_empty() || attempt >= if self.patient { 2 * PINS } else { PINS } {
                 break;
             }
-            if leaving.len() + pinned.len() > free.len() / TOO_MANY {
+            if self.patient && leaving.len() <= free.len() / TOO_MANY {
+                if leaving.len() > (free.len() / 16).max(4) {
+                    // Those that meet their bounds first: with them held, the others may well stay inside.
+                    let mut by_time: Vec<(f64, u32)> = leaving
+                        .iter()
+                        .map(|&i| {
+                            let at = newton.place_of(i);
+                            (move_by[i as usize] / x[at], i)
+                        })
+                        .collect();
+                    by_time.sort_unstable_by(|x, y| x.0.total_cmp(&y.0).then(x.1.cmp(&y.1)));
+                    by_time.truncate(leaving.len().div_ceil(2));
+                    leaving = by_time.into_iter().map(|t| t.1).collect();
+                }
+            } else if self.patient || leaving.len() + pinned.len() > free.len() / TOO_MANY {
                 // Take what this direction gives, cut at the ends of the pieces, and leave it at that.
                 let round = self.advance(state, &position, &side, &move_by)?;
                 return Ok(round.map(|r| Round { wrong_sets: true, ..r }));
@@ -212,6 +231,26 @@ impl<T: Stored> Work<'_, '_, T> {
             newton.hold_also(&leaving, self.control)?;
         }
         self.advance(state, &position, &side, &move_by)
+    }
+
+    /// Leaves in `free`, of the fixed variables that want to move by more than `slack`, the worst `most`.
+    fn release_worst(&self, state: &State, multipliers: &[f64], slack: f64, most: usize, free: &mut Vec<u32>) {
+        let mut wanting: Vec<(f64, u32)> = Vec::new();
+        for (&(from, to), mu) in state.ranges.iter().zip(multipliers) {
+            for a in from..to {
+                let i = state.active[a];
+                let pull = (mu - state.g[a] - state.up[a]).max(state.g[a] + state.down[a] - mu);
+                if !state.is_free(i as usize) && pull > slack {
+                    wanting.push((pull, i));
+                }
+            }
+        }
+        if wanting.len() > most {
+            wanting.sort_unstable_by(|x, y| y.0.total_cmp(&x.0).then(x.1.cmp(&y.1)));
+            let mut stays = vec![false; state.terms.len()];
+            wanting[most..].iter().for_each(|w| stays[w.1 as usize] = true);
+            free.retain(|&i| !stays[i as usize]);
+        }
     }
 
     /// Steps along `move_by` as far as the dual rises, at most the whole way.

@@ -5,11 +5,15 @@
 //! A machine starts from another one whose scores are known, at the best of several guesses by the dual objective.
 //!
 //! Gradients are sums in double precision over the stored entries: up to the rounding of those sums the answer is exact
-//! for the matrix as stored, and nothing has to be computed again before stopping. Where pair steps crawl the ordinary solver
-//! takes over.
+//! for the matrix as stored, and nothing has to be computed again before stopping. Once the sets have settled a
+//! Newton polish ends it, in double precision because pairs crawl where K over the free variables is badly conditioned; where
+//! even that does not help the ordinary solver takes over.
 
 use super::Options;
-use super::pairs::{self, restless};
+use super::newton::Newton;
+use super::pairs::{self, Work, restless};
+use super::polish::Polished;
+use super::rows::Rows;
 use super::state::State;
 use crate::backend::cpu::sweep::{self, Extremes};
 use crate::control::{Control, Status};
@@ -24,7 +28,12 @@ const POLL: u64 = 512;
 /// Bytes of shortened rows at most; beyond, they are made anew.
 const SHORT: usize = 96 << 20;
 /// Steps, in units of the samples, after which the ordinary solver takes over.
-const PATIENCE: (u64, u64) = (4, 4_000);
+const PATIENCE: (u64, u64) = (40, 40_000);
+/// The most free variables the polish factors: 23 MB.
+const MOST_FREE: usize = 1500;
+/// What is added to the diagonal of a factor, relative to K's: stored entries are rounded to single precision, and their
+/// matrix may be indefinite by so much.
+const JITTER: f64 = 1e-7;
 /// Where more than one in so many variables cannot move, the others get rows of their own from the start.
 const PINNED: usize = 3;
 const NONE: u32 = u32::MAX;
@@ -41,6 +50,12 @@ pub struct Warm {
     pub guesses: Vec<Vec<f64>>,
 }
 
+/// Memory that one training leaves to the next: fresh pages cost more than what is done with them.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    rows: Vec<f32>,
+}
+
 /// Solves the dual of `problem`, whose Gram is `gram`: one variable a row, and at most one sum fixed. The scores of the
 /// solution are those of all rows.
 pub fn resident(
@@ -49,13 +64,28 @@ pub fn resident(
     stop: Stop,
     warm: &[Warm],
     memory: u64,
+    scratch: &mut Scratch,
     control: &Control,
 ) -> Result<Solution> {
     stop.check()?;
     problem.check()?;
     crate::error::check_len("rows of the stored matrix", problem.len(), gram.len())?;
     let (state, scores) = begin(problem, gram, warm)?;
-    let mut solver = Solver { problem, gram, control, all: Vec::new(), at: Vec::new(), short: None, steps: 0, state };
+    let largest = state.kernel_diag.iter().fold(0.0f64, |most, k| most.max(k.abs()));
+    let mut solver = Solver {
+        problem,
+        gram,
+        control,
+        scratch,
+        newton: Newton::with_jitter(problem.len(), JITTER * largest),
+        all: Vec::new(),
+        at: Vec::new(),
+        short: None,
+        steps: 0,
+        polish_at: problem.len() as u64 / 2,
+        polish_below: first_try(&state),
+        state,
+    };
     solver.all = solver.gradient(&scores);
     solver.at = solver.state.beta.clone();
     solver.state.activate((0..problem.len() as u32).collect(), solver.all.clone());
@@ -130,6 +160,26 @@ fn begin(problem: &KernelProblem<'_>, gram: &StoredGram, warm: &[Warm]) -> Resul
     Ok((state, f))
 }
 
+/// The violation at which the polish is tried first, from that of β = 0; for regression it must come near the tube, too.
+fn first_try(state: &State) -> f64 {
+    let (mut up, mut down, mut tube) = (f64::INFINITY, f64::NEG_INFINITY, 0.0f64);
+    for t in &state.terms {
+        if t.hi > 0.0 {
+            up = up.min(t.p + t.eps);
+        }
+        if t.lo < 0.0 {
+            down = down.max(t.p - t.eps);
+        }
+        tube = tube.max(t.eps);
+    }
+    let first = if state.paired { down - up } else { down.max(-up) };
+    match (first.is_finite() && first > 0.0, tube > 0.0) {
+        (false, _) => 0.0,
+        (true, false) => 0.15 * first,
+        (true, true) => (0.15 * first).min(0.3 * tube),
+    }
+}
+
 enum End {
     Reached,
     Crawling,
@@ -171,6 +221,7 @@ struct Solver<'a> {
     problem: &'a KernelProblem<'a>,
     gram: &'a StoredGram,
     control: &'a Control,
+    scratch: &'a mut Scratch,
     state: State,
     /// The gradient of all variables at the β of `at`.
     all: Vec<f64>,
@@ -178,6 +229,10 @@ struct Solver<'a> {
     /// While variables are set aside.
     short: Option<Short>,
     steps: u64,
+    newton: Newton<f64>,
+    /// The polish is tried from so many steps on, where the violation is at most `polish_below`.
+    polish_at: u64,
+    polish_below: f64,
 }
 
 impl Solver<'_> {
@@ -224,6 +279,16 @@ impl Solver<'_> {
                 next = self.steps + every;
                 continue;
             }
+            if self.steps >= self.polish_at && violation <= self.polish_below {
+                self.take_back();
+                if let Some(end) = self.polish(goal) {
+                    return end;
+                }
+                extremes = self.state.extremes();
+                self.set_aside(&mut extremes);
+                next = self.steps + every;
+                continue;
+            }
             if self.steps >= limit {
                 self.take_back();
                 return End::Crawling;
@@ -246,6 +311,51 @@ impl Solver<'_> {
                 }
                 self.take_back();
                 extremes = self.state.extremes();
+            }
+        }
+    }
+
+    /// Rounds of the Newton polish; everybody must be active. `Some`: that was the end.
+    fn polish(&mut self, goal: f64) -> Option<End> {
+        let (n, state) = (self.problem.len(), &mut self.state);
+        let before = state.violation(&state.extremes());
+        let free = state.active.iter().filter(|&&i| state.is_free(i as usize)).count();
+        let mut silent = Silent;
+        let mut work = Work {
+            problem: self.problem,
+            gram: self.problem.gram,
+            control: self.control,
+            observer: &mut silent,
+            full: Rows::new(n, n, 0),
+            columns: None,
+            shrunk: None,
+            bytes: 0,
+            iterations: 0,
+            limit: u64::MAX,
+            shrinking: false,
+            patient: true,
+            enough: None,
+            last_report: 0.0,
+            drift: 0.0,
+            entry_error: 0.0,
+        };
+        let ended = match free > MOST_FREE {
+            true => Polished::TooLarge,
+            false => work.polish(state, &mut self.newton, goal, MOST_FREE),
+        };
+        // After a failure the sets must have settled further, and a factorisation must not cost more than the steps between.
+        self.polish_at = self.steps + (self.steps / 2).max(n as u64 / 2);
+        match ended {
+            Polished::Reached => Some(End::Reached),
+            Polished::Stopped(status) => Some(End::Stopped(status)),
+            Polished::TooLarge => {
+                self.polish_below = 0.3 * before;
+                None
+            }
+            Polished::Slow => {
+                let now = state.violation(&state.extremes());
+                self.polish_below = 0.5 * self.polish_below.min(before).min(now);
+                None
             }
         }
     }
@@ -288,16 +398,16 @@ impl Solver<'_> {
             self.at.clone_from(&self.state.beta);
         }
         self.state.keep(&keep);
-        self.short =
-            Some(Short { columns: self.state.active.clone(), place: vec![NONE; self.problem.len()], rows: Vec::new() });
+        let mut rows = self.short.take().map_or_else(|| std::mem::take(&mut self.scratch.rows), |short| short.rows);
+        rows.clear();
+        self.short = Some(Short { columns: self.state.active.clone(), place: vec![NONE; self.problem.len()], rows });
         *extremes = self.state.extremes();
     }
 
     /// Takes all variables into work again.
     fn take_back(&mut self) {
-        if self.short.take().is_none() {
-            return;
-        }
+        let Some(short) = self.short.take() else { return };
+        self.scratch.rows = short.rows;
         for i in 0..self.at.len() {
             let by = self.state.beta[i] - self.at[i];
             if by != 0.0 {

@@ -52,7 +52,8 @@ fn answers_are_optimal_for_every_kind_of_term_with_and_without_bias() {
                 let loss = loss.parse::<LossSpec>().unwrap().build().unwrap();
                 let problem = KernelProblem::new(&view, &targets, &costs, &*loss, constraint.clone()).unwrap();
                 let stop = Stop { tol: Some(1e-3), gap: Some(1e-6) };
-                let found = resident(&problem, &stored, stop, &[], 64 << 20, &control()).unwrap();
+                let found =
+                    resident(&problem, &stored, stop, &[], 64 << 20, &mut Scratch::default(), &control()).unwrap();
                 assert_eq!(found.status, Status::Optimal);
                 assert!(found.beta[held..].iter().all(|b| *b == 0.0));
                 let proof = certify(&problem, &found.beta, Some(&found.bias), None, &control()).unwrap();
@@ -77,14 +78,14 @@ fn a_start_from_another_cost_saves_steps_and_changes_nothing() {
     let loss = LossSpec::Hinge.build().unwrap();
     let stop = Stop { tol: Some(1e-4), gap: None };
     let first = KernelProblem::new(&view, &targets, &costs, &*loss, Constraint::free_bias()).unwrap();
-    let first = resident(&first, &stored, stop, &[], 64 << 20, &control()).unwrap();
+    let first = resident(&first, &stored, stop, &[], 64 << 20, &mut Scratch::default(), &control()).unwrap();
     let larger: Vec<f64> = costs.iter().map(|c| 4.0 * c).collect();
     let problem = KernelProblem::new(&view, &targets, &larger, &*loss, Constraint::free_bias()).unwrap();
-    let cold = resident(&problem, &stored, stop, &[], 64 << 20, &control()).unwrap();
+    let cold = resident(&problem, &stored, stop, &[], 64 << 20, &mut Scratch::default(), &control()).unwrap();
     let known: Vec<f64> = first.beta.iter().map(|b| 4.0 * b).collect();
     let scores = first.scores.unwrap().iter().map(|f| 4.0 * f).collect();
     let warm = Warm { guesses: vec![known.clone(), first.beta.clone()], known, scores };
-    let warm = resident(&problem, &stored, stop, &[warm], 64 << 20, &control()).unwrap();
+    let warm = resident(&problem, &stored, stop, &[warm], 64 << 20, &mut Scratch::default(), &control()).unwrap();
     assert!(warm.iterations < cold.iterations, "{} {}", warm.iterations, cold.iterations);
     for (a, b) in cold.scores.unwrap().iter().zip(&warm.scores.unwrap()) {
         assert!((a - b).abs() < 0.05, "{a} {b}");
@@ -93,7 +94,16 @@ fn a_start_from_another_cost_saves_steps_and_changes_nothing() {
     let again = Warm { known: cold.beta.clone(), scores: vec![], guesses: vec![cold.beta.clone()] };
     let mut f = vec![0.0; 500];
     view.apply(crate::gram::Precision::Double, crate::gram::Pick::All, &cold.beta, 1, &mut f, &control()).unwrap();
-    let again = resident(&problem, &stored, stop, &[Warm { scores: f, ..again }], 64 << 20, &control()).unwrap();
+    let again = resident(
+        &problem,
+        &stored,
+        stop,
+        &[Warm { scores: f, ..again }],
+        64 << 20,
+        &mut Scratch::default(),
+        &control(),
+    )
+    .unwrap();
     assert!(again.iterations <= 2, "{}", again.iterations);
 }
 
@@ -105,7 +115,9 @@ fn a_deadline_ends_it_with_what_there_is() {
     let loss = LossSpec::Hinge.build().unwrap();
     let problem = KernelProblem::new(&view, &targets, &costs, &*loss, Constraint::free_bias()).unwrap();
     let late = Control::start(&Budget { seconds: Some(0.0), ..Budget::default() }, Threads::one());
-    let found = resident(&problem, &stored, Stop { tol: Some(1e-9), gap: None }, &[], 64 << 20, &late).unwrap();
+    let found =
+        resident(&problem, &stored, Stop { tol: Some(1e-9), gap: None }, &[], 64 << 20, &mut Scratch::default(), &late)
+            .unwrap();
     assert_eq!(found.status, Status::TimeLimit);
     assert_eq!(found.scores.unwrap().len(), 2000);
 }

@@ -137,6 +137,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             iterations: 0,
             limit: options.iterations.unwrap_or(u64::MAX),
             shrinking: options.shrinking,
+            patient: false,
             enough: options.stop.gap.filter(|_| options.stop.tol.is_none()),
             last_report: 0.0,
             drift: f64::INFINITY,
