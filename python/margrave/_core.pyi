@@ -92,6 +92,7 @@ def tune(
     folds: int,
     fold_of: npt.NDArray[np.int64],
     counts: _Vector | None = None,
+    race: float | None = None,
     report: _Report | None = None,
 ) -> dict[str, Any]: ...
 def export_onnx(params: _Params, parts: _Parts) -> bytes: ...

@@ -1,8 +1,11 @@
 """Machines that choose their own parameters by cross validation."""
 
+from numbers import Real
+
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.model_selection import check_cv
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import validate_data
 
 from . import _core
@@ -12,6 +15,8 @@ from ._svm import SVC, SVR
 #: LIBSVM's grid: powers of four.
 COSTS = tuple(float(2.0**k) for k in range(-5, 16, 2))
 GAMMAS = tuple(float(2.0**k) for k in range(-15, 4, 2))
+#: Deviations of `race=True`.
+RACE = 4.0
 
 
 class _Search:
@@ -83,6 +88,7 @@ class _Search:
             count,
             np.ascontiguousarray(fold_of),
             weights,
+            self._deviations(),
         )
         if result["interrupted"] is not None:
             raise result["interrupted"]
@@ -94,15 +100,22 @@ class _Search:
         self.gamma_ = best["gamma"]
         if epsilons:
             self.epsilon_ = best["epsilon"]
-        scores = np.array([cell["folds"] if cell["folds"] else [np.nan] * count for cell in cells])
-        self.best_score_ = float(scores[result["best"]].mean())
+        # Folds a combination has not seen, because it was left out or time ran out, have no score.
+        scores = np.array([cell["folds"] + [np.nan] * (count - len(cell["folds"])) for cell in cells])
+        self.best_score_ = float(np.mean(best["folds"]))
         self.cv_results_ = {
             "params": [self._named(cell, bool(epsilons)) for cell in cells],
             "mean_test_score": scores.mean(axis=1),
             "std_test_score": scores.std(axis=1),
             "fit_seconds": np.array([cell["seconds"] for cell in cells]),
+            "dropped": np.array([cell["dropped"] for cell in cells], dtype=bool),
             **{f"split{at}_test_score": scores[:, at] for at in range(count)},
         }
+
+    def _deviations(self):
+        if isinstance(self.race, (bool, np.bool_)):
+            return RACE if self.race else None
+        return float(self.race)
 
     def _named(self, cell, tube):
         named = {"C": cell["C"]}
@@ -117,6 +130,7 @@ _GRID = {
     "Cs": ["array-like"],
     "gammas": ["array-like"],
     "cv": ["cv_object"],
+    "race": ["boolean", Interval(Real, 0, None, closed="neither")],
 }
 
 
@@ -133,8 +147,17 @@ class SVCCV(_Search, SVC):
         The grid. `gammas` does not matter to the linear kernel.
     cv : int, splitter or iterable, default=None
         5 folds by default. Every sample must be tested once.
+    race : bool or float, default=False
+        False: every combination sees every fold, as in scikit-learn. True: in grids of four values of γ or more, a combination
+        is left out after a fold once its losses on the samples tested so far exceed those of the best by 4 deviations of the
+        difference; a number is taken in place of the 4. Several times faster. Were the samples independent, the combination that
+        would have won is lost with a probability of about 3e-5 a fold and rival at 4, 1e-3 at 3.
 
     The others are those of `SVC`. Fitted: `C_`, `gamma_`, `best_score_`, `cv_results_`, and what `SVC` has.
+
+    `cv_results_` has scikit-learn's `params`, `mean_test_score`, `std_test_score` and `splitK_test_score`, besides `fit_seconds`
+    and `dropped`: who was left out by the race. Those have NaN for the folds they have not seen, and NaN for mean and deviation,
+    which would not compare with the others'.
     """
 
     _parameter_constraints: dict = {**_less(SVC._parameter_constraints, "C", "gamma"), **_GRID}
@@ -145,6 +168,7 @@ class SVCCV(_Search, SVC):
         Cs=COSTS,
         gammas=GAMMAS,
         cv=None,
+        race=False,
         kernel="rbf",
         degree=3,
         coef0=0.0,
@@ -168,6 +192,7 @@ class SVCCV(_Search, SVC):
         self.Cs = Cs
         self.gammas = gammas
         self.cv = cv
+        self.race = race
         self.kernel = kernel
         self.degree = degree
         self.coef0 = coef0
@@ -199,7 +224,7 @@ class SVCCV(_Search, SVC):
 class SVRCV(_Search, SVR):
     """`SVR` that chooses C, γ and ε by cross validation: the least mean squared error.
 
-    `Cs`, `gammas` and `cv` are as in `SVCCV`; `epsilons` are the tubes to try. The others are those of `SVR`. Fitted: `C_`,
+    `Cs`, `gammas`, `cv` and `race` are as in `SVCCV`; `epsilons` are the tubes to try. The others are those of `SVR`. Fitted: `C_`,
     `gamma_`, `epsilon_`, `best_score_` (minus the mean squared error), `cv_results_`, and what `SVR` has.
     """
 
@@ -216,6 +241,7 @@ class SVRCV(_Search, SVR):
         gammas=GAMMAS,
         epsilons=(0.1,),
         cv=None,
+        race=False,
         kernel="rbf",
         degree=3,
         coef0=0.0,
@@ -235,6 +261,7 @@ class SVRCV(_Search, SVR):
         self.gammas = gammas
         self.epsilons = epsilons
         self.cv = cv
+        self.race = race
         self.kernel = kernel
         self.degree = degree
         self.coef0 = coef0

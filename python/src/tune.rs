@@ -11,9 +11,10 @@ use crate::params::Params;
 use crate::supervise::{Supervised, supervise};
 
 /// Scores of all combinations of `costs`, `gammas` and `epsilons`, an empty list standing for what the machine has.
-/// `fold_of` numbers the fold of each row, below `folds`; `counts` is how much each row counts in a score.
+/// `fold_of` numbers the fold of each row, below `folds`; `counts` is how much each row counts in a score; `race` is the number of
+/// deviations by which a combination must fall behind to be left out, if any may be.
 #[pyfunction]
-#[pyo3(signature = (params, x, y, weights, costs, gammas, epsilons, folds, fold_of, counts=None, report=None))]
+#[pyo3(signature = (params, x, y, weights, costs, gammas, epsilons, folds, fold_of, counts=None, race=None, report=None))]
 pub(crate) fn tune<'py>(
     py: Python<'py>,
     params: Params,
@@ -26,6 +27,7 @@ pub(crate) fn tune<'py>(
     folds: usize,
     fold_of: PyReadonlyArray1<'py, i64>,
     counts: Option<Vector<'py>>,
+    race: Option<f64>,
     report: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let data = dataset(x, Some(y), weights)?;
@@ -37,7 +39,7 @@ pub(crate) fn tune<'py>(
         None => None,
     };
     let ended = supervise(py, report, params.small(), |cancel, observer| {
-        let tuner = Tuner { folds, fold_of, counts, race: None, ..Tuner::new(svm.cancel(cancel), grid) };
+        let tuner = Tuner { folds, fold_of, counts, race, ..Tuner::new(svm.cancel(cancel), grid) };
         tuner.search(&data, observer)
     })?;
     let Supervised { value, interrupted, .. } = ended;
@@ -53,6 +55,7 @@ pub(crate) fn tune<'py>(
         dict.set_item("gamma", cell.params.kernel.gamma())?;
         dict.set_item("epsilon", cell.params.epsilon)?;
         dict.set_item("folds", cell.folds.clone())?;
+        dict.set_item("dropped", cell.dropped)?;
         dict.set_item("seconds", cell.seconds)?;
         cells.append(dict)?;
     }

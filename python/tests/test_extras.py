@@ -40,6 +40,32 @@ def test_the_search_for_numbers(line):
     assert len(model.cv_results_["params"]) == 8 and model.best_score_ < 0
 
 
+def test_a_race_finds_the_same_winner_and_tells_whom_it_left_out():
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-2, 2, (800, 2))
+    y = np.where(np.sin(3 * X[:, 0]) * X[:, 1] + 0.2 * rng.standard_normal(800) > 0, "up", "down")
+    settings = {"Cs": [0.1, 1.0, 10.0], "gammas": [0.001, 0.01, 0.1, 1.0, 10.0], "cv": StratifiedKFold(4)}
+    full = margrave.SVCCV(**settings).fit(X, y)
+    assert not full.cv_results_["dropped"].any() and not np.isnan(full.cv_results_["mean_test_score"]).any()
+    race = margrave.SVCCV(race=True, **settings).fit(X, y)
+    assert (race.C_, race.gamma_) == (full.C_, full.gamma_)
+    dropped = race.cv_results_["dropped"]
+    assert 5 <= dropped.sum() < 15
+    mean = race.cv_results_["mean_test_score"]
+    assert (np.isnan(mean) == dropped).all()
+    assert mean[np.nanargmax(mean)] == pytest.approx(race.best_score_)
+    for at in range(4):
+        ours, theirs = race.cv_results_[f"split{at}_test_score"], full.cv_results_[f"split{at}_test_score"]
+        # Starts differ, so that a sample or two on the boundary may fall to the other side.
+        assert np.nanmax(np.abs(ours - theirs)) <= 2 / 200 + 1e-9
+        assert not np.isnan(ours[~dropped]).any()
+    assert not np.isnan(race.cv_results_["split0_test_score"]).any()
+    lax = margrave.SVCCV(race=1e6, **settings).fit(X, y)
+    assert not lax.cv_results_["dropped"].any()
+    with pytest.raises(ValueError, match="race"):
+        margrave.SVCCV(race=0.0, **settings).fit(X, y)
+
+
 def test_searches_count_weights(blobs):
     X, y = blobs
     counts = np.random.default_rng(1).integers(0, 3, len(y))
