@@ -67,13 +67,14 @@ impl Run<'_, '_, '_> {
         let mut pieces: Option<Pieces> = None;
         // With scores worth something rounds begin at once, if their first system can be factored.
         let mut rounds_at = 1.0;
-        let boxed = convex && self.options.reuse && self.options.majorise.is_none();
+        let boxed = self.boxed;
         if boxed && self.core.factors(free) {
             if let Some(status) = self.rounds(&mu, k, first_k)? {
                 return Ok(status);
             }
             mu.copy_from_slice(&self.now.beta);
         }
+        self.whole()?;
         loop {
             let (outer, inner) = self.envelope(&mu, k, pieces.take())?;
             if !convex && self.lowest < asked {
@@ -100,7 +101,7 @@ impl Run<'_, '_, '_> {
                 k = if convex || k > floor { gentler } else { 3.0 * k };
                 continue;
             }
-            if !convex && self.objective(&self.now)? > self.lowest + 1e-12 * self.lowest.abs().max(1.0) {
+            if !convex && self.objective(&self.now)? > self.lowest + 1e-9 * self.lowest.abs().max(1.0) {
                 // Another valley, and a higher one: back, and closer to the loss itself.
                 self.now = self.best.clone();
                 mu = self.clipped();

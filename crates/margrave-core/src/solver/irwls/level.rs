@@ -18,7 +18,7 @@ use crate::solver::Stop;
 /// One sample in so many.
 const SHARE: usize = 8;
 /// The least number of samples worth it.
-const LEAST: usize = 600;
+const LEAST: usize = 200;
 /// The relative gap at which the smaller problem is left: its samples are a guess at the whole anyway.
 const ROUGHLY: f64 = 1e-2;
 const SEED: u64 = 0x1e7e1;

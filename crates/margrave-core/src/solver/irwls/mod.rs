@@ -9,7 +9,9 @@
 //! |---|---|
 //! | `reweight.rs` | the parabolas: majorising weights, curvatures, envelopes |
 //! | `sets.rs` | free samples, and those settled at zero or at a bound; the direction |
-//! | `system.rs` | (K_FF + W⁻¹)x = v by Cholesky, on the primal side, or by conjugate gradients |
+//! | `system.rs` | (K_FF + W⁻¹)x = v by Cholesky |
+//! | `iterative.rs` | the same on the primal side, or by conjugate gradients |
+//! | `store.rs` | K and products with it |
 //! | `search.rs` | the step η of paper 000, the line search of paper 002 |
 //! | `level.rs` | a beginning from fewer samples |
 //! | `envelope.rs` | losses with corners, far from the solution |
@@ -26,6 +28,7 @@
 //! The objective reported never rises. Cost of an iteration: one system over the free samples, one product with K.
 
 mod envelope;
+mod iterative;
 mod level;
 mod options;
 mod reweight;
@@ -33,6 +36,7 @@ mod rounds;
 mod search;
 mod sets;
 mod solve;
+mod store;
 mod system;
 #[cfg(test)]
 mod tests;

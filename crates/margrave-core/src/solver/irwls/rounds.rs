@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A round releases the samples that want to leave their bound, the worst first, solves, pins half of those that would leave
-//! their box, the ones that get there first, solves again until none leaves, and goes to the best point on the way: the
+//! their box, the ones that get there first (all where they are few), solves again until none leaves, and goes to the best point on the way: the
 //! dual objective never falls and β never leaves its box. K grows from round to round as long as most samples stay inside,
 //! and falls when they do not; once it stands still the factor is kept, released samples appended, pinned ones held.
 
@@ -23,6 +23,8 @@ use crate::loss::DualTerm;
 const ROUNDS: usize = 60;
 /// Times a round pins samples and solves again.
 const PINS: usize = 16;
+/// Where fewer than one in so many of the free samples leave their boxes they are pinned at once, without asking in which order.
+const FEW_LEAVE: usize = 8;
 /// Growth of K from one round to the next.
 const GROWTH: f64 = 10.0;
 /// K is divided by this when a step would take three in five of the free samples out of their boxes, or no end of them.
@@ -225,7 +227,7 @@ impl Run<'_, '_, '_> {
                 };
                 let mut gone: Vec<(f64, usize)> = gone.into_iter().map(|i| (reach(i), i)).collect();
                 gone.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-                if attempt + 3 < PINS {
+                if attempt + 3 < PINS && gone.len() * FEW_LEAVE > free {
                     gone.truncate((gone.len() / 2).max(8));
                 }
                 for (_, i) in gone {

@@ -31,6 +31,10 @@ const GAIN_NOT_CONVEX: f64 = 1e-6;
 /// K of those steps at most: a sample of the convex start that lies on its margin to rounding would otherwise be held
 /// there for good.
 const BLUNT: f64 = 1e4;
+/// Samples up to which K is computed whole in any case.
+const FEW: usize = 2000;
+/// Multiply–adds of an entry up to which rounds compute entries again rather than keep all of them.
+const CHEAP: f64 = 64.0;
 /// Iterations without progress before the arithmetic is blamed.
 pub(super) const PATIENCE: usize = 8;
 
@@ -92,6 +96,8 @@ pub(super) struct Run<'r, 'p, 'a> {
     pub(super) sum: Option<f64>,
     /// Whether every loss is convex.
     pub(super) convex: bool,
+    /// Whether every β lives in a box of its own, and rounds are wanted.
+    pub(super) boxed: bool,
     pub(super) now: State,
     /// The point with the lowest objective.
     pub(super) best: State,
@@ -151,6 +157,7 @@ pub fn solve(
         core: Core::new(problem.gram, linear, options.memory, options.reuse),
         sum,
         convex,
+        boxed: false,
         best: now.clone(),
         now,
         lowest: f64::INFINITY,
@@ -191,8 +198,16 @@ impl Run<'_, '_, '_> {
         if warm && let Some(status) = self.certified()? {
             return Ok(status);
         }
-        self.core.prepare(self.control)?;
         let sharp = (0..problem.len()).any(|i| problem.costs[i] > 0.0 && problem.loss(i).sharp());
+        self.boxed = sharp
+            && convex
+            && self.options.reuse
+            && self.options.majorise.is_none()
+            && self.samples.all_terms().is_some();
+        // Rounds look at the rows of few samples; everything else at all of K, again and again.
+        if !self.boxed || problem.len() < FEW || problem.gram.effort() > CHEAP {
+            self.core.prepare(self.control)?;
+        }
         let steps = match self.options.majorise {
             Some(steps) => steps,
             None if !self.options.reuse => u64::MAX,
@@ -226,6 +241,24 @@ impl Run<'_, '_, '_> {
     fn refresh(&mut self) -> Result<(), Interrupt> {
         self.now.f = self.core.product(Precision::Double, &self.now.beta, 1, self.control)?;
         self.now.fresh = true;
+        Ok(())
+    }
+
+    /// K whole, if it fits and is not there yet; the scores and objectives at hand become those it gives.
+    pub(super) fn whole(&mut self) -> Result<(), Interrupt> {
+        if self.core.working() == Precision::Double {
+            return Ok(());
+        }
+        self.core.prepare(self.control)?;
+        if self.core.working() == Precision::Double && self.lowest.is_finite() {
+            let here = self.now.clone();
+            self.now = self.best.clone();
+            self.refresh()?;
+            self.lowest = self.objective(&self.now)?;
+            self.best = std::mem::replace(&mut self.now, here);
+            self.refresh()?;
+            self.record(self.objective(&self.now)?);
+        }
         Ok(())
     }
 
@@ -358,23 +391,35 @@ impl Run<'_, '_, '_> {
         let holds = tol_holds && gap_holds;
         self.certificate = Some(certificate);
         // An answer has its β in their boxes; what rounding or a last step left outside is put right, and proven again.
-        if holds && self.clip() {
+        if holds && self.clip()? {
             return self.certified();
         }
         Ok(holds.then_some(Status::Optimal))
     }
 
-    /// Clips β to its box; false if all of it is there.
-    fn clip(&mut self) -> bool {
-        let mut moved = false;
+    /// Clips β to its box; false if all of it is there, or if that would raise the objective of a loss that is not convex: without a
+    /// dual the box is no part of the answer.
+    fn clip(&mut self) -> Result<bool, Interrupt> {
+        let before = self.now.clone();
         for i in 0..self.now.beta.len() {
             let (lo, hi) = self.samples.bounds(i);
-            let inside = self.now.beta[i].clamp(lo, hi);
-            moved |= inside != self.now.beta[i];
-            self.now.beta[i] = inside;
+            self.now.beta[i] = self.now.beta[i].clamp(lo, hi);
         }
-        self.now.fresh &= !moved;
-        moved
+        if self.now.beta == before.beta {
+            return Ok(false);
+        }
+        if self.convex {
+            self.now.fresh = false;
+            return Ok(true);
+        }
+        self.refresh()?;
+        let value = self.objective(&self.now)?;
+        if value > self.lowest {
+            self.now = before;
+            return Ok(false);
+        }
+        self.record(value);
+        Ok(true)
     }
 
     /// Steps with the weights of paper 000; `Some`: that was enough.

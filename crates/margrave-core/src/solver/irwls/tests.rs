@@ -227,6 +227,61 @@ fn the_point_returned_has_the_objective_reported() {
     }
 }
 
+/// β of a hinge machine reach twice as far as the slopes of this sigmoid. A tolerance that loose is met at once, but clipping β to the
+/// slopes would change the machine.
+#[test]
+fn a_start_good_enough_is_not_made_worse_by_its_box() {
+    let (points, labels, _) = data(80, 31);
+    let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+    let costs = vec![5.0; 80];
+    let hinge = KernelProblem::new(&gram, &labels, &costs, &Hinge, Constraint::free_bias()).unwrap();
+    let start = solve(&hinge, None, &Options::default(), &one(), &mut Silent).unwrap().solution;
+    let loss = "sigmoid:eta=1".parse::<LossSpec>().unwrap().build().unwrap();
+    let problem = KernelProblem::new(&gram, &labels, &costs, &*loss, Constraint::free_bias()).unwrap();
+    let mut rise = 0.0f64;
+    for tol in [0.9, 0.5, 0.1] {
+        let options = Options {
+            start: Some(start.beta.clone()),
+            start_bias: Some(start.bias[0]),
+            stop: Stop { tol: Some(tol), gap: None },
+            ..Options::default()
+        };
+        let end = solve(&problem, None, &options, &one(), &mut Silent).unwrap();
+        assert_eq!(end.solution.status, Status::Optimal, "{tol}");
+        let found = certify(&problem, &end.solution.beta, Some(&end.solution.bias), None, &one()).unwrap();
+        let slack = 1e-9 * end.objective.abs();
+        assert!((found.primal() - end.objective).abs() <= slack, "{tol}: {} {}", found.primal(), end.objective);
+        assert!(found.primal() <= end.start_objective + slack, "{tol}: {} {}", found.primal(), end.start_objective);
+        let clipped: Vec<f64> = end.solution.beta.iter().map(|b| b.clamp(-2.5, 2.5)).collect();
+        let clipped = certify(&problem, &clipped, Some(&end.solution.bias), None, &one()).unwrap();
+        rise = rise.max(clipped.primal() - found.primal());
+    }
+    assert!(rise > 1e-3, "clipping would have cost nothing: {rise}");
+}
+
+/// Rounds look at the rows of samples that move: a large problem whose entries are cheap is solved without all of K, and the lists are short.
+#[test]
+fn rounds_ask_for_few_kernel_entries() {
+    let n = 2400;
+    let (points, labels, reals) = data(n, 41);
+    for (name, targets, cost) in [("hinge", &labels, 1.0), ("epsilon:epsilon=0.3", &reals, 2.0)] {
+        let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
+        let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+        let costs = vec![cost; n];
+        let problem = KernelProblem::new(&gram, targets, &costs, &*loss, Constraint::free_bias()).unwrap();
+        let options = Options { stop: Stop { tol: Some(1e-3), gap: Some(1e-6) }, ..Options::default() };
+        let mut seen = Recorder::default();
+        let end = solve(&problem, None, &options, &one(), &mut seen).unwrap();
+        let share = gram.entries() as f64 / (n * n) as f64;
+        assert_eq!(end.solution.status, Status::Optimal, "{name}");
+        assert!(share < 1.5, "{name}: {share} times K");
+        assert!(seen.steps.windows(2).all(|w| w[1].primal <= w[0].primal), "{name}");
+        assert!(end.factorisations <= 4 * end.solution.iterations, "{name}: {}", end.factorisations);
+        let c = certify(&problem, &end.solution.beta, Some(&end.solution.bias), None, &one()).unwrap();
+        assert!(c.relative_gap().unwrap() <= 1.1e-6 && (c.primal() - end.objective).abs() < 1e-6 * end.objective);
+    }
+}
+
 #[test]
 fn a_warm_start_from_the_optimum_stops_at_once() {
     let (points, labels, _) = data(100, 2);

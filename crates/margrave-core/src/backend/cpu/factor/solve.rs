@@ -1,0 +1,149 @@
+//! Solving with a factor, some variables held at zero.
+
+use super::tiles::{dot, products, solve_rows};
+use super::{Cholesky, FactorError, Scalar};
+use crate::backend::cpu::sweep;
+use crate::control::{Control, Threads};
+
+/// Rows solved for at a time.
+const STRIP: usize = 512;
+/// Rows or columns of a strip that one task takes.
+const SHARE: usize = 64;
+
+/// Variables held at zero: W = L⁻¹E, and the factor of WᵀW.
+#[derive(Debug, Clone)]
+pub(super) struct Held<T: Scalar> {
+    which: Vec<u32>,
+    /// Row r is the column L⁻¹e of the r-th held variable, length n.
+    w: Vec<T>,
+    inner: Box<Cholesky<T>>,
+}
+
+impl<T: Scalar> Cholesky<T> {
+    /// From now on solves with the listed variables held at zero, in addition to those held already.
+    ///
+    /// On failure nothing is held any more.
+    pub fn hold_also(&mut self, which: &[u32], control: &Control) -> Result<(), FactorError> {
+        if which.is_empty() {
+            return Ok(());
+        }
+        let held = self.held.take();
+        let (n, m) = (self.n, which.len());
+        let first = which.iter().copied().min().unwrap_or(0) as usize;
+        let mut fresh = vec![T::of(0.0); m * n];
+        for (r, &i) in which.iter().enumerate() {
+            fresh[r * n + i as usize] = T::of(1.0);
+        }
+        solve_rows(&self.l, self.ld, n, first, &mut fresh, m, &control.threads);
+        control.check()?;
+        let own = products(&fresh, m, &fresh, m, n, first, control);
+        let next = match held {
+            None => Held { which: which.to_vec(), w: fresh, inner: Box::new(Cholesky::new(own, m, m, control)?) },
+            Some(Held { which: mut all, mut w, mut inner }) => {
+                let cross = products(&fresh, m, &w, all.len(), n, first, control);
+                inner.append(cross, &own, m, control)?;
+                all.extend_from_slice(which);
+                w.append(&mut fresh);
+                Held { which: all, w, inner }
+            }
+        };
+        self.held = Some(next);
+        Ok(())
+    }
+
+    /// From now on solves with exactly the listed variables held at zero (none: an empty list). Those held already stay so for
+    /// nothing if all of them are listed.
+    pub fn hold(&mut self, which: &[u32], control: &Control) -> Result<(), FactorError> {
+        let before = self.held.as_ref().map_or(&[][..], |held| &held.which);
+        let mut listed = vec![false; self.n];
+        which.iter().for_each(|&i| listed[i as usize] = true);
+        if before.iter().all(|&i| listed[i as usize]) {
+            before.iter().for_each(|&i| listed[i as usize] = false);
+            let more: Vec<u32> = which.iter().copied().filter(|&i| listed[i as usize]).collect();
+            return self.hold_also(&more, control);
+        }
+        self.held = None;
+        self.hold_also(which, control)
+    }
+
+    /// Solves K·x = r in place, in the factor's precision; held variables of `r` are ignored and come back as 0.
+    pub fn solve(&self, r: &mut [f64]) {
+        self.solve_on(r, &Threads::one());
+    }
+
+    /// The same on several threads, with the same bits.
+    pub fn solve_on(&self, r: &mut [f64], threads: &Threads) {
+        assert_eq!(r.len(), self.n);
+        let Some(held) = &self.held else {
+            self.forward(r, threads);
+            self.backward(r, threads);
+            return;
+        };
+        held.which.iter().for_each(|&i| r[i as usize] = 0.0);
+        self.forward(r, threads);
+        // μ = −(WᵀW)⁻¹Wᵀy makes the held part of K⁻¹(r + Eμ) vanish.
+        let n = self.n;
+        let mut mu = vec![0.0; held.which.len()];
+        let y = &*r;
+        threads.chunks(&mut mu, SHARE, |t, part| {
+            for (k, m) in part.iter_mut().enumerate() {
+                let at = (t * SHARE + k) * n;
+                *m = -dot(&held.w[at..at + n], y);
+            }
+        });
+        held.inner.solve_on(&mut mu, threads);
+        threads.chunks(r, STRIP, |t, part| {
+            let from = t * STRIP;
+            for (k, m) in mu.iter().enumerate() {
+                let at = k * n + from;
+                sweep::add_row(part, &held.w[at..at + part.len()], *m);
+            }
+        });
+        self.backward(r, threads);
+        held.which.iter().for_each(|&i| r[i as usize] = 0.0);
+    }
+
+    /// L·x = r: strip by strip, first what the rows above mean to it, shared out, then the strip itself.
+    fn forward(&self, r: &mut [f64], threads: &Threads) {
+        for from in (0..self.n).step_by(STRIP) {
+            let until = (from + STRIP).min(self.n);
+            let (done, rest) = r.split_at_mut(from);
+            let strip = &mut rest[..until - from];
+            if from > 0 {
+                threads.chunks(strip, SHARE, |t, part| {
+                    for (k, x) in part.iter_mut().enumerate() {
+                        let at = (from + t * SHARE + k) * self.ld;
+                        *x -= dot(&self.l[at..at + from], done);
+                    }
+                });
+            }
+            for i in from..until {
+                let row = &self.l[i * self.ld + from..i * self.ld + i + 1];
+                let k = i - from;
+                strip[k] = (strip[k] - dot(&row[..k], &strip[..k])) / row[k].wide();
+            }
+        }
+    }
+
+    /// Lᵀ·x = r: the last strip first, then what it means to the rows above it, shared out.
+    fn backward(&self, r: &mut [f64], threads: &Threads) {
+        for from in (0..self.n).step_by(STRIP).rev() {
+            let until = (from + STRIP).min(self.n);
+            let (above, rest) = r.split_at_mut(from);
+            let strip = &mut rest[..until - from];
+            for i in (from..until).rev() {
+                let row = &self.l[i * self.ld + from..i * self.ld + i + 1];
+                let k = i - from;
+                let x = strip[k] / row[k].wide();
+                strip[k] = x;
+                sweep::add_row(&mut strip[..k], &row[..k], -x);
+            }
+            threads.chunks(above, STRIP, |t, part| {
+                for (k, x) in strip.iter().enumerate() {
+                    let at = (from + k) * self.ld + t * STRIP;
+                    sweep::add_row(part, &self.l[at..at + part.len()], -x);
+                }
+            });
+        }
+    }
+}
