@@ -103,6 +103,8 @@ pub(super) struct Run<'r, 'p, 'a> {
     pub(super) best: State,
     /// Its objective.
     pub(super) lowest: f64,
+    /// The lowest objective told: one from single-precision scores may be below what `lowest` turns out to be by their rounding.
+    told: f64,
     pub(super) iterations: u64,
     pub(super) certificate: Option<Certificate>,
     /// Ask for a certificate when the residual is below this.
@@ -161,6 +163,7 @@ pub fn solve(
         best: now.clone(),
         now,
         lowest: f64::INFINITY,
+        told: f64::INFINITY,
         iterations: 0,
         certificate: None,
         ask_at: 1e-2,
@@ -292,12 +295,13 @@ impl Run<'_, '_, '_> {
 
     /// Tells the observer; says so if the iterations are used up or it wants to stop.
     pub(super) fn report(&mut self, phase: &'static str, free: usize, eta: f64) -> Result<(), End> {
+        self.told = self.told.min(self.lowest);
         let step = Step {
             iteration: self.iterations,
             seconds: self.control.seconds(),
             phase,
             violation: self.violation.is_finite().then_some(self.violation),
-            primal: Some(self.lowest),
+            primal: Some(self.told),
             active: Some(free),
             step_length: Some(eta),
             kernel_entries: Some(self.samples.problem.gram.entries()),

@@ -227,41 +227,48 @@ fn the_point_returned_has_the_objective_reported() {
     }
 }
 
-/// β of a hinge machine reach twice as far as the slopes of this sigmoid. A tolerance that loose is met at once, but clipping β to the
-/// slopes would change the machine.
+/// Every sample twice, at a minimum: what one copy has more than the other changes nothing, but clipped to the slopes of the loss it
+/// would be another machine, and a worse one.
 #[test]
-fn a_start_good_enough_is_not_made_worse_by_its_box() {
-    let (points, labels, _) = data(80, 31);
+fn a_point_good_enough_is_not_made_worse_by_its_box() {
+    let (once, labels, _) = data(40, 31);
+    let mut x = vec![0.0; 80 * D];
+    (0..80).for_each(|i| once.copy_row(i % 40, &mut x[i * D..(i + 1) * D]));
+    let points = Points::dense_f64(80, D, x).unwrap();
+    let labels: Vec<f64> = (0..80).map(|i| labels[i % 40]).collect();
     let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
-    let costs = vec![5.0; 80];
-    let hinge = KernelProblem::new(&gram, &labels, &costs, &Hinge, Constraint::free_bias()).unwrap();
-    let start = solve(&hinge, None, &Options::default(), &one(), &mut Silent).unwrap().solution;
+    // Slopes of this sigmoid are ½ at most.
+    let (c, edge, shift) = (5.0, 2.5, 2.0);
+    let costs = vec![c; 80];
     let loss = "sigmoid:eta=1".parse::<LossSpec>().unwrap().build().unwrap();
     let problem = KernelProblem::new(&gram, &labels, &costs, &*loss, Constraint::free_bias()).unwrap();
-    let mut rise = 0.0f64;
-    for tol in [0.9, 0.5, 0.1] {
-        let options = Options {
-            start: Some(start.beta.clone()),
-            start_bias: Some(start.bias[0]),
-            stop: Stop { tol: Some(tol), gap: None },
-            ..Options::default()
-        };
-        let end = solve(&problem, None, &options, &one(), &mut Silent).unwrap();
-        assert_eq!(end.solution.status, Status::Optimal, "{tol}");
-        let found = certify(&problem, &end.solution.beta, Some(&end.solution.bias), None, &one()).unwrap();
-        let slack = 1e-9 * end.objective.abs();
-        assert!((found.primal() - end.objective).abs() <= slack, "{tol}: {} {}", found.primal(), end.objective);
-        assert!(found.primal() <= end.start_objective + slack, "{tol}: {} {}", found.primal(), end.start_objective);
-        let clipped: Vec<f64> = end.solution.beta.iter().map(|b| b.clamp(-2.5, 2.5)).collect();
-        let clipped = certify(&problem, &clipped, Some(&end.solution.bias), None, &one()).unwrap();
-        rise = rise.max(clipped.primal() - found.primal());
-    }
-    assert!(rise > 1e-3, "clipping would have cost nothing: {rise}");
+    let two =
+        TwoStep { options: Options { stop: Stop { tol: Some(1e-4), gap: None }, ..Options::default() }, paths: vec![] };
+    let minimum = two_step(&problem, None, &two, &one(), &mut Silent).unwrap().end.solution;
+    assert_eq!(minimum.status, Status::Optimal);
+    let uneven: Vec<f64> = (0..80)
+        .map(|i| {
+            0.5 * (minimum.beta[i] + minimum.beta[(i + 40) % 80]) + labels[i] * if i < 40 { shift } else { -shift }
+        })
+        .collect();
+    let options = Options {
+        start: Some(uneven.clone()),
+        start_bias: Some(minimum.bias[0]),
+        stop: Stop { tol: Some(0.5), gap: None },
+        ..Options::default()
+    };
+    let end = solve(&problem, None, &options, &one(), &mut Silent).unwrap();
+    assert_eq!((end.solution.status, end.solution.iterations), (Status::Optimal, 0));
+    let primal = |beta: &[f64]| certify(&problem, beta, Some(&minimum.bias), None, &one()).unwrap().primal();
+    let (found, slack) = (primal(&end.solution.beta), 1e-9 * end.objective.abs());
+    assert!((found - end.objective).abs() <= slack && found <= end.start_objective + slack, "{found}");
+    let clipped: Vec<f64> = uneven.iter().map(|b| b.clamp(-edge, edge)).collect();
+    assert!(primal(&clipped) > found + 1e-3, "clipping would have cost nothing");
 }
 
-/// Rounds look at the rows of samples that move: a large problem whose entries are cheap is solved without all of K, and the lists are short.
+/// Beyond 2 000 samples with cheap entries K is not stored: scores in single precision on the way, put right for the proof.
 #[test]
-fn rounds_ask_for_few_kernel_entries() {
+fn a_large_problem_is_solved_without_all_of_k() {
     let n = 2400;
     let (points, labels, reals) = data(n, 41);
     for (name, targets, cost) in [("hinge", &labels, 1.0), ("epsilon:epsilon=0.3", &reals, 2.0)] {
@@ -269,16 +276,22 @@ fn rounds_ask_for_few_kernel_entries() {
         let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
         let costs = vec![cost; n];
         let problem = KernelProblem::new(&gram, targets, &costs, &*loss, Constraint::free_bias()).unwrap();
-        let options = Options { stop: Stop { tol: Some(1e-3), gap: Some(1e-6) }, ..Options::default() };
+        // Too little for K (46 MB), enough for the systems.
+        let options =
+            Options { stop: Stop { tol: Some(1e-3), gap: Some(1e-6) }, memory: 60 << 20, ..Options::default() };
         let mut seen = Recorder::default();
         let end = solve(&problem, None, &options, &one(), &mut seen).unwrap();
         let share = gram.entries() as f64 / (n * n) as f64;
         assert_eq!(end.solution.status, Status::Optimal, "{name}");
-        assert!(share < 1.5, "{name}: {share} times K");
+        assert!(share < 5.0, "{name}: {share} times K");
         assert!(seen.steps.windows(2).all(|w| w[1].primal <= w[0].primal), "{name}");
-        assert!(end.factorisations <= 4 * end.solution.iterations, "{name}: {}", end.factorisations);
+        let (systems, new) = (end.solution.iterations, end.factorisations);
+        assert!(systems <= 40 && new <= 6 * systems, "{name}: {systems} systems, {new} new factors");
         let c = certify(&problem, &end.solution.beta, Some(&end.solution.bias), None, &one()).unwrap();
         assert!(c.relative_gap().unwrap() <= 1.1e-6 && (c.primal() - end.objective).abs() < 1e-6 * end.objective);
+        let control = Control::unlimited(Threads::new(2));
+        let again = solve(&problem, None, &options, &control, &mut Silent).unwrap();
+        assert!(again.solution.beta == end.solution.beta, "{name}: the same bits on any number of threads");
     }
 }
 
