@@ -121,3 +121,22 @@ fn a_deadline_ends_it_with_what_there_is() {
     assert_eq!(found.status, Status::TimeLimit);
     assert_eq!(found.scores.unwrap().len(), 2000);
 }
+
+#[test]
+fn the_polish_ends_what_pairs_would_crawl_through() {
+    // Smooth kernels and large costs: K over the free variables is badly conditioned. Without the polish 4 176 and 28 402 steps.
+    for (gamma, cost, most) in [(0.05, 1e3, 2500), (0.1, 1e4, 17_000)] {
+        let Case { points, targets, costs } = case(400, 400, cost, false, 11);
+        let gram = CpuGram::square(Kernel::rbf(gamma), &points).unwrap();
+        let stored = StoredGram::new(&gram, &control()).unwrap();
+        let view = stored.without(0, 0);
+        let loss = LossSpec::Hinge.build().unwrap();
+        let problem = KernelProblem::new(&view, &targets, &costs, &*loss, Constraint::free_bias()).unwrap();
+        let stop = Stop { tol: Some(1e-3), gap: None };
+        let found = resident(&problem, &stored, stop, &[], 64 << 20, &mut Scratch::default(), &control()).unwrap();
+        assert_eq!(found.status, Status::Optimal);
+        assert!(found.iterations <= most, "{} steps", found.iterations);
+        let proof = certify(&problem, &found.beta, Some(&found.bias), None, &control()).unwrap();
+        assert!(proof.relative_gap().unwrap() <= 1e-3, "{:?}", proof.relative_gap());
+    }
+}
