@@ -18,6 +18,7 @@ mod libsvm;
 pub mod model;
 mod number;
 mod options;
+#[cfg(feature = "parquet")]
 mod parquet;
 mod schema;
 mod source;
@@ -91,6 +92,13 @@ where
         Format::Npy => array::load_npy::<T>(source, options),
         Format::Npz => array::load_npz::<T>(source, options),
         Format::Idx => array::load_idx::<T>(source, options),
+        #[cfg(feature = "parquet")]
         Format::Parquet => parquet::load::<T>(source, options),
+        #[cfg(not(feature = "parquet"))]
+        Format::Parquet => Err(error::malformed(
+            source.name(),
+            "it is a Parquet file, and this program was built without Parquet",
+            "build it with the feature `parquet`, or convert the file to CSV or NPY",
+        )),
     }
 }

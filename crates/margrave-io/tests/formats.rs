@@ -2,12 +2,7 @@
 
 mod common;
 
-use std::sync::Arc;
-
-use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Float32Array, Int32Array, Int64Array, StringArray, UInt8Array,
-};
-use common::{idx, npy, npy_f64, npy_ordered, npz, parquet};
+use common::{idx, npy, npy_f64, npy_ordered, npz};
 use margrave_core::data::{Storage, Targets};
 use margrave_io::{Column, Format, Loaded, ReadOptions, Schema, load, read_bytes};
 
@@ -126,38 +121,6 @@ fn images_find_their_labels() {
     let floats: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|v| v.to_be_bytes()).collect();
     let l = read_bytes(&idx(0x0d, &[1, 2], &floats), "x", &ReadOptions { no_target: true, ..plain() }).unwrap();
     assert_eq!(rows(&l), [[1.5, -2.0]]);
-}
-
-#[test]
-fn parquet_of_every_kind_of_column() {
-    let columns: Vec<(&str, ArrayRef)> = vec![
-        ("f", Arc::new(Float32Array::from(vec![0.5, 1.5, 2.5]))),
-        ("i", Arc::new(Int64Array::from(vec![-1, 0, 1]))),
-        ("u", Arc::new(UInt8Array::from(vec![1, 2, 3]))),
-        ("b", Arc::new(BooleanArray::from(vec![true, false, true]))),
-        ("s", Arc::new(StringArray::from(vec!["q", "p", "q"]))),
-        (
-            "d",
-            Arc::new(DictionaryArray::new(
-                Int32Array::from(vec![0, 1, 0]),
-                Arc::new(StringArray::from(vec!["m", "n"])),
-            )),
-        ),
-        ("y", Arc::new(StringArray::from(vec!["no", "yes", "no"]))),
-    ];
-    let l = read_bytes(&parquet(columns), "t.parquet", &plain()).unwrap();
-    let expected = [
-        [0.5, -1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0],
-        [1.5, 0.0, 2.0, 0.0, 1.0, 0.0, 0.0, 1.0],
-        [2.5, 1.0, 3.0, 1.0, 0.0, 1.0, 1.0, 0.0],
-    ];
-    assert_eq!(rows(&l), expected);
-    assert_eq!(l.data.targets, Targets::Text(vec!["no".into(), "yes".into(), "no".into()]));
-    assert_eq!(l.data.names.as_ref().unwrap()[4..6], ["s=p", "s=q"]);
-    // The model's schema serves other formats too.
-    let again = ReadOptions { schema: Some(&l.schema), ..plain() };
-    let p = read_bytes(b"s,d,b,u,i,f\np,n,1,2,3,4\n", "t.csv", &again).unwrap();
-    assert_eq!(rows(&p), [[4.0, 3.0, 2.0, 1.0, 1.0, 0.0, 0.0, 1.0]]);
 }
 
 #[test]

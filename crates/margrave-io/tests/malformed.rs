@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{gzip, idx, npy, npy_f64, npz, parquet_numbers};
+use common::{gzip, idx, npy, npy_f64, npz};
 use margrave_io::{Column, Format, ReadOptions, read_bytes};
 
 /// Counts the bytes in use and remembers the most there were.
@@ -183,6 +183,27 @@ impl Case {
     }
 }
 
+#[cfg(feature = "parquet")]
+fn parquet() -> Vec<Case> {
+    let table = common::parquet_numbers(&["a", "b", "y"], &[&[1.0, 2.0], &[3.0, 4.0], &[5.0, 6.0]]);
+    vec![
+        case("good.parquet", &table, Set(2, 2)),
+        case("other.csv", &table, Set(2, 2)),
+        packed("good.parquet.gz", &table, Set(2, 2)),
+        case("magic.parquet", b"hello, world", Error(&["PAR1"])),
+        case("short.parquet", b"PAR1", Error(&["damaged"])),
+        case("cut.parquet", &table[..table.len() - 9], Error(&["damaged"])),
+        case("nested.parquet", common::parquet_nested(), Error(&["row 0, column 1", "`list`", "nested"])),
+        case("null.parquet", common::parquet_null(), Error(&["row 1, column 0", "`a`", "null"])),
+        case("dates.parquet", common::parquet_dates(), Error(&["column 0", "`when`", "dates"])),
+    ]
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet() -> Vec<Case> {
+    vec![case("good.parquet", b"PAR1....PAR1", Error(&["built without Parquet", "feature"]))]
+}
+
 fn binary() -> Vec<Case> {
     let good = npy_f64(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let whole = gzip(&"1 1:1 2:2\n".repeat(10_000).into_bytes());
@@ -191,7 +212,6 @@ fn binary() -> Vec<Case> {
     let middle = flipped.len() / 2;
     flipped[middle..middle + 8].fill(0xAA);
     let trailing = [&whole[..], b"rubbish"].concat();
-    let table = parquet_numbers(&["a", "b", "y"], &[&[1.0, 2.0], &[3.0, 4.0], &[5.0, 6.0]]);
     let images = idx(8, &[2, 2, 2], &[0, 1, 2, 3, 4, 5, 6, 7]);
     let no_target = |o: &mut ReadOptions| o.no_target = true;
     vec![
@@ -237,15 +257,6 @@ fn binary() -> Vec<Case> {
             npz(&[("format", &npy("|S3", "", b"coo")), ("shape", &npy("<i8", "2,", &[0; 16]))]),
             Error(&["coo"]),
         ),
-        case("good.parquet", &table, Set(2, 2)),
-        case("other.csv", &table, Set(2, 2)),
-        packed("good.parquet.gz", &table, Set(2, 2)),
-        case("magic.parquet", b"hello, world", Error(&["PAR1"])),
-        case("short.parquet", b"PAR1", Error(&["damaged"])),
-        case("cut.parquet", &table[..table.len() - 9], Error(&["damaged"])),
-        case("nested.parquet", common::parquet_nested(), Error(&["row 0, column 1", "`list`", "nested"])),
-        case("null.parquet", common::parquet_null(), Error(&["row 1, column 0", "`a`", "null"])),
-        case("dates.parquet", common::parquet_dates(), Error(&["column 0", "`when`", "dates"])),
         with(case("images.idx3", &images, Set(2, 4)), no_target),
         case("nolabels.idx3", &images, Error(&["no file of labels"])),
         case("labels.idx1", idx(8, &[3], &[1, 2, 3]), Error(&["labels"])),
@@ -277,7 +288,7 @@ impl ReplaceDescr for Vec<u8> {
 
 #[test]
 fn every_file_gives_a_clear_error_or_the_right_answer() {
-    let cases: Vec<Case> = [libsvm(), csv(), binary()].into_iter().flatten().collect();
+    let cases: Vec<Case> = [libsvm(), csv(), binary(), parquet()].into_iter().flatten().collect();
     assert!(cases.len() >= 40, "{}", cases.len());
     // The thread pool is not the first file's to pay for.
     let warm = read_bytes(b"1 1:1\n", "warm.svm", &ReadOptions::default());
