@@ -2,7 +2,7 @@
 
 use margrave::io::model::libsvm_from_bytes;
 use margrave::problem::{Formulation, Task};
-use margrave::{Control, LibsvmTraining, Status, verify, verify_libsvm};
+use margrave::{Control, LibsvmTraining, verify, verify_libsvm};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -55,7 +55,7 @@ pub(crate) fn certify<'py>(
     }
     let list = PyList::empty(py);
     for certificate in ended.value.map_err(raise)? {
-        list.append(certificate_dict(py, &certificate, Status::Optimal)?)?;
+        list.append(certificate_dict(py, &certificate, None)?)?;
     }
     Ok(list)
 }
@@ -86,7 +86,7 @@ pub(crate) fn certify_libsvm<'py>(
     }
     let list = PyList::empty(py);
     for certificate in ended.value.map_err(raise)?.certificates {
-        list.append(certificate_dict(py, &certificate, Status::Optimal)?)?;
+        list.append(certificate_dict(py, &certificate, None)?)?;
     }
     Ok(list)
 }

@@ -70,7 +70,7 @@ fn fit_dict<'py>(py: Python<'py>, fit: &Fit) -> PyResult<Bound<'py, PyDict>> {
 fn records<'py>(py: Python<'py>, machines: &[Record]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for record in machines {
-        let dict = certificate_dict(py, &record.certificate, record.status)?;
+        let dict = certificate_dict(py, &record.certificate, Some(record.status))?;
         dict.set_item("iterations", record.iterations)?;
         dict.set_item("support_vectors", record.support_vectors)?;
         dict.set_item("bounded", record.bounded)?;
@@ -81,30 +81,33 @@ fn records<'py>(py: Python<'py>, machines: &[Record]) -> PyResult<Bound<'py, PyL
     Ok(list)
 }
 
-/// A certificate as Python sees it.
+/// A certificate as Python sees it; `status` where there was a training to end.
 pub(crate) fn certificate_dict<'py>(
     py: Python<'py>,
     certificate: &Certificate,
-    status: Status,
+    status: Option<Status>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("status", status.name())?;
+    dict.set_item("status", status.map(Status::name))?;
     match certificate {
         Certificate::Optimality(o) => {
-            dict.set_item("primal", o.primal)?;
-            dict.set_item("dual", o.dual)?;
-            dict.set_item("gap", o.gap)?;
-            dict.set_item("relative_gap", o.relative_gap)?;
-            dict.set_item("violation", o.violation)?;
-            dict.set_item("feasible", o.feasible)?;
-            let worst: Vec<(usize, f64)> = o.worst.iter().map(|worst| (worst.row, worst.share)).collect();
+            dict.set_item("primal", o.primal())?;
+            dict.set_item("dual", o.dual())?;
+            dict.set_item("gap", o.gap())?;
+            dict.set_item("rounding", o.rounding())?;
+            dict.set_item("relative_gap", o.relative_gap())?;
+            dict.set_item("violation", o.violation())?;
+            dict.set_item("feasible", o.feasible())?;
+            dict.set_item("kernel_is_psd", o.definite().then_some(true))?;
+            let worst: Vec<(usize, f64)> = o.worst().iter().map(|worst| (worst.row, worst.share)).collect();
             dict.set_item("worst", worst)?;
         }
         Certificate::Stationarity(s) => {
-            dict.set_item("objective", s.objective)?;
-            dict.set_item("stationarity", s.stationarity)?;
-            dict.set_item("start_objective", s.start_objective)?;
+            dict.set_item("objective", s.objective())?;
+            dict.set_item("stationarity", s.stationarity())?;
+            dict.set_item("start_objective", s.start_objective())?;
         }
+        Certificate::Unknown => dict.set_item("unknown", true)?,
     }
     Ok(dict)
 }
@@ -115,6 +118,7 @@ fn totals_dict<'py>(py: Python<'py>, totals: &Totals) -> PyResult<Bound<'py, PyD
     dict.set_item("primal", totals.primal)?;
     dict.set_item("dual", totals.dual)?;
     dict.set_item("gap", totals.gap)?;
+    dict.set_item("rounding", totals.rounding)?;
     dict.set_item("relative_gap", totals.relative_gap)?;
     dict.set_item("violation", totals.violation)?;
     dict.set_item("iterations", totals.iterations)?;

@@ -1,9 +1,12 @@
 //! Linear machines given by their weights, with LIBLINEAR's penalties on weights and bias.
 
 use margrave::backend::cpu::rows::RowMatrix;
-use margrave::certificate::{self, Certificate, Optimality, certify_l1};
+use margrave::certificate::{self, Certificate, best_bias_linear, certify_crammer_singer, certify_l1};
 use margrave::problem::{Bias, LinearProblem};
 use margrave::solver::linear::{LinearSolution, Options, solve, solve_crammer_singer, solve_l1};
+use margrave::solver::Stop;
+use margrave::train::Asked;
+use margrave::train::verdict::verdict;
 use margrave::{Control, Error, Status};
 use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -44,8 +47,10 @@ pub(crate) fn fit_linear<'py>(
     let control = params.control()?;
     let bias = bias_of(scaling);
     let budget = params.budget();
+    let asked = Asked::from(params.stop());
+    // The solver aims at what the proof will be asked for.
     let options = Options {
-        stop: params.stop(),
+        stop: Stop { gap: asked.gap, ..params.stop() },
         iterations: budget.iterations,
         memory: budget.memory,
         seed: params.seed,
@@ -53,21 +58,15 @@ pub(crate) fn fit_linear<'py>(
     };
     let ended = supervise(py, report, params.small(), |cancel, observer| {
         let control = control.with_cancel(cancel);
-        let calm = Control::unlimited(control.threads.clone());
         let rows = RowMatrix::new(&points);
-        let mut all: Vec<(LinearSolution, Certificate)> = Vec::with_capacity(k);
+        let mut all: Vec<(Vec<f64>, Proven)> = Vec::with_capacity(k);
         for own in targets.chunks_exact(n.max(1)) {
             let problem = LinearProblem::new(&rows, own, &costs, loss.as_ref(), bias)?;
-            let pair = if l1 {
-                let solved = solve_l1(&problem, &options, &control, observer)?;
-                let proof = certify_l1(&problem, &solved.weights, solved.bias, &solved.beta, &calm)?;
-                (solved, proof)
-            } else {
-                let solved = solve(&problem, &options, &control, observer)?;
-                let proof = certificate::certify_linear(&problem, &solved.weights, solved.bias, &solved.beta, &calm)?;
-                (solved, proof)
+            let solved = match l1 {
+                true => solve_l1(&problem, &options, &control, observer)?,
+                false => solve(&problem, &options, &control, observer)?,
             };
-            all.push(pair);
+            all.push(proven(&problem, l1, solved, &asked, &control.for_proof()));
         }
         Ok(all)
     })?;
@@ -80,17 +79,11 @@ pub(crate) fn fit_linear<'py>(
     let out = PyDict::new(py);
     let (mut weights, mut biases) = (Vec::with_capacity(k * d), Vec::with_capacity(k));
     let machines = PyList::empty(py);
-    for (solved, proof) in all {
-        // A free bias may have been bettered by the proof.
-        let own = match bias {
-            Bias::None => 0.0,
-            Bias::Free => proof.bias().first().copied().unwrap_or(solved.bias),
-            Bias::Penalised { .. } => solved.bias,
-        };
-        weights.extend(&solved.weights);
-        biases.push(own);
-        let record = certificate_dict(py, &proof, solved.status)?;
-        record.set_item("iterations", solved.iterations)?;
+    for (own, Proven { bias, certificate, status, iterations }) in all {
+        weights.extend(own);
+        biases.push(bias);
+        let record = certificate_dict(py, &certificate, Some(status))?;
+        record.set_item("iterations", iterations)?;
         machines.append(record)?;
     }
     out.set_item("weights", matrix(py, k, d, weights)?)?;
@@ -99,6 +92,37 @@ pub(crate) fn fit_linear<'py>(
     out.set_item("history", history.to_list(py)?)?;
     out.set_item("interrupted", interrupted.map(|error| error.into_value(py)))?;
     Ok(out)
+}
+
+/// What is known of a machine (w, b).
+struct Proven {
+    bias: f64,
+    certificate: Certificate,
+    status: Status,
+    iterations: u64,
+}
+
+/// The machine of a solution with its best bias, and its proof.
+fn proven(
+    problem: &LinearProblem<'_>,
+    l1: bool,
+    solved: LinearSolution,
+    asked: &Asked,
+    control: &Control,
+) -> (Vec<f64>, Proven) {
+    let own = match problem.bias {
+        Bias::None => 0.0,
+        _ => solved.bias,
+    };
+    let weights = solved.weights;
+    let bias = best_bias_linear(problem, &weights, own, control).unwrap_or(own);
+    let certificate = match l1 {
+        true => certify_l1(problem, &weights, bias, &solved.beta, control),
+        false => certificate::certify_linear(problem, &weights, bias, &solved.beta, control),
+    };
+    let certificate = certificate.unwrap_or(Certificate::Unknown);
+    let status = verdict(asked, &certificate, solved.status);
+    (weights, Proven { bias, certificate, status, iterations: solved.iterations })
 }
 
 /// Trains the machine of Crammer and Singer on class numbers `y`.
@@ -127,13 +151,19 @@ pub(crate) fn fit_crammer_singer<'py>(
         ..Options::default()
     };
     let bias = bias_of(scaling);
+    let asked = Asked::from(params.stop());
     let ended = supervise(py, report, params.small(), |cancel, observer| {
         let control = control.with_cancel(cancel);
-        solve_crammer_singer(&points, &codes, classes, &costs, bias, &options, &control, observer)
+        let solved = solve_crammer_singer(&points, &codes, classes, &costs, bias, &options, &control, observer)?;
+        let (weights, own, alpha) = (&solved.weights, &solved.bias, &solved.alpha);
+        let certificate =
+            certify_crammer_singer(&points, &codes, &costs, bias, weights, own, alpha, &control.for_proof())
+                .unwrap_or(Certificate::Unknown);
+        Ok((solved, certificate))
     })?;
     let Supervised { value, history, interrupted } = ended;
-    let solved = match (value, interrupted.as_ref()) {
-        (Ok(solved), _) => solved,
+    let (solved, certificate) = match (value, interrupted.as_ref()) {
+        (Ok(both), _) => both,
         (Err(_), Some(error)) => return Err(error.clone_ref(py)),
         (Err(error), None) => return Err(raise(error)),
     };
@@ -141,21 +171,8 @@ pub(crate) fn fit_crammer_singer<'py>(
     let transposed = (0..classes).flat_map(|class| (0..d).map(move |j| (j, class)));
     let weights = transposed.map(|(j, class)| solved.weights[j * classes + class]).collect();
     out.set_item("weights", matrix(py, classes, d, weights)?)?;
-    let gap = (solved.primal - solved.dual).max(0.0);
-    let proof = Certificate::Optimality(Optimality {
-        primal: solved.primal,
-        dual: solved.dual,
-        gap,
-        relative_gap: solved.relative_gap().max(0.0),
-        violation: f64::NAN,
-        feasible: true,
-        infeasibility: 0.0,
-        bias: solved.bias.clone(),
-        bias_excess: None,
-        squared_norm: solved.weights.iter().map(|w| w * w).sum(),
-        worst: Vec::new(),
-    });
-    let record = certificate_dict(py, &proof, solved.status)?;
+    let status = verdict(&asked, &certificate, solved.status);
+    let record = certificate_dict(py, &certificate, Some(status))?;
     record.set_item("iterations", solved.iterations)?;
     out.set_item("bias", vector(py, solved.bias))?;
     out.set_item("machines", PyList::new(py, [record])?)?;
@@ -210,7 +227,7 @@ pub(crate) fn certify_linear<'py>(
     }
     let list = PyList::empty(py);
     for certificate in ended.value.map_err(raise)? {
-        list.append(certificate_dict(py, &certificate, Status::Optimal)?)?;
+        list.append(certificate_dict(py, &certificate, None)?)?;
     }
     Ok(list)
 }

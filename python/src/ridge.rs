@@ -1,13 +1,15 @@
 //! Kernel ridge regression of several targets at once.
 
 use margrave::backend::cpu::CpuGram;
-use margrave::certificate::certify;
+use margrave::certificate::{Certificate, certify};
 use margrave::data::Points;
 use margrave::gram::{Gram, PrecomputedGram};
 use margrave::kernel::Kernel;
 use margrave::loss::Square;
 use margrave::problem::{Constraint, KernelProblem};
 use margrave::solver::ridge::{self, Halt, RidgeOptions, Source};
+use margrave::train::Asked;
+use margrave::train::verdict::verdict;
 use margrave::{Control, Error, Status};
 use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -42,14 +44,17 @@ pub(crate) fn fit_ridge<'py>(
             Halt::Interrupted(why) => Error::Interrupted(why),
             Halt::Error(error) => error,
         })?;
-        let calm = Control::unlimited(control.threads.clone());
+        let proof = control.for_proof();
+        let asked = Asked::from(params.stop());
         let column = |all: &[f64], at: usize| (0..n).map(|row| all[row * k + at]).collect::<Vec<f64>>();
         let mut certificates = Vec::with_capacity(k);
         for at in 0..k {
             let own = column(&targets, at);
             let problem = KernelProblem::new(gram.as_ref(), &own, &costs, &Square, Constraint::None)?;
-            let (beta, scores) = (column(&solved.beta, at), column(&solved.scores, at));
-            certificates.push(certify(&problem, &beta, None, Some(&scores), &calm)?);
+            let certificate =
+                certify(&problem, &column(&solved.beta, at), None, None, &proof).unwrap_or(Certificate::Unknown);
+            let status = verdict(&asked, &certificate, Status::Optimal);
+            certificates.push((certificate, status));
         }
         Ok((solved.beta, solved.jitter, certificates))
     })?;
@@ -61,8 +66,8 @@ pub(crate) fn fit_ridge<'py>(
     out.set_item("beta", matrix(py, n, k, beta)?)?;
     out.set_item("jitter", jitter)?;
     let list = PyList::empty(py);
-    for certificate in &certificates {
-        list.append(certificate_dict(py, certificate, Status::Optimal)?)?;
+    for (certificate, status) in &certificates {
+        list.append(certificate_dict(py, certificate, Some(*status))?)?;
     }
     out.set_item("machines", list)?;
     Ok(out)
@@ -92,7 +97,7 @@ pub(crate) fn certify_ridge<'py>(
     })?;
     match (ended.value, ended.interrupted) {
         (_, Some(error)) => Err(error),
-        (value, None) => certificate_dict(py, &value.map_err(raise)?, Status::Optimal),
+        (value, None) => certificate_dict(py, &value.map_err(raise)?, None),
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use margrave::observe::{Begin, Observer, Step};
-use margrave::{Status, Threads};
+use margrave::{Cancel, Status, Threads};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -105,14 +104,14 @@ fn step_dict<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyDict>> 
 struct Ear {
     history: History,
     live: Option<Sender<Step>>,
-    stop: Arc<AtomicBool>,
+    stop: Cancel,
 }
 
 /// The same on the caller's own thread: looks for signals itself, now and then.
 struct OwnEar<'a> {
     history: History,
     report: Option<&'a Py<PyAny>>,
-    stop: Arc<AtomicBool>,
+    stop: Cancel,
     looked: Instant,
     interrupted: Option<PyErr>,
 }
@@ -128,7 +127,7 @@ impl OwnEar<'_> {
                 py.check_signals()
             });
             if let Err(error) = told {
-                self.stop.store(true, Ordering::Relaxed);
+                self.stop.abandon();
                 self.interrupted = Some(error);
             }
         }
@@ -154,9 +153,9 @@ impl Observer for OwnEar<'_> {
 fn alone<T: Send>(
     py: Python<'_>,
     report: Option<&Bound<'_, PyAny>>,
-    work: impl FnOnce(Arc<AtomicBool>, &mut dyn Observer) -> T + Send,
+    work: impl FnOnce(Cancel, &mut dyn Observer) -> T + Send,
 ) -> PyResult<Supervised<T>> {
-    let stop = Arc::new(AtomicBool::new(false));
+    let stop = Cancel::new();
     let own = report.map(|report| report.clone().unbind());
     let (value, mut ear) = py.detach(|| {
         let history = History::default();
@@ -173,7 +172,7 @@ fn alone<T: Send>(
 
 impl Ear {
     fn flow(&self) -> ControlFlow<()> {
-        if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.stop.is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
@@ -205,18 +204,18 @@ pub(crate) struct Supervised<T> {
 }
 
 /// Runs `work` on a thread of its own. The interpreter is free; signals are looked for every 20 ms, and an exception they
-/// raise sets the flag handed to `work`, which should then end with its best so far. `report` is called with the latest step now and then. `small` work stays on
+/// raise asks `work` to end at once with its best so far, without a proof. `report` is called with the latest step now and then. `small` work stays on
 /// the caller's thread.
 pub(crate) fn supervise<T: Send>(
     py: Python<'_>,
     report: Option<&Bound<'_, PyAny>>,
     small: bool,
-    work: impl FnOnce(Arc<AtomicBool>, &mut dyn Observer) -> T + Send,
+    work: impl FnOnce(Cancel, &mut dyn Observer) -> T + Send,
 ) -> PyResult<Supervised<T>> {
     if small {
         return alone(py, report, work);
     }
-    let stop = Arc::new(AtomicBool::new(false));
+    let stop = Cancel::new();
     let (live, steps) = channel();
     let live = report.map(|_| live);
     let (done, finished) = channel::<()>();
@@ -244,7 +243,7 @@ pub(crate) fn supervise<T: Send>(
                 _ => Ok(()),
             };
             if let Err(error) = told.and_then(|()| py.check_signals()) {
-                stop.store(true, Ordering::Relaxed);
+                stop.abandon();
                 interrupted.get_or_insert(error);
             }
         }

@@ -11,7 +11,7 @@ pub(crate) enum Exit {
     No,
     /// Bad usage or bad input; nothing was written.
     Bad,
-    /// Stopped by a budget; the best result so far was kept.
+    /// Not optimal (a budget ended it, it stalled, or the proof fell short); the best result so far was kept.
     Budget,
     /// Interrupted by Ctrl-C; the best result so far was kept.
     Interrupted,
@@ -25,6 +25,17 @@ impl Exit {
             Exit::Bad => 2,
             Exit::Budget => 3,
             Exit::Interrupted => 130,
+        }
+    }
+}
+
+impl From<margrave::Status> for Exit {
+    fn from(status: margrave::Status) -> Self {
+        use margrave::Status;
+        match status {
+            Status::Optimal => Exit::Done,
+            Status::Interrupted => Exit::Interrupted,
+            Status::TimeLimit | Status::IterationLimit | Status::Stalled | Status::Inaccurate => Exit::Budget,
         }
     }
 }

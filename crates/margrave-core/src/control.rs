@@ -16,8 +16,10 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// The stopping rule asked for holds.
+    /// What was asked for holds, by the certificate of the model as it is saved.
     Optimal,
+    /// The solver ended and believed it was done; the certificate disagrees.
+    Inaccurate,
     /// The time budget ran out.
     TimeLimit,
     /// The iteration budget ran out.
@@ -33,6 +35,7 @@ impl Status {
     pub fn name(self) -> &'static str {
         match self {
             Self::Optimal => "optimal",
+            Self::Inaccurate => "inaccurate",
             Self::TimeLimit => "time_limit",
             Self::IterationLimit => "iteration_limit",
             Self::Stalled => "stalled",
@@ -177,6 +180,51 @@ impl Default for Threads {
     }
 }
 
+/// A request to stop, made from another thread: the first time training ends with its best point and the proof of it, the second
+/// time the proof is given up as well.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel {
+    stop: Arc<AtomicBool>,
+    abandon: Option<Arc<AtomicBool>>,
+}
+
+impl Cancel {
+    /// Nothing is requested yet.
+    pub fn new() -> Self {
+        Self { stop: Arc::default(), abandon: Some(Arc::default()) }
+    }
+
+    /// Whether somebody has asked to stop.
+    pub fn is_requested(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Asks to stop at once, without a proof.
+    pub fn abandon(&self) {
+        while !self.request() {}
+    }
+
+    /// Asks to stop; whether that had been asked for twice before.
+    pub fn request(&self) -> bool {
+        if !self.stop.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        self.abandon.as_ref().is_none_or(|flag| flag.swap(true, Ordering::SeqCst))
+    }
+}
+
+impl From<Arc<AtomicBool>> for Cancel {
+    /// A flag that stops the training, and has no say on the proof.
+    fn from(stop: Arc<AtomicBool>) -> Self {
+        Self { stop, abandon: None }
+    }
+}
+
+/// The least time a proof may take beyond a time limit, in seconds.
+const PROOF_SECONDS: f64 = 1.0;
+/// Share of the time limit that the proof may take beyond it, if that is more.
+const PROOF_SHARE: f64 = 0.1;
+
 /// A budget that has started running: threads, deadline and cancel flag, handed down to every long loop.
 #[derive(Debug, Clone)]
 pub struct Control {
@@ -185,12 +233,13 @@ pub struct Control {
     started: Instant,
     deadline: Option<Instant>,
     cancel: Option<Arc<AtomicBool>>,
+    abandon: Option<Arc<AtomicBool>>,
 }
 
 impl Control {
     /// No deadline, nobody can cancel.
     pub fn unlimited(threads: Threads) -> Self {
-        Self { threads, started: Instant::now(), deadline: None, cancel: None }
+        Self { threads, started: Instant::now(), deadline: None, cancel: None, abandon: None }
     }
 
     /// Starts the clock of `budget`.
@@ -199,12 +248,14 @@ impl Control {
         // A limit beyond what the clock can express is no limit.
         let deadline =
             budget.seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).and_then(|s| started.checked_add(s));
-        Self { threads, started, deadline, cancel: None }
+        Self { threads, started, deadline, cancel: None, abandon: None }
     }
 
     /// The same, also stopping when `flag` becomes true (Ctrl-C, a signal from Python).
-    pub fn with_cancel(mut self, flag: Arc<AtomicBool>) -> Self {
-        self.cancel = Some(flag);
+    pub fn with_cancel(mut self, cancel: impl Into<Cancel>) -> Self {
+        let Cancel { stop, abandon } = cancel.into();
+        self.cancel = Some(stop);
+        self.abandon = abandon.or(self.abandon);
         self
     }
 
@@ -213,7 +264,18 @@ impl Control {
         Self { threads, ..self.clone() }
     }
 
-    /// The same threads and cancel flag without the deadline: for the certificate of a run whose time is over.
+    /// For the proof of a training under this control: what ended the training does not end the proof. It may take a second, or a
+    /// tenth of the time limit, beyond the limit; without a limit, as long as it needs. A second request to stop ends it.
+    pub fn for_proof(&self) -> Self {
+        let deadline = self.deadline.and_then(|end| {
+            let limit = end.saturating_duration_since(self.started).as_secs_f64();
+            let extra = Duration::try_from_secs_f64((PROOF_SHARE * limit).max(PROOF_SECONDS)).ok()?;
+            end.max(Instant::now()).checked_add(extra)
+        });
+        Self { deadline, cancel: self.abandon.clone(), ..self.clone() }
+    }
+
+    /// The same threads and cancel flag without the deadline.
     pub fn without_deadline(&self) -> Self {
         Self { deadline: None, ..self.clone() }
     }
@@ -258,6 +320,24 @@ mod tests {
         flag.store(true, Ordering::Relaxed);
         assert_eq!(control.check(), Err(Interrupt::Cancelled));
         assert_eq!(control.without_deadline().check(), Err(Interrupt::Cancelled));
+    }
+
+    #[test]
+    fn a_proof_goes_on_until_it_is_abandoned() {
+        let zero = Budget { seconds: Some(0.0), ..Budget::default() };
+        let cancel = Cancel::new();
+        let control = Control::start(&zero, Threads::one()).with_cancel(cancel.clone());
+        let proof = control.for_proof();
+        assert_eq!((control.check(), proof.check()), (Err(Interrupt::Deadline), Ok(())));
+        assert!(proof.remaining().is_some_and(|left| left > 0.5 && left <= PROOF_SECONDS));
+        assert!(!cancel.request());
+        assert_eq!((control.check(), proof.check()), (Err(Interrupt::Cancelled), Ok(())));
+        assert!(!cancel.request());
+        assert_eq!(proof.check(), Err(Interrupt::Cancelled));
+        assert!(cancel.request());
+        // A flag of somebody else's replaces the first request, not the second.
+        let lane = control.with_cancel(Arc::new(AtomicBool::new(false)));
+        assert_eq!((lane.check(), lane.for_proof().check()), (Err(Interrupt::Deadline), Err(Interrupt::Cancelled)));
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub mod model;
 pub mod observe;
 pub mod problem;
 pub mod solver;
+pub mod train;
 
-pub use control::{Budget, Control, Interrupt, Status, Threads};
+pub use control::{Budget, Cancel, Control, Interrupt, Status, Threads};
 pub use error::{Error, Result};

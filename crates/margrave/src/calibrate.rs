@@ -58,11 +58,7 @@ fn held_out(subject: &Subject<'_>, k: usize, control: &Control) -> Result<LeftOu
         let (task, formulation, loss) = (subject.task, subject.formulation, subject.loss.clone());
         let setup = Setup::new(task, formulation, &targets, weights.as_deref(), loss, svm.bias, || own.diag())?;
         let solved = solve_one(&plain, &setup, own.as_ref(), None, None, subject.memory, control, &mut Silent)?;
-        let bias = match solved.certificate.bias() {
-            [] => solved.solution.bias.clone(),
-            bias => bias.to_vec(),
-        };
-        let machine = setup.machine(&solved.solution.beta, &bias);
+        let machine = &solved.proven.machine;
         let used: Vec<usize> = (0..kept.len()).filter(|&at| machine.coefficients[at] != 0.0).collect();
         let centres: Vec<u32> = used.iter().map(|&at| kept[at]).collect();
         for rows in held.chunks(256) {

@@ -13,6 +13,7 @@ use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::model::{Model, Recipe, Record, Scheme, Totals};
 use margrave_core::observe::Observer;
 use margrave_core::problem::{Bias, ClassWeight, Formulation, Penalty, Setup, Task};
+use margrave_core::train::Asked;
 use margrave_core::{Control, Error, Result, Status, Threads};
 
 use crate::calibrate::{Subject, calibration_of, unseen};
@@ -31,6 +32,7 @@ pub struct Fit {
     seconds: f64,
     kernel_entries: u64,
     compact: Option<Compacted>,
+    asked: Asked,
 }
 
 impl Fit {
@@ -44,20 +46,36 @@ impl Fit {
         self.model
     }
 
-    /// What the fit was like: status, iterations, seconds, support vectors. Of several machines, the first.
+    /// What the fit was like: status, iterations, seconds, support vectors. Of several machines, the one with the worst proof.
     pub fn record(&self) -> &Record {
-        &self.model.machines[0]
+        // What was not checked is worse than anything that was.
+        let measure = |r: &Record| match &r.certificate {
+            Certificate::Unknown => f64::INFINITY,
+            known => known.relative_gap().unwrap_or(known.violation()),
+        };
+        let worse = |a: &&Record, b: &&Record| measure(a).total_cmp(&measure(b));
+        self.model.machines.iter().max_by(worse).unwrap_or(&self.model.machines[0])
     }
 
-    /// One record a binary machine.
+    /// One record per binary machine.
     pub fn records(&self) -> &[Record] {
         &self.model.machines
     }
 
-    /// The proof: primal, dual and gap, from the independent certificate. Of several binary machines, the first: the sums
-    /// over all are in [`totals`](Self::totals).
+    /// The proof: primal, dual and gap, from the independent certificate. Of several binary machines, the worst: all are in
+    /// [`certificates`](Self::certificates), the sums in [`totals`](Self::totals).
     pub fn certificate(&self) -> &Certificate {
         &self.record().certificate
+    }
+
+    /// One certificate per binary machine.
+    pub fn certificates(&self) -> impl Iterator<Item = &Certificate> {
+        self.model.machines.iter().map(|record| &record.certificate)
+    }
+
+    /// What a machine had to meet to be called optimal.
+    pub fn asked(&self) -> Asked {
+        self.asked
     }
 
     /// Sums over the binary machines.
@@ -328,6 +346,10 @@ pub(crate) fn check_same_rows(model: &Model, points: &Points) -> Result<()> {
 
 /// From the task and the scores z of the training points: wrong labels, mean squared error, or outliers.
 fn train_error(task: Task, targets: &[f64], scores: &[f64]) -> f64 {
+    if scores.len() != targets.len() {
+        // The proof, which computes them, was cut short.
+        return f64::NAN;
+    }
     let n = targets.len().max(1) as f64;
     let pairs = targets.iter().zip(scores);
     match task {
@@ -348,9 +370,10 @@ pub(crate) fn train(
     svm.stop.check()?;
     // Scaling and packing are part of the training: they use up its time, too.
     let mut control = Control::start(&svm.budget, svm.threads.clone());
-    if let Some(flag) = &svm.cancel {
-        control = control.with_cancel(flag.clone());
+    if let Some(cancel) = &svm.cancel {
+        control = control.with_cancel(cancel.clone());
     }
+    let asked = |setup: Option<&Setup>| Asked::from(setup.map_or(svm.stop, |setup| svm.stop_for(setup)));
     let (loss, spec) = loss_of(svm)?;
     let formulation = formulation_of(svm, data.len())?;
     if svm.kernel == Kernel::Precomputed && svm.scale.is_some() {
@@ -405,7 +428,7 @@ pub(crate) fn train(
         };
         let Several { model, reason, train_error, kernel_entries } = outputs::train(&job, recipe, observer)?;
         let seconds = begun.elapsed().as_secs_f64();
-        return Ok(Fit { model, reason, train_error, seconds, kernel_entries, compact: None });
+        return Ok(Fit { model, reason, train_error, seconds, kernel_entries, compact: None, asked: asked(None) });
     }
     let several = svm.task == Task::Classify && prepared.labels.len() > 2;
     linear::check(svm, &kernel, &formulation)?;
@@ -421,7 +444,7 @@ pub(crate) fn train(
         let job = Job { svm, prepared: &prepared, kernel, formulation, loss, control: &control };
         let Several { model, reason, train_error, kernel_entries } = linear::train_together(&job, recipe, observer)?;
         let seconds = begun.elapsed().as_secs_f64();
-        return Ok(Fit { model, reason, train_error, seconds, kernel_entries, compact: None });
+        return Ok(Fit { model, reason, train_error, seconds, kernel_entries, compact: None, asked: asked(None) });
     }
     if several {
         if svm.compact.is_some() {
@@ -433,7 +456,7 @@ pub(crate) fn train(
         let several = multi::train(&job, recipe, observer)?;
         let seconds = begun.elapsed().as_secs_f64();
         let Several { model, reason, train_error, kernel_entries } = several;
-        return Ok(Fit { model, reason, train_error, seconds, kernel_entries, compact: None });
+        return Ok(Fit { model, reason, train_error, seconds, kernel_entries, compact: None, asked: asked(None) });
     }
     if linear::applies(svm, &kernel, &formulation) {
         let setup = Setup::new(
@@ -463,13 +486,16 @@ pub(crate) fn train(
                 Some(calibration_of(svm.task, &left, &prepared.targets, origin))
             }
         };
-        let linear::Trained { solution, weights, certificate, scores, reason } = trained;
+        let linear::Trained { proven, weights, reason } = trained;
+        let bias = proven.machine.bias;
+        let scores: Vec<f64> = proven.scores.iter().map(|f| f + bias).collect();
         let error = train_error(svm.task, &prepared.targets, &scores);
         let seconds = begun.elapsed().as_secs_f64();
         let dims = streamed.map_or(prepared.points.dims(), Matrix::dims);
-        let mut model = Model::linear(recipe("linear"), weights, dims, &setup, &solution, certificate, seconds)?;
+        let mut model = Model::linear(recipe("linear"), weights, dims, &setup, &proven, seconds)?;
         model.calibration = calibration;
-        return Ok(Fit { model, reason, train_error: error, seconds, kernel_entries: 0, compact: None });
+        let asked = asked(Some(&setup));
+        return Ok(Fit { model, reason, train_error: error, seconds, kernel_entries: 0, compact: None, asked });
     }
     let gram = square_gram(kernel, &prepared.points)?;
     let own_loss = loss.clone();
@@ -487,10 +513,9 @@ pub(crate) fn train(
     let linear = (kernel == Kernel::Linear).then_some(&prepared.points);
     let memory = svm.budget.memory;
     let solved = solve_one(svm, &setup, gram.as_ref(), linear, start, memory, &control, observer)?;
-    let Solved { solution, scores, certificate, left_out, solver, reason, compact } = solved;
-    let bias = if certificate.bias().is_empty() { solution.bias.clone() } else { certificate.bias().to_vec() };
-    let machine = setup.machine(&solution.beta, &bias);
-    let mut z: Vec<f64> = scores.iter().map(|f| f / machine.rho + machine.bias).collect();
+    let Solved { proven, left_out, solver, reason, compact } = solved;
+    let machine = &proven.machine;
+    let mut z: Vec<f64> = proven.scores.iter().map(|f| f / machine.rho + machine.bias).collect();
     if let Formulation::Svdd { .. } = formulation {
         z.iter_mut().zip(gram.diag()).for_each(|(z, k)| *z -= 0.5 * k);
     }
@@ -516,8 +541,9 @@ pub(crate) fn train(
     let seconds = begun.elapsed().as_secs_f64();
     let entries = gram.entries();
     let recipe = recipe(solver);
-    let mut model = Model::binary(recipe, kernel, &prepared.points, &setup, &solution, certificate, seconds, entries)?;
+    let mut model = Model::binary(recipe, kernel, &prepared.points, &setup, &proven, seconds, entries)?;
     model.calibration = calibration;
     let train_error = train_error(svm.task, &prepared.targets, &z);
-    Ok(Fit { model, reason, train_error, seconds, kernel_entries: entries, compact })
+    let asked = asked(Some(&setup));
+    Ok(Fit { model, reason, train_error, seconds, kernel_entries: entries, compact, asked })
 }

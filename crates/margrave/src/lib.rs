@@ -34,8 +34,8 @@ pub use margrave_core::data::{Dataset, Label, Points, Targets};
 pub use margrave_core::kernel::{Gamma, Kernel};
 pub use margrave_core::model::Model;
 pub use margrave_core::{
-    Budget, Control, Error, Interrupt, Result, Status, Threads, backend, certificate, compose, control, data, gram,
-    kernel, loss, model, observe, problem, solver,
+    Budget, Cancel, Control, Error, Interrupt, Result, Status, Threads, backend, certificate, compose, control, data,
+    gram, kernel, loss, model, observe, problem, solver, train,
 };
 pub use margrave_io as io;
 pub use solve::Compacted;

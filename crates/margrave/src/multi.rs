@@ -14,6 +14,7 @@ use margrave_core::observe::{Begin, Observer, Step};
 use margrave_core::problem::{Formulation, Penalty, Setup, Task};
 use margrave_core::solver::Solution;
 use margrave_core::solver::ridge::{self, Halt, RidgeOptions, Source};
+use margrave_core::train::{Asked, prove};
 use margrave_core::{Control, Error, Result, Status};
 
 use crate::calibrate::{Subject, sigmoid_of, unseen};
@@ -50,13 +51,6 @@ struct One {
     sigmoid: Option<(f64, f64, Origin)>,
     solver: &'static str,
     reason: String,
-}
-
-/// Rows of the part as rows of the data, in the names of a certificate.
-pub(crate) fn rename(certificate: &mut Certificate, rows: &[u32]) {
-    if let Certificate::Optimality(o) = certificate {
-        o.worst.iter_mut().for_each(|worst| worst.row = rows[worst.row] as usize);
-    }
 }
 
 /// The parts a scheme cuts the data into.
@@ -131,7 +125,7 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
         b: list.iter().map(|s| s.1).collect(),
         origin: list[0].2,
     });
-    let train_error = error(&model, prepared, &codes, &lost, &Control::unlimited(svm.threads.clone()))?;
+    let train_error = error(&model, prepared, &codes, &lost, &job.control.for_proof())?;
     Ok(Several { model, reason: how, train_error, kernel_entries: gram.entries() })
 }
 
@@ -166,12 +160,12 @@ fn lost(classes: usize, scheme: Scheme, codes: &[u32], machines: &[One]) -> Vec<
         let mut z = vec![0.0; classes];
         for (row, lost) in lost.iter_mut().enumerate() {
             machines.iter().zip(&mut z).for_each(|(machine, z)| *z = machine.scores[row]);
-            *lost = multi::by_score(&z) != codes[row];
+            *lost = z.iter().any(|z| z.is_nan()) || multi::by_score(&z) != codes[row];
         }
     } else {
         for machine in machines {
             for ((&row, y), z) in machine.part.rows.iter().zip(&machine.part.targets).zip(&machine.scores) {
-                lost[row as usize] |= (*z > 0.0) != (*y > 0.0);
+                lost[row as usize] |= z.is_nan() || (*z > 0.0) != (*y > 0.0);
             }
         }
     }
@@ -240,14 +234,15 @@ fn one_by_one(
         let start = svm.start.as_ref().map(|model| setup.solution(&model.machine_over(at, rows)));
         let points = (job.kernel == Kernel::Linear).then(|| prepared.points.gather(rows));
         let solved = solve_one(svm, &setup, gram, points.as_ref(), start, memory, control, observer).map_err(told)?;
-        let Solved { solution, scores, mut certificate, left_out, solver, reason, compact: _ } = solved;
-        let bias = if certificate.bias().is_empty() { solution.bias.clone() } else { certificate.bias().to_vec() };
-        let machine = setup.machine(&solution.beta, &bias);
-        rename(&mut certificate, rows);
+        let Solved { mut proven, left_out, solver, reason, compact: _ } = solved;
+        proven.certificate = proven.certificate.with_rows(rows);
+        let machine = &proven.machine;
         let seconds = begun.elapsed().as_secs_f64();
-        let record = Record::new(&setup, &solution, &machine, certificate, seconds, gram.entries() - before);
-        let scores = scores.iter().map(|f| f / machine.rho + machine.bias).collect();
-        let column = Column::new(&machine, rows, record);
+        let record = Record::new(&setup, &proven, seconds, gram.entries() - before);
+        let mut scores: Vec<f64> = proven.scores.iter().map(|f| f / machine.rho + machine.bias).collect();
+        // Without a proof there are none: every row may be on the wrong side.
+        scores.resize(rows.len(), f64::NAN);
+        let column = Column::new(machine, rows, record);
         let sigmoid = match svm.probability {
             None => None,
             Some(_) => {
@@ -298,37 +293,42 @@ fn all_at_once(job: &Job<'_>, codes: &[u32], gram: &dyn Gram, observer: &mut dyn
         Ok(()) if stopped => Status::Interrupted,
         Ok(()) => Status::Optimal,
     };
-    let calm = Control::unlimited(svm.threads.clone());
+    let proof = job.control.for_proof();
     let mut machines = Vec::with_capacity(classes);
+    let mut short = false;
     for (class, part) in parts.into_iter().enumerate() {
         let setup = prepared.part_setup(&part, job.formulation, job.loss.clone(), svm.bias, gram)?;
         let column = |all: &[f64]| (0..codes.len()).map(|row| all[row * classes + class]).collect::<Vec<f64>>();
-        let (beta, scores, bias) = match &fit {
-            Some(fit) => (column(&fit.beta), column(&fit.scores), fit.bias[class]),
-            None => (vec![0.0; codes.len()], vec![0.0; codes.len()], 0.0),
+        let (beta, bias) = match &fit {
+            Some(fit) => (column(&fit.beta), fit.bias[class]),
+            None => (vec![0.0; codes.len()], 0.0),
         };
         let bias = if svm.bias { vec![bias] } else { vec![] };
-        let certificate =
-            setup.with(gram, |problem| Ok(certify(problem, &beta, Some(&bias), Some(&scores), &calm)?))?;
-        let violation = certificate.violation();
-        let bias = if certificate.bias().is_empty() { bias } else { certificate.bias().to_vec() };
-        let machine = setup.machine(&beta, &bias);
-        let solution = Solution { beta, bias, scores: None, status, iterations: 1, violation };
+        let solution = Solution { beta, bias, scores: None, status, iterations: 1, violation: f64::INFINITY };
+        let asked = Asked::from(svm.stop_for(&setup));
+        let proven = prove(&setup, gram, &solution, &asked, &proof)?;
+        short |= proven.status == Status::Inaccurate;
         let seconds = begun.elapsed().as_secs_f64() / classes as f64;
-        let record = Record::new(&setup, &solution, &machine, certificate, seconds, gram.entries() / classes as u64);
-        let scores = scores.iter().map(|f| f + machine.bias).collect();
+        let record = Record::new(&setup, &proven, seconds, gram.entries() / classes as u64);
+        let machine = &proven.machine;
+        let mut scores: Vec<f64> = proven.scores.iter().map(|f| f + machine.bias).collect();
+        scores.resize(codes.len(), f64::NAN);
         let sigmoid = fit.as_ref().and_then(|fit| fit.loo.as_ref()).map(|residuals| {
             let unseen: Vec<f64> = column(residuals).iter().zip(&part.targets).map(|(r, y)| y - r).collect();
             let (a, b) = fit_sigmoid(&unseen, &part.targets, false);
             (a, b, Origin::LeaveOneOut)
         });
-        let column = Column::new(&machine, &part.rows, record);
+        let column = Column::new(machine, &part.rows, record);
         let reason = "square loss: one factorisation for all classes".to_owned();
         machines.push(One { column, part, scores, sigmoid, solver: "ridge", reason });
     }
     last.seconds = job.control.seconds();
     last.fraction = Some(1.0);
     observer.finish(status, &last);
+    if short && job.control.check().is_ok() {
+        // The system is too ill-conditioned for its factorisation: each machine by itself, with other solvers to turn to.
+        return one_by_one(job, Scheme::OneVsRest, codes, gram, observer);
+    }
     Ok(machines)
 }
 
@@ -351,8 +351,7 @@ pub(crate) fn verify(
         let gram = own.as_deref().unwrap_or(gram);
         let setup = prepared.part_setup(&parts[at], formulation, loss.clone(), model.free_bias, gram)?;
         let (beta, bias) = setup.solution(&model.machine_over(at, rows));
-        let mut certificate = setup.with(gram, |problem| Ok(certify(problem, &beta, Some(&bias), None, control)?))?;
-        rename(&mut certificate, rows);
-        Ok(certificate)
+        let certificate = setup.with(gram, |problem| Ok(certify(problem, &beta, Some(&bias), None, control)?))?;
+        Ok(certificate.with_rows(rows))
     })
 }

@@ -15,6 +15,7 @@ use margrave_core::observe::{Begin, Observer, Step};
 use margrave_core::problem::{Bias, Formulation, Penalty, Setup, Task};
 use margrave_core::solver::Solution;
 use margrave_core::solver::ridge::{self, Fit, Halt, RidgeOptions, Source};
+use margrave_core::train::{Asked, prove, prove_linear};
 use margrave_core::{Control, Error, Result, Status};
 use margrave_io::model::SHARES;
 
@@ -166,40 +167,49 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
         Ok(fit) => (fit, None),
         Err(Halt::Interrupted(why)) => (nothing_yet(job, &costs), Some(Status::from(why))),
         Err(Halt::Error(Error::Memory { .. })) if svm.solver == SolverName::Auto => {
-            return one_by_one(job, recipe, observer);
+            return one_by_one(job, recipe, observer, "as a factorisation does not fit in the memory");
         }
         Err(Halt::Error(error)) => return Err(error),
     };
-    let calm = Control::unlimited(svm.threads.clone());
+    let proof = job.control.for_proof();
     let weights = linear.then(|| weights_of(job, &fit));
     let entries = gram.entries();
     let mut records = Vec::with_capacity(k);
     let mut bias = Vec::with_capacity(k);
-    let mut scores = fit.scores.clone();
+    let mut scores = vec![f64::NAN; n * k];
     for at in 0..k {
         let setup = job.setup(at)?;
-        let (beta, f) = (job.column(&fit.beta, at), job.column(&fit.scores, at));
         let own = if svm.bias { vec![fit.bias[at]] } else { vec![] };
-        let certificate = match &weights {
-            Some(all) => {
-                certify_weights(&setup, job.points, svm.bias, &job.column(all, at), fit.bias[at], &beta, &calm)?
-            }
-            None => setup.with(gram.as_ref(), |problem| Ok(certify(problem, &beta, Some(&own), Some(&f), &calm)?))?,
+        let solution = Solution {
+            beta: job.column(&fit.beta, at),
+            bias: own,
+            scores: None,
+            status: ended.unwrap_or(Status::Optimal),
+            iterations: u64::from(ended.is_none()),
+            violation: f64::INFINITY,
         };
-        let targets = setup.targets();
-        let scale = 1.0 + targets.iter().fold(0.0f64, |m, y| m.max(y.abs()));
-        let residual =
-            |i: usize| if costs[i] > 0.0 { targets[i] - f[i] - fit.bias[at] - beta[i] / costs[i] } else { 0.0 };
-        let violation = (0..n).map(|i| residual(i).abs()).fold(0.0, f64::max);
-        let status = ended.unwrap_or(if violation <= options.tol * scale { Status::Optimal } else { Status::Stalled });
-        let own = if certificate.bias().is_empty() { own } else { certificate.bias().to_vec() };
-        let machine = setup.machine(&beta, &own);
-        bias.push(machine.bias);
-        (at..n * k).step_by(k).for_each(|place| scores[place] += machine.bias);
-        let iterations = u64::from(ended.is_none());
-        let solution = Solution { beta, bias: own, scores: None, status, iterations, violation };
+        let asked = Asked::from(svm.stop_for(&setup));
+        let proven = match &weights {
+            Some(all) => {
+                let matrix = RowMatrix::new(job.points);
+                let problem = setup.linear_with(&matrix, if svm.bias { Bias::Free } else { Bias::None })?;
+                let own = job.column(all, at);
+                prove_linear(&setup, &problem, Penalty::L2, &own, &solution, &asked, &proof)?
+            }
+            None => prove(&setup, gram.as_ref(), &solution, &asked, &proof)?,
+        };
+        bias.push(proven.machine.bias);
+        for (row, f) in proven.scores.iter().enumerate() {
+            scores[row * k + at] = f + proven.machine.bias;
+        }
         let seconds = begun.elapsed().as_secs_f64() / k as f64;
-        records.push(Record::new(&setup, &solution, &machine, certificate, seconds, entries / k as u64));
+        records.push(Record::new(&setup, &proven, seconds, entries / k as u64));
+    }
+    let short = records.iter().any(|record| record.status == Status::Inaccurate);
+    if short && svm.solver == SolverName::Auto && job.control.check().is_ok() {
+        // The system is too ill-conditioned for its factorisation: each target by itself, with other solvers to turn to.
+        let why = "as the factorisation ended short of the proof";
+        return one_by_one(job, recipe, observer, why);
     }
     let mut reason = format!("square loss: one factorisation for {k} targets");
     if fit.jitter > 0.0 {
@@ -235,8 +245,13 @@ fn certify_weights(
     Ok(certify_linear(&problem, weights, bias, beta, control)?)
 }
 
-/// Each target by itself, by a solver that needs less memory than a factorisation.
-fn one_by_one(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &mut dyn Observer) -> Result<Several> {
+/// Each target by itself; `why` there is no factorisation for all.
+fn one_by_one(
+    job: &Job<'_>,
+    recipe: impl Fn(&str) -> Recipe,
+    observer: &mut dyn Observer,
+    why: &str,
+) -> Result<Several> {
     let (k, n) = (job.k, job.points.len());
     let by_weights = job.kernel == Kernel::Linear;
     let mut beta = vec![0.0; n * k];
@@ -279,7 +294,7 @@ fn one_by_one(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &mut dyn
     if sigmas.len() == k {
         model.calibration = Some(Calibration::ResidualsByOutput { sigma: sigmas, radii: all, origin: from });
     }
-    let reason = format!("{k} targets, one after the other, as a factorisation does not fit in the memory; {reason}");
+    let reason = format!("{k} targets, one after the other, {why}; {reason}");
     Ok(Several { model, reason, train_error: error, kernel_entries: entries })
 }
 

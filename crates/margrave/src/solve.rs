@@ -1,9 +1,8 @@
 //! From a problem to a solution with its proof: which solver, its options, the certificate.
 
-use margrave_core::certificate::{Certificate, certify};
 use margrave_core::compose::calibrate::{LeftOut, leave_one_out};
 use margrave_core::data::Points;
-use margrave_core::gram::{Gram, Pick, Precision};
+use margrave_core::gram::Gram;
 use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::observe::Observer;
 use margrave_core::problem::{KernelProblem, Setup};
@@ -11,7 +10,8 @@ use margrave_core::solver::choose::{self, Choice, Chosen};
 use margrave_core::solver::ridge::RidgeOptions;
 use margrave_core::solver::textbook::{smo, svmtorch};
 use margrave_core::solver::{Solution, Stop, decomposition, irwls, ridge};
-use margrave_core::{Control, Error, Result};
+use margrave_core::train::{Asked, Met, Proven, prove};
+use margrave_core::{Control, Error, Result, Status};
 
 use crate::svm::{LossChoice, Probability, SolverName, Svm};
 
@@ -28,10 +28,7 @@ pub struct Compacted {
 
 /// A solved problem with its proof.
 pub(crate) struct Solved {
-    pub(crate) solution: Solution,
-    /// K·β of every row.
-    pub(crate) scores: Vec<f64>,
-    pub(crate) certificate: Certificate,
+    pub(crate) proven: Proven,
     /// Leave-one-out scores, if probabilities were asked for and there is a closed form.
     pub(crate) left_out: Option<LeftOut>,
     /// The solver's name.
@@ -87,6 +84,8 @@ pub(crate) type Start = (Vec<f64>, Vec<f64>);
 fn run(
     svm: &Svm,
     which: Which,
+    stop: Stop,
+    iterations: Option<u64>,
     problem: &KernelProblem<'_>,
     linear: Option<&Points>,
     start: Option<Start>,
@@ -95,7 +94,7 @@ fn run(
     observer: &mut dyn Observer,
     reason: &mut String,
 ) -> Result<(Solution, Option<f64>)> {
-    let textbook_tol = || match svm.stop {
+    let textbook_tol = || match stop {
         Stop { tol: Some(tol), gap: None } => Ok(tol),
         _ => Err(Error::data("the textbook solvers stop on --tol alone: leave out --gap")),
     };
@@ -107,27 +106,27 @@ fn run(
         stop,
         start: beta.clone(),
         start_bias: bias,
-        iterations: svm.budget.iterations,
+        iterations,
         memory,
         ..irwls::Options::default()
     };
     match which {
         Which::Library(Choice::Decomposition) => {
             let options = decomposition::Options {
-                stop: svm.stop,
+                stop,
                 start: beta,
-                iterations: svm.budget.iterations,
+                iterations,
                 memory,
                 ..decomposition::Options::default()
             };
             Ok((decomposition::solve(problem, &options, control, observer)?, None))
         }
         Which::Library(Choice::Irwls) => {
-            let end = irwls::solve(problem, linear, &reweighting(svm.stop), control, observer)?;
+            let end = irwls::solve(problem, linear, &reweighting(stop), control, observer)?;
             Ok((end.solution, None))
         }
         Which::Library(Choice::TwoStep) => {
-            if let Stop { tol: None, gap: Some(gap) } = svm.stop {
+            if let Stop { tol: None, gap: Some(gap) } = stop {
                 let allowed =
                     "the loss is not convex, so there is no duality gap: use --tol, the stationarity residual";
                 return Err(Error::option("gap", gap, allowed));
@@ -135,7 +134,7 @@ fn run(
             let softer = annealed(svm)?;
             let paths: Vec<Vec<&dyn Loss>> =
                 if softer.is_empty() { vec![] } else { vec![softer.iter().map(|l| l.as_ref()).collect()] };
-            let two_step = irwls::TwoStep { options: reweighting(Stop { gap: None, ..svm.stop }), paths };
+            let two_step = irwls::TwoStep { options: reweighting(Stop { gap: None, ..stop }), paths };
             let end = irwls::two_step(problem, linear, &two_step, control, observer)?.end;
             Ok((end.solution, Some(end.start_objective)))
         }
@@ -152,7 +151,7 @@ fn run(
                 tol: textbook_tol()?,
                 record_every: 0,
                 max_iterations: 1000,
-                max_pairs: svm.budget.iterations,
+                max_pairs: iterations,
                 memory,
                 seed: svm.seed,
                 ..smo::SmoOptions::default()
@@ -162,7 +161,7 @@ fn run(
         Which::SvmTorch => {
             let options = svmtorch::SvmTorchOptions {
                 tol: textbook_tol()?,
-                max_iterations: svm.budget.iterations,
+                max_iterations: iterations,
                 memory,
                 ..svmtorch::SvmTorchOptions::default()
             };
@@ -191,6 +190,99 @@ fn annealed(svm: &Svm) -> Result<Vec<std::sync::Arc<dyn Loss>>> {
     softer.iter().map(LossSpec::build).collect()
 }
 
+/// Trainings of one problem at most, each with a stricter rule than the last, until the proof holds.
+const ATTEMPTS: usize = 4;
+
+/// The solver to try when `which` has not met what was asked: another view of the same convex problem.
+fn alternative(which: Which, problem: &KernelProblem<'_>) -> Option<Choice> {
+    let has_dual = (0..problem.len()).all(|i| problem.dual_term(i).is_some());
+    let convex = (0..problem.len()).all(|i| problem.loss(i).properties().convex);
+    match which {
+        Which::Library(Choice::Decomposition) if convex && problem.constraint.groups() <= 1 => Some(Choice::Irwls),
+        Which::Library(Choice::Ridge | Choice::Irwls) if has_dual => Some(Choice::Decomposition),
+        _ => None,
+    }
+}
+
+/// Whether `new` is the better machine: it meets what was asked, or its gap (its residual) is smaller.
+pub(crate) fn is_better(new: &Proven, old: &Proven, asked: &Asked) -> bool {
+    let met = |p: &Proven| asked.met(&p.certificate) != Met::No;
+    let measure = |p: &Proven| p.certificate.gap().unwrap_or(p.certificate.violation());
+    match (met(new), met(old)) {
+        (true, false) => true,
+        (false, true) => false,
+        _ => measure(new) < measure(old),
+    }
+}
+
+/// One training: what it takes besides the solver and its rule.
+struct Attempt<'a> {
+    svm: &'a Svm,
+    setup: &'a Setup,
+    gram: &'a dyn Gram,
+    linear: Option<&'a Points>,
+    memory: u64,
+    asked: Asked,
+    control: &'a Control,
+}
+
+impl Attempt<'_> {
+    fn run(
+        &self,
+        which: Which,
+        stop: Stop,
+        used: u64,
+        start: Option<Start>,
+        observer: &mut dyn Observer,
+        reason: &mut String,
+    ) -> Result<Proven> {
+        let Attempt { svm, setup, gram, linear, memory, asked, control } = *self;
+        let iterations = svm.budget.iterations.map(|all| all.saturating_sub(used));
+        let (solution, started) = setup.with(gram, |problem| {
+            run(svm, which, stop, iterations, problem, linear, start, memory, control, observer, reason)
+        })?;
+        let mut proven = prove(setup, gram, &solution, &asked, &control.for_proof())?;
+        proven.iterations += used;
+        // A run without time for a single step returns its start.
+        let objective = proven.certificate.primal();
+        proven.certificate =
+            proven.certificate.with_start(started.map(|p| if p.is_finite() { p } else { objective }));
+        Ok(proven)
+    }
+
+    /// Trains until the proof holds, the solver gives up or nothing is gained any more.
+    fn train(
+        &self,
+        which: Which,
+        start: Option<Start>,
+        observer: &mut dyn Observer,
+        reason: &mut String,
+    ) -> Result<Proven> {
+        let mut stop = self.svm.stop_for(self.setup);
+        let mut best = self.run(which, stop, 0, start, observer, reason)?;
+        if matches!(which, Which::Smo | Which::SvmTorch) {
+            return Ok(best);
+        }
+        for _ in 1..ATTEMPTS {
+            if best.status != Status::Inaccurate || self.control.check().is_err() {
+                break;
+            }
+            stop = self.asked.stricter(stop, &best.certificate);
+            let from = Some((best.beta.clone(), best.bias.clone()));
+            let next = self.run(which, stop, best.iterations, from, observer, reason)?;
+            let gained = is_better(&next, &best, &self.asked);
+            let enough = next.status != Status::Inaccurate;
+            if gained {
+                best = next;
+            }
+            if !gained || enough {
+                break;
+            }
+        }
+        Ok(best)
+    }
+}
+
 /// Solves one problem and proves it, within `memory` bytes. `linear`: the points, if K is the linear kernel over them.
 pub(crate) fn solve_one(
     svm: &Svm,
@@ -202,43 +294,50 @@ pub(crate) fn solve_one(
     control: &Control,
     observer: &mut dyn Observer,
 ) -> Result<Solved> {
-    // The proof of a run that was stopped must not be stopped for the same reason.
-    let calm = Control::unlimited(control.threads.clone());
-    setup.with(gram, |problem| {
-        let (which, solver, mut reason) = pick(svm, problem, linear)?;
-        if svm.anneal > 0 && which != Which::Library(Choice::TwoStep) {
-            return Err(Error::option("anneal", svm.anneal, "it is for losses that are not convex, by --solver irwls"));
+    let (which, mut solver, mut reason) = setup.with(gram, |problem| pick(svm, problem, linear))?;
+    if svm.anneal > 0 && which != Which::Library(Choice::TwoStep) {
+        return Err(Error::option("anneal", svm.anneal, "it is for losses that are not convex, by --solver irwls"));
+    }
+    let asked = Asked::from(svm.stop_for(setup));
+    let attempt = Attempt { svm, setup, gram, linear, memory, asked, control };
+    let mut proven = attempt.train(which, start, observer, &mut reason)?;
+    if svm.solver == SolverName::Auto
+        && matches!(proven.status, Status::Inaccurate | Status::Stalled)
+        && control.check().is_ok()
+        && let Some(other) = setup.with(gram, |problem| Ok(alternative(which, problem)))?
+    {
+        let from = Some((proven.beta.clone(), proven.bias.clone()));
+        let mut more = String::new();
+        // What the other solver cannot do is no reason to lose what there is.
+        if let Ok(next) = attempt.train(Which::Library(other), from, observer, &mut more)
+            && is_better(&next, &proven, &asked)
+        {
+            reason += &format!("; finished by {}, as {solver} ended short of the proof{more}", other.name());
+            (proven, solver) = (next, other.name());
         }
-        let (mut solution, started) = run(svm, which, problem, linear, start, memory, control, observer, &mut reason)?;
-        let mut compact = None;
-        if let Some(threshold) = svm.compact {
-            let small = irwls::compact(problem, &solution.beta, threshold, &calm)?;
-            compact = Some(Compacted { dropped: small.dropped, norm: small.norm, change: small.change });
-            solution.beta = small.beta;
-            solution.scores = Some(small.scores);
-        }
-        let scores = match &solution.scores {
-            Some(scores) => scores.clone(),
-            None => {
-                let mut by_row = vec![0.0; setup.rows()];
-                solution.beta.iter().enumerate().for_each(|(i, b)| by_row[problem.row(i)] += b);
-                let mut out = vec![0.0; setup.rows()];
-                gram.apply(Precision::Double, Pick::All, &by_row, 1, &mut out, &calm)?;
-                out
-            }
+    }
+    let proof = control.for_proof();
+    let mut compact = None;
+    if let Some(threshold) = svm.compact {
+        let small = setup.with(gram, |problem| Ok(irwls::compact(problem, &proven.beta, threshold, &proof)?))?;
+        compact = Some(Compacted { dropped: small.dropped, norm: small.norm, change: small.change });
+        let solution = Solution {
+            beta: small.beta,
+            bias: proven.bias.clone(),
+            scores: None,
+            status: proven.status,
+            iterations: proven.iterations,
+            violation: f64::INFINITY,
         };
-        let mut certificate = certify(problem, &solution.beta, Some(&solution.bias), Some(&scores), &calm)?;
-        if let Certificate::Stationarity(s) = &mut certificate {
-            // A run without time for a single step returns its start.
-            s.start_objective = started.map(|p| if p.is_finite() { p } else { s.objective });
-        }
-        let left_out = match svm.probability {
-            Some(Probability::LeaveOneOut) => {
-                let bias = if certificate.bias().is_empty() { &solution.bias } else { certificate.bias() };
-                leave_one_out(problem, &solution.beta, bias, &scores, memory, &calm)?
-            }
-            _ => None,
-        };
-        Ok(Solved { solution, scores, certificate, left_out, solver, reason, compact })
-    })
+        let start_objective = proven.certificate.stationarity().and_then(|s| s.start_objective());
+        proven = prove(setup, gram, &solution, &asked, &proof)?;
+        proven.certificate = proven.certificate.with_start(start_objective);
+    }
+    let left_out = match svm.probability {
+        Some(Probability::LeaveOneOut) if !proven.scores.is_empty() => setup.with(gram, |problem| {
+            Ok(leave_one_out(problem, &proven.beta, &proven.bias, &proven.scores, memory, &proof)?)
+        })?,
+        _ => None,
+    };
+    Ok(Solved { proven, left_out, solver, reason, compact })
 }

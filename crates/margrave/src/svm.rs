@@ -2,16 +2,16 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use margrave_core::data::{Dataset, ScaleKind};
 use margrave_core::kernel::{Gamma, Kernel};
 use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::model::{Model, Scheme};
 use margrave_core::observe::{Observer, Silent};
-use margrave_core::problem::{ClassWeight, Formulation, Penalty, Task};
+use margrave_core::problem::{ClassWeight, Formulation, Penalty, Setup, Task};
 use margrave_core::solver::Stop;
-use margrave_core::{Budget, Error, Result, Threads};
+use margrave_core::train::verdict::default_tol;
+use margrave_core::{Budget, Cancel, Error, Result, Threads};
 
 use crate::fit::{Fit, train};
 
@@ -122,10 +122,12 @@ pub struct Svm {
     pub(crate) scale: Option<ScaleKind>,
     pub(crate) solver: SolverName,
     pub(crate) stop: Stop,
+    /// Nothing was said about the tolerance: it follows the spread of the targets.
+    pub(crate) default_tol: bool,
     pub(crate) budget: Budget,
     pub(crate) threads: Threads,
     pub(crate) seed: u64,
-    pub(crate) cancel: Option<Arc<AtomicBool>>,
+    pub(crate) cancel: Option<Cancel>,
     pub(crate) start: Option<Arc<Model>>,
     pub(crate) schema: Option<String>,
     pub(crate) anneal: usize,
@@ -159,6 +161,7 @@ impl Svm {
             scale: None,
             solver: SolverName::Auto,
             stop: Stop::default(),
+            default_tol: true,
             budget: Budget::default(),
             threads: Threads::default(),
             seed: 0,
@@ -222,10 +225,10 @@ impl Svm {
 
     /// The loss: one of [`crate::loss`], or a type of one's own.
     pub fn loss(mut self, loss: impl Loss + 'static) -> Self {
-        // A library loss is kept by name, so that the model file can say which it was.
-        self.loss = match loss.name().parse() {
-            Ok(spec) => LossChoice::Spec(spec),
-            Err(_) => LossChoice::Own(Arc::new(loss)),
+        // A loss of the library is kept by its description, so that the model file can say which it was.
+        self.loss = match loss.spec() {
+            Some(spec) => LossChoice::Spec(spec),
+            None => LossChoice::Own(Arc::new(loss)),
         };
         self
     }
@@ -312,15 +315,18 @@ impl Svm {
         self
     }
 
-    /// When the answer counts as optimal: KKT violation 1e-3 by default.
+    /// When the answer counts as optimal. By default the KKT violation is at most 1e-3 (in regression, of the standard deviation of
+    /// the targets); wherever a violation is asked for without a gap, a relative gap of 1e-2 is asked for as well.
     pub fn stop(mut self, stop: Stop) -> Self {
         self.stop = stop;
+        self.default_tol = false;
         self
     }
 
     /// Stop at this KKT violation.
     pub fn tol(mut self, tol: f64) -> Self {
         self.stop.tol = Some(tol);
+        self.default_tol = false;
         self
     }
 
@@ -348,10 +354,19 @@ impl Svm {
         self
     }
 
-    /// Training ends with its best machine so far once this flag is true.
-    pub fn cancel(mut self, flag: Arc<AtomicBool>) -> Self {
-        self.cancel = Some(flag);
+    /// Training ends with its best machine so far once this asks for it.
+    pub fn cancel(mut self, cancel: impl Into<Cancel>) -> Self {
+        self.cancel = Some(cancel.into());
         self
+    }
+
+    /// The stopping rule for a problem.
+    pub(crate) fn stop_for(&self, setup: &Setup) -> Stop {
+        let regression = (setup.task() == Task::Regress).then(|| setup.targets());
+        match self.default_tol {
+            true => Stop { tol: self.stop.tol.map(|_| default_tol(regression)), ..self.stop },
+            false => self.stop,
+        }
     }
 
     /// Start from a machine trained on the same rows.

@@ -235,7 +235,7 @@ fn ended(status: Status) -> &'static str {
         Status::TimeLimit => "the time limit came first; raise --max-seconds",
         Status::IterationLimit => "the step limit came first; raise --max-iter (or --memory)",
         Status::Interrupted => "interrupted",
-        Status::Stalled => "the decomposition did not converge",
+        Status::Stalled | Status::Inaccurate => "the decomposition did not converge",
         Status::Optimal => "",
     }
 }

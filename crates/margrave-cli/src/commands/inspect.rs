@@ -103,7 +103,10 @@ impl Inspect {
         let totals = model.totals();
         rows.push((
             "solver",
-            format!("{}, {}, {} iterations", model.solver, totals.status, format::count(totals.iterations)),
+            match totals.known {
+                true => format!("{}, {}, {} iterations", model.solver, totals.status, format::count(totals.iterations)),
+                false => format!("{}, not checked", model.solver),
+            },
         ));
         rows.push((
             "support vectors",
@@ -115,7 +118,7 @@ impl Inspect {
         ));
         let known = model.machines.iter().all(|record| record.certificate.is_known());
         match totals.relative_gap {
-            Some(_) if !known => {
+            _ if !known => {
                 rows.push(("relative gap", "not known: 'margrave verify' proves it on the training data".into()))
             }
             Some(gap) => {

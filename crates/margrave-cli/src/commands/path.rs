@@ -167,9 +167,8 @@ impl Path {
             "seconds": begun.elapsed().as_secs_f64(),
         }))?;
         Ok(match found.status {
-            Status::Interrupted => Exit::Interrupted,
-            Status::TimeLimit | Status::IterationLimit => Exit::Budget,
-            Status::Optimal | Status::Stalled => Exit::Done,
+            Status::Stalled => Exit::Done,
+            status => Exit::from(status),
         })
     }
 

@@ -1,8 +1,6 @@
 //! `margrave train`.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use clap::Args;
@@ -12,7 +10,8 @@ use margrave::io::{Loaded, StreamedRows};
 use margrave::model::{Record, Scheme};
 use margrave::observe::{Both, Observer, Recorder};
 use margrave::problem::{Formulation, Penalty, Task};
-use margrave::{Fit, Model, SolverName, Status, Svm, Targets, Threads};
+use margrave::train::Met;
+use margrave::{Cancel, Fit, Model, SolverName, Status, Svm, Targets, Threads};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Common;
@@ -42,7 +41,8 @@ Examples:
   margrave train big.svm.gz --max-seconds 60 -o big.model    exit code 3 if not optimal by then
   margrave train big.svm.gz --resume big.model -o big.model  go on from there
 
-Exit codes: 0 optimal, 2 bad usage or input, 3 stopped early and 130 Ctrl-C, with the best model so far.";
+Exit codes: 0 optimal by the proof, 2 bad usage or input, 3 not optimal (stopped early, or the proof fell short) and 130 Ctrl-C, with
+the best model so far.";
 
 /// Arguments of `train`.
 #[derive(Debug, Args)]
@@ -135,11 +135,7 @@ impl Train {
         let total = begun.elapsed().as_secs_f64();
         terminal.say(&summary(terminal, &fit, &self.data.name(), &output.display().to_string(), total))?;
         terminal.object(&object(&fit, &loaded, &output.display().to_string(), load_seconds, total))?;
-        Ok(match fit.status() {
-            Status::Optimal => Exit::Done,
-            Status::Interrupted => Exit::Interrupted,
-            Status::TimeLimit | Status::IterationLimit | Status::Stalled => Exit::Budget,
-        })
+        Ok(Exit::from(fit.status()))
     }
 
     fn load(&self, threads: usize) -> Result<Loaded, Failure> {
@@ -195,7 +191,7 @@ pub(crate) struct Training<'a> {
 
 impl Training<'_> {
     /// The machine they make for the data.
-    pub(crate) fn svm(&self, loaded: &Loaded, threads: Threads, flag: Arc<AtomicBool>) -> Result<Svm, Failure> {
+    pub(crate) fn svm(&self, loaded: &Loaded, threads: Threads, flag: Cancel) -> Result<Svm, Failure> {
         let task = self.task(loaded)?;
         let mut svm = Svm::of(task)
             .bias(!self.machine.no_bias)
@@ -206,12 +202,14 @@ impl Training<'_> {
             .solver(self.solver.solver)
             .anneal(self.solver.anneal)
             .compact(self.solver.compact)
-            .stop(self.solver.stop())
             .budget(self.solver.budget())
             .threads(threads)
             .seed(self.seed)
             .cancel(flag)
             .schema(&loaded.schema)?;
+        if let Some(stop) = self.solver.stop() {
+            svm = svm.stop(stop);
+        }
         svm = self.kernel.choose(svm);
         if let Some(scheme) = self.machine.multiclass {
             svm = svm.multiclass(scheme);
@@ -279,14 +277,45 @@ pub(crate) fn machine_name(task: Task, formulation: &Formulation, loss: Option<S
 }
 
 /// How a training ended, for people.
-fn ended(status: Status) -> &'static str {
-    match status {
-        Status::Optimal => "optimal",
-        Status::TimeLimit => "stopped by the time limit",
-        Status::IterationLimit => "stopped by the iteration limit",
-        Status::Stalled => "stalled: no further progress is possible in double precision",
-        Status::Interrupted => "interrupted",
+fn ended(fit: &Fit) -> String {
+    let (totals, asked) = (fit.totals(), fit.asked());
+    let short = || match (totals.known, totals.relative_gap, asked.gap, asked.tol) {
+        (false, ..) => "its proof was not finished".to_owned(),
+        (_, Some(gap), Some(most), _) if !(gap <= most) => {
+            format!("a relative gap of {}, asked for {}", format::number(gap, 2), format::number(most, 2))
+        }
+        (_, _, _, Some(tol)) => {
+            format!("a violation of {}, asked for {}", format::number(totals.violation, 2), format::number(tol, 2))
+        }
+        _ => "short of what was asked".to_owned(),
+    };
+    match fit.status() {
+        Status::Optimal if totals.dual.is_none() => "stationary".to_owned(),
+        Status::Optimal if asked.met(fit.certificate()) == Met::WithinRounding => {
+            "optimal, as far as double precision can tell".to_owned()
+        }
+        Status::Optimal => "optimal".to_owned(),
+        Status::Inaccurate => format!("inaccurate: the solver was done, but the proof shows {}", short()),
+        Status::TimeLimit => format!("stopped by the time limit at {}", short()),
+        Status::IterationLimit => format!("stopped by the iteration limit at {}", short()),
+        Status::Stalled => format!("stalled: no further progress in double precision; {}", short()),
+        Status::Interrupted => "interrupted".to_owned(),
     }
+}
+
+/// The relative gap with what is to be known about it.
+pub(crate) fn gap_words(certificate: &Certificate) -> String {
+    let Some(o) = certificate.optimality() else { return "not checked".to_owned() };
+    let size = o.primal().abs().max(o.dual().abs());
+    let mut words = format::number(o.relative_gap(), 2);
+    if o.rounding() > 0.1 * o.gap() && size > 0.0 {
+        words += &format!(" (rounding {})", format::number(o.rounding() / size, 2));
+    }
+    words += " relative, proven";
+    if !o.definite() {
+        words += " if the kernel matrix is positive semi-definite";
+    }
+    words
 }
 
 /// What was typed, quoted where a shell would need it.
@@ -300,11 +329,7 @@ pub(crate) fn command_line() -> String {
 pub(crate) fn summary(terminal: &Terminal, fit: &Fit, data: &str, path: &str, total: f64) -> String {
     let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };
     let rows = summary_rows(fit, data, path, total);
-    let words = match (fit.status(), fit.totals().dual) {
-        (Status::Optimal, None) => "stationary",
-        (status, _) => ended(status),
-    };
-    format!("{}\n{}", terminal.paint(style, words), format::table(terminal, &rows))
+    format!("{}\n{}", terminal.paint(style, &ended(fit)), format::table(terminal, &rows))
 }
 
 /// The lines of the summary.
@@ -332,9 +357,11 @@ pub(crate) fn summary_rows(fit: &Fit, data: &str, path: &str, total: f64) -> Vec
         let labels: Vec<Label> = names.into_iter().map(Label::Text).collect();
         rows.insert(1, ("targets", format!("{}: {}", labels.len(), some_labels(&labels))));
     }
+    let several = if fit.records().len() > 1 { ", the worst machine" } else { "" };
     match (totals.dual, totals.relative_gap) {
-        (Some(dual), Some(gap)) => {
-            rows.push(("gap", format!("{} relative, proven", format::number(gap, 2))));
+        _ if !totals.known => rows.push(("gap", "not checked: the proof was not finished".to_owned())),
+        (Some(dual), Some(_)) => {
+            rows.push(("gap", format!("{}{several}", gap_words(fit.certificate()))));
             rows.push(("violation", format::number(totals.violation, 2)));
             rows.push((
                 "objective",
@@ -345,7 +372,7 @@ pub(crate) fn summary_rows(fit: &Fit, data: &str, path: &str, total: f64) -> Vec
             rows.push(("objective", format!("{}; not convex, so no gap", format::number(totals.primal, 7))));
             rows.push(("stationarity", format::number(totals.violation, 2)));
             if let [Record { certificate: Certificate::Stationarity(s), .. }] = fit.records()
-                && let Some(start) = s.start_objective
+                && let Some(start) = s.start_objective()
             {
                 rows.push(("convex start", format!("{} under the same loss", format::number(start, 7))));
             }
@@ -391,16 +418,23 @@ pub(crate) fn summary_rows(fit: &Fit, data: &str, path: &str, total: f64) -> Vec
 pub(crate) fn certificate_keys(certificate: &Certificate, into: &mut Map<String, Value>) {
     match certificate {
         Certificate::Optimality(o) => {
-            into.insert("primal".into(), json!(o.primal));
-            into.insert("dual".into(), json!(o.dual));
-            into.insert("gap".into(), json!(o.gap));
-            into.insert("relative_gap".into(), json!(o.relative_gap));
-            into.insert("violation".into(), json!(o.violation));
+            into.insert("primal".into(), json!(o.primal()));
+            into.insert("dual".into(), json!(o.dual()));
+            into.insert("gap".into(), json!(o.gap()));
+            into.insert("rounding".into(), json!(o.rounding()));
+            into.insert("relative_gap".into(), json!(o.relative_gap()));
+            into.insert("violation".into(), json!(o.violation()));
+            into.insert("kernel_is_psd".into(), if o.definite() { json!(true) } else { Value::Null });
         }
         Certificate::Stationarity(s) => {
-            into.insert("objective".into(), json!(s.objective));
-            into.insert("stationarity".into(), json!(s.stationarity));
-            into.insert("start_objective".into(), json!(s.start_objective));
+            into.insert("objective".into(), json!(s.objective()));
+            into.insert("stationarity".into(), json!(s.stationarity()));
+            into.insert("start_objective".into(), json!(s.start_objective()));
+        }
+        Certificate::Unknown => {
+            for key in ["primal", "dual", "gap", "rounding", "relative_gap", "violation"] {
+                into.insert(key.into(), Value::Null);
+            }
         }
     }
 }
@@ -466,9 +500,11 @@ fn proof_keys(fit: &Fit, into: &mut Map<String, Value>) {
             into.insert("primal".into(), json!(totals.primal));
             into.insert("dual".into(), json!(dual));
             into.insert("gap".into(), json!(gap));
+            into.insert("rounding".into(), json!(totals.rounding));
             into.insert("relative_gap".into(), json!(relative));
             into.insert("violation".into(), json!(totals.violation));
         }
+        _ if !totals.known => certificate_keys(&Certificate::Unknown, into),
         _ => {
             into.insert("objective".into(), json!(totals.primal));
             into.insert("stationarity".into(), json!(totals.violation));
@@ -505,6 +541,7 @@ fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Valu
         "reason": fit.reason(),
         "device": "cpu",
         "status": totals.status,
+        "asked": fit.asked(),
         "iterations": totals.iterations,
         "kernel_entries": totals.kernel_entries,
         "seconds": { "load": load, "train": totals.seconds, "total": total },
@@ -518,7 +555,7 @@ fn object(fit: &Fit, loaded: &Loaded, path: &str, load: f64, total: f64) -> Valu
         "tube": if single { fit.record().tube } else { None },
         "calibration": model.calibration,
         "multiclass": if single || model.scheme == Scheme::Outputs { Value::Null } else { json!(model.scheme.name()) },
-        "train_error": fit.train_error(),
+        "train_error": Some(fit.train_error()).filter(|e| e.is_finite()),
         "model": path,
     });
     if let Value::Object(rest) = rest {

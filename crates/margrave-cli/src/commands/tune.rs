@@ -176,10 +176,14 @@ impl Tune {
             ("score", shown(best, loaded_task(&tuner))),
             ("time", format::duration(tuned.seconds)),
         ];
+        let mut trained = Status::Optimal;
         if let Some(path) = &self.output {
             let fit = tuner.refit(&best.params, &loaded.data, &mut margrave::observe::Silent)?;
             fit.save(path)?;
-            rows.push(("model", format!("{}, trained on all rows", path.display())));
+            trained = fit.status();
+            rows.push(("gap", super::train::gap_words(fit.certificate())));
+            let how = if trained == Status::Optimal { String::new() } else { format!(", {trained}") };
+            rows.push(("model", format!("{}, trained on all rows{how}", path.display())));
             object.insert("model".into(), json!(path.display().to_string()));
             object.insert("fit".into(), train_object(&fit, &loaded, &path.display().to_string()));
         }
@@ -187,9 +191,8 @@ impl Tune {
         terminal.say(&format!("{}\n{}", terminal.paint(style, &verdict), format::table(terminal, &rows)))?;
         terminal.object(&object)?;
         Ok(match tuned.status {
-            Status::Optimal => Exit::Done,
-            Status::Interrupted => Exit::Interrupted,
-            _ => Exit::Budget,
+            Status::Optimal => Exit::from(trained),
+            stopped => Exit::from(stopped),
         })
     }
 

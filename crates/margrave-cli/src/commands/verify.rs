@@ -91,7 +91,15 @@ impl Verify {
         self.parameters(certified, &mut rows, &mut object);
         let verdict = if holds {
             let convex = certificates.iter().all(|c| c.optimality().is_some());
-            terminal.paint(Style::Good, if convex { "proven" } else { "stationary" })
+            let definite = certificates.iter().filter_map(Certificate::optimality).all(|o| o.definite());
+            terminal.paint(
+                Style::Good,
+                match (convex, definite) {
+                    (true, true) => "proven",
+                    (true, false) => "proven if the kernel matrix is positive semi-definite ('margrave check kernel' tells)",
+                    (false, _) => "stationary",
+                },
+            )
         } else {
             terminal.paint(Style::Bad, "not within the gap asked")
         };
@@ -132,44 +140,46 @@ impl Verify {
         certificate_keys(certificate, &mut object);
         match certificate {
             Certificate::Optimality(o) => {
-                object.insert("feasible".into(), json!(o.feasible));
-                object.insert("infeasibility".into(), json!(o.infeasibility));
-                object.insert("worst".into(), json!(o.worst));
+                object.insert("feasible".into(), json!(o.feasible()));
+                object.insert("infeasibility".into(), json!(o.infeasibility()));
+                object.insert("worst".into(), json!(o.worst()));
                 let worst: Vec<String> = o
-                    .worst
+                    .worst()
                     .iter()
                     .take(3)
                     .map(|w| format!("row {} ({} %)", w.row, format::number(100.0 * w.share, 2)))
                     .collect();
-                let feasible = if o.feasible {
+                let feasible = if o.feasible() {
                     "yes".to_owned()
                 } else {
-                    format!("no, by {}: repaired first", format::number(o.infeasibility, 2))
+                    format!("no, by {}: repaired first", format::number(o.infeasibility(), 2))
                 };
                 let rows = vec![
                     (
                         "relative gap",
-                        format!("{}, asked for {}", format::number(o.relative_gap, 3), format::number(self.gap, 3)),
+                        format!("{}, asked for {}", format::number(o.relative_gap(), 3), format::number(self.gap, 3)),
                     ),
-                    ("primal", format::number(o.primal, 10)),
-                    ("dual", format::number(o.dual, 10)),
-                    ("violation", format::number(o.violation, 3)),
+                    ("primal", format::number(o.primal(), 10)),
+                    ("dual", format::number(o.dual(), 10)),
+                    ("rounding", format!("{} of the gap", format::number(o.rounding(), 2))),
+                    ("violation", format::number(o.violation(), 3)),
                     ("dual feasible", feasible),
                     ("worst rows", if worst.is_empty() { "none".into() } else { worst.join(", ") }),
                 ];
-                (o.relative_gap <= self.gap, rows, object)
+                (o.relative_gap() <= self.gap, rows, object)
             }
             Certificate::Stationarity(s) => {
                 let rows = vec![
                     (
                         "stationarity",
-                        format!("{}, asked for {}", format::number(s.stationarity, 3), format::number(self.gap, 3)),
+                        format!("{}, asked for {}", format::number(s.stationarity(), 3), format::number(self.gap, 3)),
                     ),
-                    ("objective", format::number(s.objective, 10)),
+                    ("objective", format::number(s.objective(), 10)),
                     ("loss", "not convex: no bound on the optimum".to_owned()),
                 ];
-                (s.stationarity <= self.gap, rows, object)
+                (s.stationarity() <= self.gap, rows, object)
             }
+            Certificate::Unknown => (false, vec![("relative gap", "not checked".to_owned())], object),
         }
     }
 
@@ -195,16 +205,17 @@ impl Verify {
             object.insert("primal".into(), json!(primal));
             object.insert("dual".into(), json!(dual));
             object.insert("gap".into(), json!(gap));
-            object.insert("relative_gap".into(), json!(gap / 1f64.max(primal.abs()).max(dual.abs())));
+            object.insert("rounding".into(), json!(sum(Certificate::rounding)));
+            object.insert("relative_gap".into(), json!(worst));
         } else {
             object.insert("objective".into(), json!(primal));
             object.insert("stationarity".into(), json!(violation));
         }
         let mut terms: Vec<_> =
-            certificates.iter().filter_map(Certificate::optimality).flat_map(|o| &o.worst).collect();
+            certificates.iter().filter_map(Certificate::optimality).flat_map(|o| o.worst()).collect();
         terms.sort_by(|a, b| b.gap.total_cmp(&a.gap));
         object.insert("worst".into(), json!(terms.iter().take(10).collect::<Vec<_>>()));
-        let feasible = certificates.iter().filter_map(Certificate::optimality).all(|o| o.feasible);
+        let feasible = certificates.iter().filter_map(Certificate::optimality).all(|o| o.feasible());
         object.insert("feasible".into(), json!(feasible));
         let machines: Vec<Value> = each.into_iter().map(|(_, _, object)| Value::Object(object)).collect();
         object.insert("machines".into(), json!(machines));

@@ -252,10 +252,11 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
     }
     let text = model.to_text();
     margrave::io::write_atomic(Path::new(&o.model), |out| out.write_all(text.as_bytes()))?;
-    Ok(match fit.status() {
-        Status::Interrupted => Exit::Interrupted,
-        _ => Exit::Done,
-    })
+    if !matches!(fit.status(), Status::Optimal | Status::Interrupted) {
+        let gap = fit.certificate().relative_gap().map_or_else(|| "not checked".to_owned(), |gap| format!("{gap:.1e}"));
+        terminal.note(&format!("WARNING: {}: the model is not optimal, its relative gap is {gap}", fit.status()));
+    }
+    Ok(Exit::from(fit.status()))
 }
 
 /// What LIBSVM prints while it trains, one block a binary machine.

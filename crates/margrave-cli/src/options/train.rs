@@ -98,10 +98,11 @@ pub(crate) struct SolverOptions {
 }
 
 impl SolverOptions {
-    pub(crate) fn stop(&self) -> Stop {
+    /// What was asked for, if anything.
+    pub(crate) fn stop(&self) -> Option<Stop> {
         match (self.tol, self.gap) {
-            (None, None) => Stop::default(),
-            (tol, gap) => Stop { tol, gap },
+            (None, None) => None,
+            (tol, gap) => Some(Stop { tol, gap }),
         }
     }
 

@@ -1,22 +1,112 @@
 //! The certificate of a linear machine, given as w itself.
 //!
-//! A primal method finds w, a dual one β, and near the optimum w = Xᵀβ only nearly. P is taken at w with the best b and D
-//! at the nearest feasible γ to β:
+//! A primal method finds w, a dual one β, and near the optimum w = Xᵀβ only nearly. P is taken at (w, b) and D at the
+//! nearest feasible γ to β:
 //!
 //! ```text
 //! gap = ½‖w − Xᵀγ‖² + ½(ρb − Σγ)²/ρ + Σᵢ cᵢ·[ ℓ(yᵢ, zᵢ) + ℓ*(yᵢ, −γᵢ/cᵢ) + (γᵢ/cᵢ)·zᵢ ],   z = Xw + b
 //! ```
 //!
 //! the middle term only for a penalised bias. The violation compares γ with the scores of w; how far w is from Xᵀγ shows in
-//! the gap. Cost: two passes over X, and those over the samples alone that every certificate makes.
+//! the gap. Cost: four passes over X, and those over the samples alone that every certificate makes.
 
-use super::{Certificate, Point, is_convex, members, optimality, stationarity};
+use super::rounding::{self, UNIT};
+use super::{Bounded, Certificate, Point, choose_bias, is_convex, members, optimality, stationarity};
 use crate::control::{Control, Interrupt};
-use crate::gram::Pick;
+use crate::data::Points;
+use crate::gram::{Matrix, Pick};
 use crate::problem::{Bias, LinearProblem};
 
-/// Certifies the machine (w, b) with the dual point β; β is needed for the lower bound alone. Without a bias `bias` is not
-/// looked at. A free bias that is worse than the best one by more than rounding is replaced by the best one.
+/// The scores of w with bounds on their rounding errors, computed here and nowhere else.
+pub(super) struct LinearScores {
+    pub(super) f: Vec<f64>,
+    pub(super) error: Vec<f64>,
+}
+
+/// Xw, plus `fixed`.
+pub(super) fn linear_scores(
+    x: &dyn Matrix,
+    weights: &[f64],
+    fixed: f64,
+    control: &Control,
+) -> Result<LinearScores, Interrupt> {
+    let mut f = vec![0.0; x.rows()];
+    x.dots(Pick::All, weights, &mut f, control)?;
+    let mut error = vec![0.0; x.rows()];
+    // A row of m stored values is a chain of at most m additions.
+    each_row(x, control, |row, points, at| {
+        let (mut sum, mut count) = (0.0, 8.0);
+        points.visit(at, |column, value| {
+            sum += (weights[column] * value).abs();
+            count += 1.0;
+        });
+        error[row] = UNIT * (count * sum + 2.0 * fixed.abs());
+    })?;
+    f.iter_mut().for_each(|f| *f += fixed);
+    Ok(LinearScores { f, error })
+}
+
+/// Calls `work(row, points, row within points)` for every row, in memory or read in blocks.
+fn each_row(
+    x: &dyn Matrix,
+    control: &Control,
+    mut work: impl FnMut(usize, &Points, usize),
+) -> Result<(), Interrupt> {
+    if let Some(points) = x.points() {
+        for row in 0..points.len() {
+            if row % 1024 == 0 {
+                control.check()?;
+            }
+            work(row, points, row);
+        }
+        return Ok(());
+    }
+    let order: Vec<u32> = (0..x.blocks() as u32).collect();
+    x.each_block(&order, control, &mut |first, points| {
+        (0..points.len()).for_each(|at| work(first + at, points, at));
+        control.check()
+    })
+}
+
+/// Xᵀγ with bounds on the rounding errors of its entries.
+pub(super) fn combination(
+    x: &dyn Matrix,
+    gamma: &[f64],
+    control: &Control,
+) -> Result<(Vec<f64>, Vec<f64>), Interrupt> {
+    let mut v = vec![0.0; x.dims()];
+    x.combine(Pick::All, gamma, &mut v, control)?;
+    let mut error = vec![0.0; x.dims()];
+    each_row(x, control, |row, points, at| {
+        let size = gamma[row].abs();
+        if size > 0.0 {
+            points.visit(at, |column, value| error[column] += size * value.abs());
+        }
+    })?;
+    let used = gamma.iter().filter(|g| **g != 0.0).count() as f64 + 32.0;
+    error.iter_mut().for_each(|e| *e *= UNIT * used);
+    Ok((v, error))
+}
+
+/// The best free bias for the machine w: P is least there. `given` stays where it is as good up to rounding.
+pub fn best_bias_linear(
+    problem: &LinearProblem<'_>,
+    weights: &[f64],
+    given: f64,
+    control: &Control,
+) -> Result<f64, Interrupt> {
+    let samples = problem.samples();
+    if problem.bias != Bias::Free || (!is_convex(&samples) && given.is_finite()) {
+        return Ok(given);
+    }
+    let scores = linear_scores(problem.matrix, weights, 0.0, control)?;
+    let point = Point { problem: &samples, f: &scores.f, error: &scores.error, control };
+    let best = choose_bias(&point, Some(&[given]), &members(samples.constraint))?;
+    Ok(best.first().copied().unwrap_or(given))
+}
+
+/// Certifies the machine (w, b) with the dual point β; β is needed for the lower bound alone. The bias is judged as it is; without
+/// a bias it is not looked at.
 pub fn certify_linear(
     problem: &LinearProblem<'_>,
     weights: &[f64],
@@ -32,39 +122,45 @@ pub fn certify_linear(
     };
     // Under a penalty b is one more weight, and part of f.
     let fixed = if penalty.is_some() { bias } else { 0.0 };
-    let mut f = vec![0.0; x.rows()];
-    x.dots(Pick::All, weights, &mut f, control)?;
-    f.iter_mut().for_each(|f| *f += fixed);
+    let scores = linear_scores(x, weights, fixed, control)?;
     let mut squared_norm: f64 = weights.iter().map(|w| w * w).sum();
     squared_norm += penalty.map_or(0.0, |p| p * bias * bias);
-    let point = Point { problem: &samples, f: &f, control };
+    let point = Point { problem: &samples, f: &scores.f, error: &scores.error, control };
     let groups = members(samples.constraint);
-    let free = [bias];
-    let given = (problem.bias == Bias::Free && bias.is_finite()).then_some(&free[..]);
+    let own = if problem.bias == Bias::Free { vec![bias] } else { vec![] };
     let compare = |gamma: &[f64]| {
-        let mut v = vec![0.0; x.dims()];
-        x.combine(Pick::All, gamma, &mut v, control)?;
-        let mut distance: f64 = weights.iter().zip(&v).map(|(w, v)| (w - v) * (w - v)).sum();
+        let (v, errors) = combination(x, gamma, control)?;
+        let each = || weights.iter().zip(&v).zip(&errors);
+        let mut distance: f64 = each().map(|((w, v), _)| (w - v) * (w - v)).sum();
+        let mut upper: f64 = each().map(|((w, v), e)| ((w - v).abs() + e).powi(2)).sum();
         if let Some(p) = penalty {
             let sum = point.sum(None, |i| gamma[i])?;
-            distance += (p * bias - sum) * (p * bias - sum) / p;
+            let size = point.sum(None, |i| gamma[i].abs())?;
+            let off = (p * bias - sum).abs();
+            distance += off * off / p;
+            upper += (off + UNIT * (gamma.len() as f64 + 8.0) * size).powi(2) / p;
         }
-        Ok(0.5 * distance)
+        Ok(Bounded { value: 0.5 * distance, rounding: 0.5 * (upper - distance).max(0.0) })
     };
     if is_convex(&samples) {
-        let mut certificate = optimality(&point, squared_norm, beta, given, &groups, compare)?;
+        let mut certificate = optimality(&point, squared_norm, beta, own, &groups, compare)?;
         if let (Some(_), Certificate::Optimality(o)) = (penalty, &mut certificate) {
             o.bias = vec![bias];
         }
         return Ok(certificate);
     }
-    let mut certificate = stationarity(&point, squared_norm, beta, given, &groups)?;
+    let mut certificate = stationarity(&point, squared_norm, beta, own, &groups)?;
     if let Certificate::Stationarity(s) = &mut certificate {
         let largest = weights.iter().fold(0.0f64, |m, w| m.max(w.abs()));
-        s.stationarity = s.stationarity.max((2.0 * compare(beta)?).sqrt() / largest.max(1.0));
+        s.stationarity = s.stationarity.max((2.0 * compare(beta)?.value).sqrt() / largest.max(1.0));
         if penalty.is_some() {
             s.bias = vec![bias];
         }
     }
     Ok(certificate)
+}
+
+/// What rounding does to sums of `count` terms of this total size.
+pub(super) fn of_sum(count: usize, size: f64) -> f64 {
+    UNIT * (rounding::chain(count) * 8.0) * size
 }

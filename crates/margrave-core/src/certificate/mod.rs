@@ -1,7 +1,7 @@
 //! The certificate of optimality: how far a point can be from the optimum, whoever computed it.
 //!
 //! For the problem of [`crate::problem`], any f and b give an upper bound P on the optimal value and any feasible γ a
-//! lower bound D. The certificate takes P at the machine that was given, f = Σβᵢk(xᵢ,·), with the best b, and D at the
+//! lower bound D. The certificate takes P at the machine that was given, f = Σβᵢk(xᵢ,·) with its own bias b, and D at the
 //! nearest feasible γ that is cheap to find (γ = β if β is feasible). Then
 //!
 //! ```text
@@ -9,24 +9,27 @@
 //! ```
 //!
 //! a sum of non-negative Fenchel–Young terms: it does not suffer from the cancellation of P − D, and names the samples
-//! that are furthest from their optimality condition. For an indefinite kernel P is not convex and the gap proves
-//! nothing global; it still vanishes at stationary points only.
+//! that are furthest from their optimality condition. What rounding may have hidden is bounded in [`rounding`] and added to the
+//! gap. For an indefinite kernel P is not convex and the gap proves nothing global; it still vanishes at stationary points only
+//! ([`Optimality::definite`]).
 //!
-//! No code is shared with any solver. Cost: one product K·β unless the scores are given, then O(n) with some sixty
-//! passes over the samples for each bias, and one product restricted to the samples that had to be repaired.
+//! No code is shared with any solver, and nothing a solver says is used but β and b: scores are computed here ([`scores`]). Only this
+//! module can make an [`Optimality`] or a [`Stationarity`]. Cost: one product K·β, then O(n), and one product restricted to the
+//! samples that had to be repaired.
 
 mod bias;
 mod crammer_singer;
 mod l1;
 mod linear;
 mod repair;
+mod rounding;
 #[cfg(test)]
 mod tests;
 mod violation;
 
 pub use crammer_singer::certify_crammer_singer;
 pub use l1::certify_l1;
-pub use linear::certify_linear;
+pub use linear::{best_bias_linear, certify_linear};
 
 use std::fmt;
 
@@ -59,44 +62,130 @@ pub struct Worst {
 /// Bounds on the optimal value of a convex problem.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Optimality {
-    /// P at the machine given, with the bias [`bias`](Self::bias).
-    pub primal: f64,
-    /// D at β, repaired where it is not feasible; −∞ if the constraint cannot be met at all.
-    pub dual: f64,
-    /// P − D ≥ 0: the optimal value lies between the two.
-    pub gap: f64,
-    /// gap / max(1, |P|, |D|).
-    pub relative_gap: f64,
+    primal: f64,
+    dual: f64,
+    gap: f64,
+    #[serde(default)]
+    rounding: f64,
+    relative_gap: f64,
+    violation: f64,
+    feasible: bool,
+    infeasibility: f64,
+    bias: Vec<f64>,
+    squared_norm: f64,
+    #[serde(default)]
+    definite: bool,
+    worst: Vec<Worst>,
+}
+
+impl Optimality {
+    /// P at the machine given, with its own bias.
+    pub fn primal(&self) -> f64 {
+        self.primal
+    }
+
+    /// A lower bound on the optimal value: D at β, repaired where it is not feasible, less the rounding; −∞ if the constraint
+    /// cannot be met at all.
+    pub fn dual(&self) -> f64 {
+        self.dual
+    }
+
+    /// P − D ≥ 0, [`rounding`](Self::rounding) included: the optimal value lies between the two.
+    pub fn gap(&self) -> f64 {
+        self.gap
+    }
+
+    /// The part of the gap that bounds rounding errors.
+    pub fn rounding(&self) -> f64 {
+        self.rounding
+    }
+
+    /// gap / max(|P|, |D|); 0/0 is 0.
+    pub fn relative_gap(&self) -> f64 {
+        self.relative_gap
+    }
+
     /// Largest violation of the KKT conditions, in units of the score: max over what can fall of F − min over what can
     /// rise of F. For losses without a dual term, the distance of −β/c from the slopes of the loss at z.
-    pub violation: f64,
+    pub fn violation(&self) -> f64 {
+        self.violation
+    }
+
     /// Whether β was feasible, up to rounding, before it was repaired.
-    pub feasible: bool,
+    pub fn feasible(&self) -> bool {
+        self.feasible
+    }
+
     /// How far β was from feasible: largest excess over its box relative to the cost, or error of a sum relative to Σ|β|.
-    pub infeasibility: f64,
-    /// The bias of each group at which P was taken: the better of the one given and the best one.
-    pub bias: Vec<f64>,
-    /// How much P is lower there than at the bias given; `None` if none was given.
-    pub bias_excess: Option<f64>,
+    pub fn infeasibility(&self) -> f64 {
+        self.infeasibility
+    }
+
+    /// The bias of each group at which P was taken: the machine's own.
+    pub fn bias(&self) -> &[f64] {
+        &self.bias
+    }
+
     /// ‖f‖² = βᵀKβ.
-    pub squared_norm: f64,
+    pub fn squared_norm(&self) -> f64 {
+        self.squared_norm
+    }
+
+    /// Whether the kernel is known to be positive semi-definite. Where it is not, the gap is a proof only if the matrix at hand is.
+    pub fn definite(&self) -> bool {
+        self.definite
+    }
+
     /// The samples with the largest share of the gap, worst first.
-    pub worst: Vec<Worst>,
+    pub fn worst(&self) -> &[Worst] {
+        &self.worst
+    }
+}
+
+/// gap / max(|P|, |D|), 0/0 being 0; anything that is not a number is no bound.
+pub(crate) fn relative(gap: f64, primal: f64, dual: f64) -> f64 {
+    if gap == 0.0 {
+        return 0.0;
+    }
+    let ratio = gap / primal.abs().max(dual.abs());
+    if gap.is_finite() && ratio.is_finite() { ratio } else { f64::INFINITY }
 }
 
 /// What can be said about a point of a non-convex problem.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stationarity {
+    objective: f64,
+    stationarity: f64,
+    start_objective: Option<f64>,
+    bias: Vec<f64>,
+    squared_norm: f64,
+}
+
+impl Stationarity {
     /// P.
-    pub objective: f64,
+    pub fn objective(&self) -> f64 {
+        self.objective
+    }
+
     /// max |βᵢ + cᵢℓ′(zᵢ)|/cᵢ, the slope at a kink being the one that fits best; and |Σβ − s|/Σc.
-    pub stationarity: f64,
-    /// P of the convex start under the same loss, where there was one.
-    pub start_objective: Option<f64>,
+    pub fn stationarity(&self) -> f64 {
+        self.stationarity
+    }
+
+    /// P of the convex start under the same loss, where there was one. It is the solver's word.
+    pub fn start_objective(&self) -> Option<f64> {
+        self.start_objective
+    }
+
     /// The bias of each group.
-    pub bias: Vec<f64>,
+    pub fn bias(&self) -> &[f64] {
+        &self.bias
+    }
+
     /// ‖f‖² = βᵀKβ.
-    pub squared_norm: f64,
+    pub fn squared_norm(&self) -> f64 {
+        self.squared_norm
+    }
 }
 
 /// The proof that comes with every machine.
@@ -107,6 +196,8 @@ pub enum Certificate {
     Optimality(Optimality),
     /// Non-convex losses: how nearly stationary the point is.
     Stationarity(Stationarity),
+    /// Nothing was checked: a foreign model, or a check that was cut short.
+    Unknown,
 }
 
 impl Certificate {
@@ -114,38 +205,30 @@ impl Certificate {
     pub fn optimality(&self) -> Option<&Optimality> {
         match self {
             Certificate::Optimality(o) => Some(o),
-            Certificate::Stationarity(_) => None,
+            _ => None,
         }
     }
 
-    /// What can be said of a machine that nobody has checked: nothing. Its gap is infinite.
-    pub fn unknown(bias: Vec<f64>) -> Self {
-        Certificate::Optimality(Optimality {
-            primal: f64::INFINITY,
-            dual: f64::NEG_INFINITY,
-            gap: f64::INFINITY,
-            relative_gap: f64::INFINITY,
-            violation: f64::INFINITY,
-            feasible: false,
-            infeasibility: f64::INFINITY,
-            bias,
-            bias_excess: None,
-            squared_norm: 0.0,
-            worst: Vec::new(),
-        })
+    /// What is known of a non-convex problem.
+    pub fn stationarity(&self) -> Option<&Stationarity> {
+        match self {
+            Certificate::Stationarity(s) => Some(s),
+            _ => None,
+        }
     }
 
-    /// Whether it says anything at all: see [`unknown`](Self::unknown).
+    /// Whether anything was checked.
     pub fn is_known(&self) -> bool {
-        // A file keeps an infinite gap as the largest number.
-        self.gap().is_none_or(|gap| gap < f64::MAX)
+        // Files of earlier versions keep an unchecked machine as one of the largest gap there is.
+        !matches!(self, Certificate::Unknown) && self.gap().is_none_or(|gap| gap < f64::MAX)
     }
 
-    /// P.
+    /// P; NaN if nothing was checked.
     pub fn primal(&self) -> f64 {
         match self {
             Certificate::Optimality(o) => o.primal,
             Certificate::Stationarity(s) => s.objective,
+            Certificate::Unknown => f64::NAN,
         }
     }
 
@@ -159,33 +242,85 @@ impl Certificate {
         self.optimality().map(|o| o.gap)
     }
 
+    /// The part of the gap that bounds rounding errors.
+    pub fn rounding(&self) -> Option<f64> {
+        self.optimality().map(|o| o.rounding)
+    }
+
     /// The relative gap, for a convex problem.
     pub fn relative_gap(&self) -> Option<f64> {
         self.optimality().map(|o| o.relative_gap)
     }
 
-    /// KKT violation, or the stationarity residual of a non-convex problem.
+    /// KKT violation, or the stationarity residual of a non-convex problem; ∞ if nothing was checked.
     pub fn violation(&self) -> f64 {
         match self {
             Certificate::Optimality(o) => o.violation,
             Certificate::Stationarity(s) => s.stationarity,
+            Certificate::Unknown => f64::INFINITY,
         }
     }
 
-    /// The bias of each group.
+    /// The bias of each group; empty if nothing was checked.
     pub fn bias(&self) -> &[f64] {
         match self {
             Certificate::Optimality(o) => &o.bias,
             Certificate::Stationarity(s) => &s.bias,
+            Certificate::Unknown => &[],
         }
     }
 
     /// ‖f‖².
-    pub fn squared_norm(&self) -> f64 {
+    pub fn squared_norm(&self) -> Option<f64> {
         match self {
-            Certificate::Optimality(o) => o.squared_norm,
-            Certificate::Stationarity(s) => s.squared_norm,
+            Certificate::Optimality(o) => Some(o.squared_norm),
+            Certificate::Stationarity(s) => Some(s.squared_norm),
+            Certificate::Unknown => None,
         }
+    }
+
+    /// The same with rows numbered as in the data: row i of the certificate is row `rows[i]` there.
+    pub fn with_rows(mut self, rows: &[u32]) -> Self {
+        if let Certificate::Optimality(o) = &mut self {
+            o.worst.iter_mut().for_each(|worst| worst.row = rows[worst.row] as usize);
+        }
+        self
+    }
+
+    /// The same with the objective of the convex start, for a non-convex loss.
+    pub fn with_start(mut self, objective: Option<f64>) -> Self {
+        if let Certificate::Stationarity(s) = &mut self {
+            s.start_objective = objective;
+        }
+        self
+    }
+
+    /// The same with finite numbers only, for formats that have no others: an infinite bound becomes the largest number, which is
+    /// still a bound.
+    pub fn finite(mut self) -> Self {
+        let tame = |v: &mut f64| *v = if v.is_nan() { f64::MAX } else { v.clamp(-f64::MAX, f64::MAX) };
+        match &mut self {
+            Certificate::Optimality(o) => {
+                let scalars = [
+                    &mut o.primal,
+                    &mut o.dual,
+                    &mut o.gap,
+                    &mut o.rounding,
+                    &mut o.relative_gap,
+                    &mut o.violation,
+                    &mut o.infeasibility,
+                    &mut o.squared_norm,
+                ];
+                scalars.into_iter().chain(&mut o.bias).for_each(tame);
+                o.worst.iter_mut().flat_map(|w| [&mut w.gap, &mut w.share]).for_each(tame);
+            }
+            Certificate::Stationarity(s) => {
+                let scalars = [&mut s.objective, &mut s.stationarity, &mut s.squared_norm];
+                scalars.into_iter().chain(&mut s.bias).chain(&mut s.start_objective).for_each(tame);
+            }
+            Certificate::Unknown => {}
+        }
+        self
     }
 }
 
@@ -194,6 +329,7 @@ impl fmt::Display for Certificate {
         match self {
             Certificate::Optimality(o) => o.fmt(f),
             Certificate::Stationarity(s) => s.fmt(f),
+            Certificate::Unknown => f.write_str("not checked"),
         }
     }
 }
@@ -202,7 +338,11 @@ impl fmt::Display for Optimality {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "primal    {:.10e}", self.primal)?;
         writeln!(f, "dual      {:.10e}", self.dual)?;
-        writeln!(f, "gap       {:.3e}  (relative {:.3e})", self.gap, self.relative_gap)?;
+        writeln!(
+            f,
+            "gap       {:.3e}  (relative {:.3e}; {:.1e} of it bounds rounding)",
+            self.gap, self.relative_gap, self.rounding
+        )?;
         write!(f, "violation {:.3e}", self.violation)?;
         if !self.feasible {
             write!(f, "\nthe dual point was {:.1e} from feasible and was repaired", self.infeasibility)?;
@@ -226,11 +366,29 @@ impl fmt::Display for Stationarity {
     }
 }
 
+/// K·β of every row, in double precision, computed by [`scores`]; nothing else can make one.
+#[derive(Debug, Clone)]
+pub struct Scores {
+    f: Vec<f64>,
+    /// Bound on the rounding error of each.
+    error: Vec<f64>,
+    definite: bool,
+}
+
+impl Scores {
+    /// f(xᵢ) of every row, without bias.
+    pub fn values(&self) -> &[f64] {
+        &self.f
+    }
+}
+
 /// One machine with its scores: what every part of the certificate looks at.
 pub(crate) struct Point<'p, 'a> {
     problem: &'p Samples<'a>,
     /// f of every row, without bias.
     f: &'p [f64],
+    /// Bound on the rounding error of f, by row; empty: taken to be exact.
+    error: &'p [f64],
     control: &'p Control,
 }
 
@@ -252,6 +410,14 @@ impl Point<'_, '_> {
     /// f(xᵢ) of variable `i`, without bias.
     fn f(&self, i: usize) -> f64 {
         self.f[self.problem.row(i)]
+    }
+
+    /// Bound on |computed zᵢ − zᵢ|, and on what rounding may do to it in the evaluation of a loss.
+    fn error(&self, i: usize, z: f64) -> f64 {
+        match self.error.get(self.problem.row(i)) {
+            None => 0.0,
+            Some(error) => error + rounding::sum_error(z, self.f(i), self.problem.targets[i]),
+        }
     }
 
     /// zᵢ.
@@ -299,36 +465,124 @@ fn kernel_product(
     Ok(out)
 }
 
-/// Certifies the machine (β, b).
+/// K·β of every row of K in double precision, without bias: what [`certify`] judges by. `beta` has one entry per variable.
+pub fn scores(problem: &KernelProblem<'_>, beta: &[f64], control: &Control) -> Result<Scores, Interrupt> {
+    let f = kernel_product(problem, |i| beta[i], Pick::All, control)?;
+    let mut by_row = vec![0.0; f.len()];
+    (0..problem.len()).for_each(|i| by_row[problem.row(i)] += beta[i]);
+    let accuracy = problem.gram.accuracy();
+    let error = rounding::product_errors(&accuracy, &by_row);
+    Ok(Scores { f, error, definite: accuracy.definite })
+}
+
+/// The best bias of each group for these scores: the minimum of P over b. Where the minimum is flat, `given` is as good up to
+/// rounding, or the loss is not convex: that one.
+pub fn best_bias(
+    problem: &KernelProblem<'_>,
+    scores: &Scores,
+    given: Option<&[f64]>,
+    control: &Control,
+) -> Result<Vec<f64>, Interrupt> {
+    let samples = problem.samples();
+    if let Some(given) = given.filter(|b| !is_convex(&samples) && b.len() == problem.constraint.groups()) {
+        // P may have several minima over b: the solver has chosen one.
+        return Ok(given.to_vec());
+    }
+    let point = Point { problem: &samples, f: &scores.f, error: &scores.error, control };
+    choose_bias(&point, given, &members(&problem.constraint))
+}
+
+/// Certifies the machine (β, b): the bias is judged as it is, and a bad one shows in the gap.
 ///
-/// `beta` has one entry a variable, `bias` one a group. `scores` are (K·β) of every *row* of K in double precision, without
-/// bias; they are computed if absent, and otherwise trusted. A bias that was not given, or is worse than the best
-/// one by more than rounding, is replaced by the best one.
+/// `beta` has one entry per variable, `bias` one per group; without a bias the best one is taken. `scores` are those of β, computed
+/// if absent.
 pub fn certify(
     problem: &KernelProblem<'_>,
     beta: &[f64],
     bias: Option<&[f64]>,
-    scores: Option<&[f64]>,
+    scores: Option<&Scores>,
     control: &Control,
 ) -> Result<Certificate, Interrupt> {
     let computed;
-    let f = match scores {
+    let scores = match scores {
         Some(scores) => scores,
         None => {
-            computed = kernel_product(problem, |i| beta[i], Pick::All, control)?;
+            computed = self::scores(problem, beta, control)?;
             &computed
         }
     };
     let samples = problem.samples();
-    let point = Point { problem: &samples, f, control };
-    let given = bias.filter(|b| b.len() == problem.constraint.groups());
-    let groups = members(&problem.constraint);
-    let squared_norm = point.sum(None, |i| beta[i] * point.f(i))?;
-    if is_convex(&samples) {
-        optimality(&point, squared_norm, beta, given, &groups, |gamma| repaired_distance(problem, beta, gamma, control))
+    let point = Point { problem: &samples, f: &scores.f, error: &scores.error, control };
+    judge(problem, &point, beta, bias, scores.definite)
+}
+
+/// The certificate that the point would have if `f` were its scores without rounding errors, with the best bias: for solvers that
+/// want to know whether to go on.
+pub(crate) fn estimate(
+    problem: &KernelProblem<'_>,
+    beta: &[f64],
+    bias: &[f64],
+    f: &[f64],
+    control: &Control,
+) -> Result<Certificate, Interrupt> {
+    let samples = problem.samples();
+    let point = Point { problem: &samples, f, error: &[], control };
+    let best = if is_convex(&samples) {
+        choose_bias(&point, Some(bias), &members(&problem.constraint))?
     } else {
-        stationarity(&point, squared_norm, beta, given, &groups)
+        bias.to_vec()
+    };
+    judge(problem, &point, beta, Some(&best), false)
+}
+
+fn judge(
+    problem: &KernelProblem<'_>,
+    point: &Point<'_, '_>,
+    beta: &[f64],
+    bias: Option<&[f64]>,
+    definite: bool,
+) -> Result<Certificate, Interrupt> {
+    let groups = members(&problem.constraint);
+    let control = point.control;
+    let own = match bias.filter(|b| b.len() == groups.len()) {
+        Some(bias) => bias.to_vec(),
+        None => choose_bias(point, None, &groups)?,
+    };
+    let squared_norm = point.sum(None, |i| beta[i] * point.f(i))?;
+    if !is_convex(point.problem) {
+        return stationarity(point, squared_norm, beta, own, &groups);
     }
+    let distance = |gamma: &[f64]| repaired_distance(problem, beta, gamma, control);
+    let mut certificate = optimality(point, squared_norm, beta, own, &groups, distance)?;
+    if let Certificate::Optimality(o) = &mut certificate {
+        o.definite = definite;
+    }
+    Ok(certificate)
+}
+
+/// The bias of each group at which P is least, or `given` where that is as good.
+fn choose_bias(
+    point: &Point<'_, '_>,
+    given: Option<&[f64]>,
+    groups: &[Option<Vec<u32>>],
+) -> Result<Vec<f64>, Interrupt> {
+    let given = given.filter(|b| b.len() == groups.len() && b.iter().all(|b| b.is_finite()));
+    let scale = point.sum(None, |i| {
+        let p = point.problem;
+        (p.costs[i] * point.f(i)).abs().min(f64::MAX)
+    })?;
+    let mut best = Vec::with_capacity(groups.len());
+    for (g, list) in groups.iter().enumerate() {
+        best.push(bias::best(point, g, list.as_deref(), given.map(|b| b[g]), 1e-16 * scale)?);
+    }
+    if let Some(given) = given {
+        let (at_given, at_best) = (point.primal(0.0, given)?, point.primal(0.0, &best)?);
+        // A flat minimum has many best biases: the one given among them stands.
+        if at_given <= at_best + 1e-14 * at_best.abs() || !at_best.is_finite() {
+            return Ok(given.to_vec());
+        }
+    }
+    Ok(best)
 }
 
 /// Whether every loss is convex with a known conjugate.
@@ -340,64 +594,81 @@ fn is_convex(problem: &Samples<'_>) -> bool {
     }
 }
 
-/// `distance` is ½‖f − f_γ‖², f being the machine that was given.
+/// `distance` is a bound on ½‖f − f_γ‖², f being the machine that was given, with the part of it that is rounding.
 fn optimality(
     point: &Point<'_, '_>,
     squared_norm: f64,
     beta: &[f64],
-    given: Option<&[f64]>,
+    bias: Vec<f64>,
     groups: &[Option<Vec<u32>>],
-    distance: impl Fn(&[f64]) -> Result<f64, Interrupt>,
+    distance: impl Fn(&[f64]) -> Result<Bounded, Interrupt>,
 ) -> Result<Certificate, Interrupt> {
     let (p, control) = (point.problem, point.control);
     let repaired = repair::repair(p, beta, groups);
     let gamma = &repaired.beta;
-
-    let scale = point.sum(None, |i| (gamma[i] * point.f(i)).abs())?.max(1.0);
-    let mut best = Vec::with_capacity(groups.len());
-    for (g, list) in groups.iter().enumerate() {
-        best.push(bias::best(point, g, list.as_deref(), given.map(|b| b[g]), 1e-14 * scale)?);
-    }
-    let mut primal = point.primal(squared_norm, &best)?;
-    let mut bias_excess = None;
-    if let Some(given) = given {
-        let at_given = point.primal(squared_norm, given)?;
-        bias_excess = Some((at_given - primal).max(0.0));
-        // A flat minimum has many best biases: the solver's choice among them stands.
-        if at_given <= primal + 1e-12 * primal.abs().max(1.0) {
-            primal = at_given;
-            best = given.to_vec();
-        }
-    }
-
+    let primal = point.primal(squared_norm, &bias)?;
     control.check()?;
     let n = p.len();
-    let terms: Vec<f64> = control
+    // The term of each sample, and what rounding of its score may add to it and to P.
+    let terms: Vec<(f64, f64)> = control
         .threads
         .map(n.div_ceil(CHUNK), |task| {
             let range = task * CHUNK..((task + 1) * CHUNK).min(n);
-            range.map(|i| excess(p, i, gamma[i], point.z(i, &best))).collect::<Vec<_>>()
+            range.map(|i| with_rounding(point, i, gamma[i], point.z(i, &bias))).collect::<Vec<_>>()
         })
         .concat();
-    let mut gap: f64 = terms.chunks(CHUNK).map(|part| part.iter().sum::<f64>()).sum();
-    gap += distance(gamma)?;
-    if !repaired.exists {
+    let distance = distance(gamma)?;
+    let total = |of: fn(&(f64, f64)) -> f64| -> f64 {
+        terms.chunks(CHUNK).map(|part| part.iter().map(of).sum::<f64>()).sum()
+    };
+    let mut rounding = total(|t| t.1) + distance.rounding;
+    if !point.error.is_empty() {
+        // ½‖f‖² = ½Σβf and the sums of a group, Σβ = s, which b multiplies.
+        rounding += point.sum(None, |i| 0.5 * beta[i].abs() * point.error[p.row(i)])?;
+        rounding += rounding::of_sums(point, squared_norm, primal, gamma, &bias)?;
+    }
+    let mut gap = total(|t| t.0) + distance.value + rounding;
+    if !repaired.exists || gap.is_nan() || !primal.is_finite() {
         gap = f64::INFINITY;
     }
     let dual = primal - gap;
+    let shares: Vec<f64> = terms.iter().map(|t| t.0).collect();
     Ok(Certificate::Optimality(Optimality {
         primal,
         dual,
         gap,
-        relative_gap: if gap.is_finite() { gap / primal.abs().max(dual.abs()).max(1.0) } else { gap },
-        violation: violation::violation(point, gamma, &best),
+        rounding,
+        relative_gap: relative(gap, primal, dual),
+        violation: violation::violation(point, gamma, &bias),
         feasible: repaired.exists && repaired.infeasibility <= FEASIBLE,
         infeasibility: repaired.infeasibility,
-        bias: best,
-        bias_excess,
+        bias,
         squared_norm,
-        worst: worst(p, &terms, gap),
+        definite: true,
+        worst: worst(p, &shares, gap),
     }))
+}
+
+/// A number with a bound on its rounding error; the true one is at most the sum of the two.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bounded {
+    value: f64,
+    rounding: f64,
+}
+
+/// The Fenchel–Young term of sample `i`, and what an error of its score may add to it and to P. The term is convex in z: between
+/// two points it is nowhere larger than at both.
+fn with_rounding(point: &Point<'_, '_>, i: usize, gamma: f64, z: f64) -> (f64, f64) {
+    let p = point.problem;
+    let here = excess(p, i, gamma, z);
+    let error = point.error(i, z);
+    if error == 0.0 || p.costs[i] == 0.0 {
+        return (here, 0.0);
+    }
+    let around = excess(p, i, gamma, z - error).max(excess(p, i, gamma, z + error));
+    let loss = |z: f64| p.costs[i] * p.loss(i).value(p.targets[i], z);
+    let of_loss = (loss(z - error) - loss(z)).abs().max((loss(z + error) - loss(z)).abs());
+    (here, (around - here).max(0.0) + of_loss)
 }
 
 /// cᵢ·[ℓ(y, z) + ℓ*(y, −γ/c) + (γ/c)·z].
@@ -414,7 +685,12 @@ fn excess(p: &Samples<'_>, i: usize, gamma: f64, z: f64) -> f64 {
 }
 
 /// ½‖f_β − f_γ‖², over the samples where β was changed by more than its last digits.
-fn repaired_distance(p: &KernelProblem<'_>, beta: &[f64], gamma: &[f64], control: &Control) -> Result<f64, Interrupt> {
+fn repaired_distance(
+    p: &KernelProblem<'_>,
+    beta: &[f64],
+    gamma: &[f64],
+    control: &Control,
+) -> Result<Bounded, Interrupt> {
     let largest = gamma.iter().fold(0.0, |m: f64, g| m.max(g.abs()));
     let finite = |b: f64| if b.is_finite() { b } else { 0.0 };
     let difference = |i: usize| {
@@ -425,13 +701,17 @@ fn repaired_distance(p: &KernelProblem<'_>, beta: &[f64], gamma: &[f64], control
     rows.sort_unstable();
     rows.dedup();
     if rows.is_empty() {
-        return Ok(0.0);
+        return Ok(Bounded::default());
     }
     let product = kernel_product(p, difference, Pick::List(&rows), control)?;
     let mut at_row = vec![0.0; p.gram.shape().0];
     rows.iter().zip(&product).for_each(|(&row, v)| at_row[row as usize] = *v);
     let total: f64 = (0..p.len()).map(|i| difference(i) * at_row[p.row(i)]).sum();
-    Ok(0.5 * total.max(0.0))
+    let mut by_row = vec![0.0; p.gram.shape().0];
+    (0..p.len()).for_each(|i| by_row[p.row(i)] += difference(i));
+    let errors = rounding::product_errors(&p.gram.accuracy(), &by_row);
+    let rounding = rows.iter().map(|&row| (by_row[row as usize] * errors[row as usize]).abs()).sum::<f64>();
+    Ok(Bounded { value: 0.5 * total.max(0.0), rounding: 0.5 * rounding })
 }
 
 fn worst(p: &Samples<'_>, terms: &[f64], gap: f64) -> Vec<Worst> {
@@ -454,26 +734,20 @@ fn stationarity(
     point: &Point<'_, '_>,
     squared_norm: f64,
     beta: &[f64],
-    given: Option<&[f64]>,
+    bias: Vec<f64>,
     groups: &[Option<Vec<u32>>],
 ) -> Result<Certificate, Interrupt> {
     let p = point.problem;
-    let bias = match given {
-        Some(b) => b.to_vec(),
-        None => {
-            let each = groups.iter().enumerate();
-            each.map(|(g, list)| bias::best(point, g, list.as_deref(), None, 1e-14)).collect::<Result<_, _>>()?
-        }
-    };
     let objective = point.primal(squared_norm, &bias)?;
     let total: f64 = p.costs.iter().sum();
     let mut residual = 0.0f64;
+    let mut worse = |found: f64| residual = if found.is_nan() { f64::INFINITY } else { residual.max(found) };
     for (g, list) in groups.iter().enumerate() {
         let sum = point.sum(list.as_deref(), |i| beta[i])?;
-        residual = residual.max((sum - p.constraint.sum(g)).abs() / total.max(f64::MIN_POSITIVE));
+        worse((sum - p.constraint.sum(g)).abs() / total.max(f64::MIN_POSITIVE));
     }
     for i in 0..p.len() {
-        residual = residual.max(violation::slope_distance(p, i, beta[i], point.z(i, &bias)));
+        worse(violation::slope_distance(p, i, beta[i], point.z(i, &bias)));
     }
     Ok(Certificate::Stationarity(Stationarity {
         objective,

@@ -127,6 +127,26 @@ pub trait Gram: Send + Sync {
         f64::INFINITY
     }
 
+    /// How large entries can be, and how exactly they are computed in double precision. Only square Grams are asked.
+    ///
+    /// The default suits positive semi-definite matrices, for which |K[i, j]| ≤ √(K[i, i]·K[j, j]), and takes entries to be good to
+    /// some 64 units of roundoff.
+    fn accuracy(&self) -> Accuracy {
+        Accuracy { size: self.diag().iter().map(|k| k.abs().sqrt()).collect(), relative: 64.0, definite: false }
+    }
+
     /// Kernel entries computed so far by this Gram.
     fn entries(&self) -> u64;
+}
+
+/// Bounds on the entries of a square Gram and on their rounding errors: |K[i, j]| ≤ sizeᵢ·sizeⱼ, and an entry computed in double
+/// precision is off by at most u·relative·sizeᵢ·sizeⱼ, u = 2⁻⁵³ being the unit roundoff.
+#[derive(Debug, Clone)]
+pub struct Accuracy {
+    /// One per row.
+    pub size: Vec<f64>,
+    /// In units of roundoff.
+    pub relative: f64,
+    /// Whether the kernel is known to be positive semi-definite.
+    pub definite: bool,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Gram, Pick, Precision};
+use super::{Accuracy, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 
 /// Rows of one task of a product.
@@ -135,6 +135,11 @@ impl Gram for Picked<'_> {
     fn select(&self, rows: &[u32]) -> Option<Box<dyn Gram + '_>> {
         // One view of the Gram behind is as good as a view of this one, and one step shorter.
         Some(part(self.gram, &rows.iter().map(|&row| self.rows[row as usize]).collect::<Vec<_>>()))
+    }
+
+    fn accuracy(&self) -> Accuracy {
+        let behind = self.gram.accuracy();
+        Accuracy { size: self.rows.iter().map(|&row| behind.size[row as usize]).collect(), ..behind }
     }
 
     fn entries(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Gram, Pick, Precision};
+use super::{Accuracy, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
 
@@ -120,6 +120,20 @@ impl Gram for PrecomputedGram {
 
     fn effort(&self) -> f64 {
         1.0
+    }
+
+    /// Entries are exact; the size of a row is the root of its largest entry, in the row or in the column.
+    fn accuracy(&self) -> Accuracy {
+        let mut largest = vec![0.0f64; self.values.len().max(self.values.dims())];
+        for row in 0..self.values.len() {
+            let mut own = 0.0f64;
+            self.values.visit(row, |column, value| {
+                own = own.max(value.abs());
+                largest[column] = largest[column].max(value.abs());
+            });
+            largest[row] = largest[row].max(own);
+        }
+        Accuracy { size: largest.into_iter().map(f64::sqrt).collect(), relative: 0.0, definite: false }
     }
 
     fn entries(&self) -> u64 {

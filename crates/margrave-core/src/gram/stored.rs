@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Gram, Pick, Precision};
+use super::{Accuracy, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 
 /// Rows computed at a time.
@@ -255,6 +255,13 @@ impl Gram for Without<'_> {
             kv[i * k..(i + 1) * k].iter_mut().for_each(|value| *value *= weight);
         }
         self.apply(precision, Pick::All, &kv, k, out, control)
+    }
+
+    /// Entries are kept in single precision.
+    fn accuracy(&self) -> Accuracy {
+        const SINGLE: f64 = (1u64 << 30) as f64;
+        let size = self.diag().iter().map(|k| k.abs().sqrt()).collect();
+        Accuracy { size, relative: SINGLE, definite: false }
     }
 
     fn effort(&self) -> f64 {

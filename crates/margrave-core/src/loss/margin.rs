@@ -3,7 +3,7 @@
 //! With ℓ(y, z) = L(u): slope −y·L′(u); conjugate ℓ*(y, v) = −a + L*(a) with a = −v·y, so that a = yβ/c is the
 //! classical α/c; IRWLS weight L′(u)/u about the target y, where u = 0.
 
-use super::{DualTerm, Loss, Properties, Reweight, slack_weight};
+use super::{LossSpec, DualTerm, Loss, Properties, Reweight, slack_weight};
 
 /// L, L′, L* of a convex loss that is zero for u ≤ 0.
 trait Slack {
@@ -29,6 +29,9 @@ macro_rules! slack_loss {
         impl Loss for $name {
             fn name(&self) -> String {
                 self.label()
+            }
+            fn spec(&self) -> Option<LossSpec> {
+                Some((*self).into())
             }
             fn value(&self, y: f64, z: f64) -> f64 {
                 let u = 1.0 - y * z;
@@ -258,6 +261,9 @@ fn x_ln_x(a: f64) -> f64 {
 impl Loss for Logistic {
     fn name(&self) -> String {
         "logistic".into()
+    }
+    fn spec(&self) -> Option<LossSpec> {
+        Some(LossSpec::Logistic)
     }
     fn value(&self, y: f64, z: f64) -> f64 {
         let m = y * z;

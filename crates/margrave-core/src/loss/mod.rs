@@ -69,6 +69,11 @@ pub struct Properties {
 pub trait Loss: Send + Sync {
     /// The name, with parameters, as the command line writes it: `huber:delta=1`.
     fn name(&self) -> String;
+    /// Which loss of the library this is; `None`, the default, for any other. A model file can hold the former alone, and solvers
+    /// know them by this, never by their name.
+    fn spec(&self) -> Option<LossSpec> {
+        None
+    }
     /// ℓ(y, z).
     fn value(&self, y: f64, z: f64) -> f64;
     /// dℓ/dz; at a kink any number between the two one-sided slopes.

@@ -3,7 +3,7 @@
 //! They approach the count of errors (paper 002). None is convex: there is no dual and no global certificate. All are
 //! functions of ξ = max(0, u), u = 1 − y·z, hence constant for u ≤ 0 and continuous there.
 
-use super::{Loss, Properties, Reweight, slack_weight};
+use super::{LossSpec, Loss, Properties, Reweight, slack_weight};
 
 /// L(ξ) and L′(ξ) for ξ ≥ 0.
 trait Level {
@@ -21,6 +21,9 @@ macro_rules! level_loss {
         impl Loss for $name {
             fn name(&self) -> String {
                 self.label()
+            }
+            fn spec(&self) -> Option<LossSpec> {
+                Some((*self).into())
             }
             fn value(&self, y: f64, z: f64) -> f64 {
                 self.at((1.0 - y * z).max(0.0))

@@ -2,7 +2,7 @@
 //!
 //! With ℓ(y, z) = ρ(r): slope −ρ′(r); conjugate ℓ*(y, v) = −a·y + ρ*(a) with a = −v = β/c.
 
-use super::{DualTerm, Loss, Properties, Reweight, slack_weight};
+use super::{LossSpec, DualTerm, Loss, Properties, Reweight, slack_weight};
 
 /// ρ, ρ′, ρ* of a convex loss.
 trait Residual {
@@ -28,10 +28,14 @@ trait Residual {
 }
 
 macro_rules! residual_loss {
-    ($($name:ty),*) => { $(
+    ($($name:ty => $spec:expr),* $(,)?) => { $(
         impl Loss for $name {
             fn name(&self) -> String {
                 self.label()
+            }
+            fn spec(&self) -> Option<LossSpec> {
+                let spec: fn(Self) -> Option<LossSpec> = $spec;
+                spec(*self)
             }
             fn value(&self, y: f64, z: f64) -> f64 {
                 self.at(y - z)
@@ -78,7 +82,24 @@ macro_rules! residual_loss {
     )* };
 }
 
-residual_loss!(Epsilon, SquaredEpsilon, Square, Huber, Absolute, Pinball, Expectile, LogCosh, Above, Below);
+/// A loss that users name.
+fn named<L: Into<LossSpec>>(loss: L) -> Option<LossSpec> {
+    Some(loss.into())
+}
+
+residual_loss!(
+    Epsilon => named,
+    SquaredEpsilon => named,
+    Square => named,
+    Huber => named,
+    Absolute => named,
+    Pinball => named,
+    Expectile => named,
+    LogCosh => named,
+    // Parts of the ν-machines.
+    Above => |_| None,
+    Below => |_| None,
+);
 
 /// max(|r| − ε, 0): support vector regression.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -24,13 +24,14 @@ use crate::error::{Result, check_len};
 use crate::gram::{Gram, Precision};
 use crate::loss::LossSpec;
 use crate::problem::{Formulation, Machine, Penalty, Setup, Task};
+use crate::train::Proven;
 
 /// How one binary machine of a model came to be, and its proof.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Its proof.
     pub certificate: Certificate,
-    /// How the solver ended.
+    /// How the training ended: see [`crate::train::verdict`].
     pub status: Status,
     /// Iterations, of the solver's own kind.
     pub iterations: u64,
@@ -152,23 +153,17 @@ impl Column {
 }
 
 impl Record {
-    /// The record of a solution of `setup` that became `machine`.
-    pub fn new(
-        setup: &Setup,
-        solution: &crate::solver::Solution,
-        machine: &Machine,
-        certificate: Certificate,
-        seconds: f64,
-        kernel_entries: u64,
-    ) -> Self {
+    /// The record of a solution of `setup`.
+    pub fn new(setup: &Setup, proven: &Proven, seconds: f64, kernel_entries: u64) -> Self {
+        let machine = &proven.machine;
         Self {
-            certificate,
-            status: solution.status,
-            iterations: solution.iterations,
+            certificate: proven.certificate.clone(),
+            status: proven.status,
+            iterations: proven.iterations,
             seconds,
             kernel_entries,
             support_vectors: machine.coefficients.iter().filter(|c| **c != 0.0).count(),
-            bounded: cases(setup, &solution.beta).iter().filter(|case| **case == Case::Bound).count(),
+            bounded: cases(setup, &proven.beta).iter().filter(|case| **case == Case::Bound).count(),
             rho: machine.rho,
             tube: machine.tube,
         }
@@ -184,10 +179,14 @@ pub struct Totals {
     pub dual: Option<f64>,
     /// Σ of the gaps.
     pub gap: Option<f64>,
-    /// gap / max(1, |primal|, |dual|) of the sums.
+    /// Σ of the bounds on rounding.
+    pub rounding: Option<f64>,
+    /// gap / max(|primal|, |dual|) of the worst machine.
     pub relative_gap: Option<f64>,
     /// The largest KKT violation, or stationarity residual.
     pub violation: f64,
+    /// Whether every machine was checked.
+    pub known: bool,
     /// The worst ending.
     pub status: Status,
     /// Σ of the iterations.
@@ -206,10 +205,11 @@ pub struct Totals {
 fn severity(status: Status) -> u8 {
     match status {
         Status::Optimal => 0,
-        Status::Stalled => 1,
-        Status::IterationLimit => 2,
-        Status::TimeLimit => 3,
-        Status::Interrupted => 4,
+        Status::Inaccurate => 1,
+        Status::Stalled => 2,
+        Status::IterationLimit => 3,
+        Status::TimeLimit => 4,
+        Status::Interrupted => 5,
     }
 }
 
@@ -221,12 +221,15 @@ impl Model {
         let primal = sum(&|r| r.certificate.primal());
         let dual = convex.then(|| sum(&|r| r.certificate.dual().unwrap_or(0.0)));
         let gap = convex.then(|| sum(&|r| r.certificate.gap().unwrap_or(0.0)));
+        let relative = self.machines.iter().map(|r| r.certificate.relative_gap().unwrap_or(f64::INFINITY));
         let statuses = self.machines.iter().map(|r| r.status);
         Totals {
             primal,
             dual,
             gap,
-            relative_gap: gap.zip(dual).map(|(gap, dual)| gap / 1f64.max(primal.abs()).max(dual.abs())),
+            rounding: convex.then(|| sum(&|r| r.certificate.rounding().unwrap_or(0.0))),
+            relative_gap: convex.then(|| relative.fold(0.0, f64::max)),
+            known: self.machines.iter().all(|r| r.certificate.is_known()),
             violation: self.machines.iter().map(|r| r.certificate.violation()).fold(0.0, f64::max),
             status: statuses.max_by_key(|status| severity(*status)).unwrap_or(Status::Optimal),
             iterations: self.machines.iter().map(|r| r.iterations).sum(),
@@ -237,44 +240,40 @@ impl Model {
         }
     }
 
-    /// The model of one binary machine: `points` are the (scaled) training points, β and the bias of each group its solution.
+    /// The model of one binary machine: `points` are the (scaled) training points.
     pub fn binary(
         recipe: Recipe,
         kernel: crate::kernel::Kernel,
         points: &Points,
         setup: &Setup,
-        solution: &crate::solver::Solution,
-        certificate: Certificate,
+        proven: &Proven,
         seconds: f64,
         kernel_entries: u64,
     ) -> Result<Self> {
         check_len("number of training points", setup.rows(), points.len())?;
-        let bias = if certificate.bias().is_empty() { &solution.bias } else { certificate.bias() };
-        let machine = setup.machine(&solution.beta, bias);
+        let machine = &proven.machine;
         let expansion = Expansion::of_training(kernel, points, &machine.coefficients, vec![machine.bias])?;
         let costs = expansion.rows().iter().map(|&row| setup.costs()[row as usize]).collect();
-        let record = Record::new(setup, solution, &machine, certificate, seconds, kernel_entries);
+        let record = Record::new(setup, proven, seconds, kernel_entries);
         Ok(Self::assemble(recipe, Scheme::One, expansion, costs, vec![record], points.len()))
     }
 
-    /// The model of one linear machine (w, b) with the dual point of `solution`; `dims` is the number of features.
+    /// The model of one linear machine (w, b) with its dual point; `dims` is the number of features.
     pub fn linear(
         recipe: Recipe,
         weights: Vec<f64>,
         dims: usize,
         setup: &Setup,
-        solution: &crate::solver::Solution,
-        certificate: Certificate,
+        proven: &Proven,
         seconds: f64,
     ) -> Result<Self> {
-        let bias = if certificate.bias().is_empty() { &solution.bias } else { certificate.bias() };
-        let machine = setup.machine(&solution.beta, bias);
+        let machine = &proven.machine;
         let used: Vec<u32> =
             (0..setup.rows() as u32).filter(|&row| machine.coefficients[row as usize] != 0.0).collect();
         let coefficients = used.iter().map(|&row| machine.coefficients[row as usize]).collect();
         let costs = used.iter().map(|&row| setup.costs()[row as usize]).collect();
         let expansion = Expansion::linear(weights, used, coefficients, Layout::Full, vec![machine.bias], dims)?;
-        let record = Record::new(setup, solution, &machine, certificate, seconds, 0);
+        let record = Record::new(setup, proven, seconds, 0);
         Ok(Self::assemble(recipe, Scheme::One, expansion, costs, vec![record], setup.rows()))
     }
 

@@ -29,10 +29,10 @@ pub struct Training {
 }
 
 /// The record of a machine that nobody has checked.
-pub(super) fn unknown_record(coefficients: &[f64], bias: f64) -> Record {
+pub(super) fn unknown_record(coefficients: &[f64]) -> Record {
     Record {
-        certificate: Certificate::unknown(vec![bias]),
-        status: Status::Optimal,
+        certificate: Certificate::Unknown,
+        status: Status::Inaccurate,
         iterations: 0,
         seconds: 0.0,
         kernel_entries: 0,
@@ -107,7 +107,7 @@ impl LibsvmModel {
         let m = centres.len();
         let expansion = Expansion::with_layout(self.kernel, centres, rows, coefficients, layout, bias, width)?;
         let machines = (0..expansion.outputs())
-            .map(|output| unknown_record(&expansion.column(output), expansion.bias()[output]))
+            .map(|output| unknown_record(&expansion.column(output)))
             .collect();
         Ok(Model {
             task: self.task(),

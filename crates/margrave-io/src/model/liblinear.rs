@@ -124,7 +124,7 @@ fn build(
     });
     let expansion = Expansion::new(Kernel::Linear, centres.into(), unit, w, bias, features).map_err(engine)?;
     let machines =
-        (0..outputs).map(|output| unknown_record(&expansion.column(output), expansion.bias()[output])).collect();
+        (0..outputs).map(|output| unknown_record(&expansion.column(output))).collect();
     Ok(Model {
         task,
         formulation: if task == Task::Novelty {

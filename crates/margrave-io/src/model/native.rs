@@ -6,7 +6,6 @@
 //! one. A linear machine given by its weights has them as `weights` (d × k), and centres without features. All else is in
 //! the JSON header.
 
-use margrave_core::certificate::Certificate;
 use margrave_core::data::{Csr, Dense, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
@@ -61,30 +60,9 @@ struct Header {
     calibration: Option<Calibration>,
 }
 
-/// JSON has no infinities: bounds that are infinite become the largest number, which is still a bound.
+/// JSON has no infinities: see [`Certificate::finite`](margrave_core::certificate::Certificate::finite).
 fn bounded(record: &Record) -> Record {
-    let tame = |v: &mut f64| *v = if v.is_nan() { f64::MAX } else { v.clamp(-f64::MAX, f64::MAX) };
-    let mut record = record.clone();
-    match &mut record.certificate {
-        Certificate::Optimality(o) => {
-            let scalars = [
-                &mut o.primal,
-                &mut o.dual,
-                &mut o.gap,
-                &mut o.relative_gap,
-                &mut o.violation,
-                &mut o.infeasibility,
-                &mut o.squared_norm,
-            ];
-            scalars.into_iter().chain(&mut o.bias).chain(&mut o.bias_excess).for_each(tame);
-            o.worst.iter_mut().flat_map(|w| [&mut w.gap, &mut w.share]).for_each(tame);
-        }
-        Certificate::Stationarity(s) => {
-            let scalars = [&mut s.objective, &mut s.stationarity, &mut s.squared_norm];
-            scalars.into_iter().chain(&mut s.bias).chain(&mut s.start_objective).for_each(tame);
-        }
-    }
-    record
+    Record { certificate: record.certificate.clone().finite(), ..record.clone() }
 }
 
 pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {

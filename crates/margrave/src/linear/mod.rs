@@ -15,12 +15,14 @@ use margrave_core::loss::Loss;
 use margrave_core::model::{Model, Origin, Scheme};
 use margrave_core::observe::{Observer, Silent};
 use margrave_core::problem::{Bias, Formulation, LinearProblem, Machine, Penalty, Setup, Task};
-use margrave_core::solver::Solution;
 use margrave_core::solver::linear::{self, Options, Start};
-use margrave_core::{Control, Error, Result};
+use margrave_core::solver::{Solution, Stop, decomposition};
+use margrave_core::train::{Asked, Proven, prove_linear};
+use margrave_core::{Control, Error, Result, Status};
 use std::sync::Arc;
 
 use crate::fit::check_same_rows;
+use crate::solve::is_better;
 use crate::svm::{Probability, SolverName, Svm};
 
 pub(crate) use several::{train as train_several, verify as verify_several};
@@ -31,11 +33,8 @@ const FOLDS: usize = 5;
 
 /// A linear machine with its proof.
 pub(crate) struct Trained {
-    pub(crate) solution: Solution,
+    pub(crate) proven: Proven,
     pub(crate) weights: Vec<f64>,
-    pub(crate) certificate: Certificate,
-    /// z of every row.
-    pub(crate) scores: Vec<f64>,
     pub(crate) reason: String,
 }
 
@@ -104,19 +103,10 @@ fn bias_of_model(model: &Model) -> Bias {
     }
 }
 
-fn certify(
-    problem: &LinearProblem<'_>,
-    penalty: Penalty,
-    weights: &[f64],
-    bias: f64,
-    beta: &[f64],
-    control: &Control,
-) -> Result<Certificate> {
-    Ok(match penalty {
-        Penalty::L2 => certify_linear(problem, weights, bias, beta, control)?,
-        Penalty::L1 => certify_l1(problem, weights, bias, beta, control)?,
-    })
-}
+/// Trainings of one problem at most, each with a stricter rule than the last, until the proof holds.
+const ATTEMPTS: usize = 4;
+/// Rows up to which a machine that falls short of its proof is tried by decomposition as well.
+const BY_KERNEL: usize = 5000;
 
 /// Solves one problem over the rows of `matrix` and proves it. `setup` has a free bias if one is asked for.
 fn solve_one(
@@ -129,37 +119,93 @@ fn solve_one(
     observer: &mut dyn Observer,
 ) -> Result<Trained> {
     let problem = setup.linear_with(matrix, bias_of(svm))?;
-    let options = Options {
-        stop: svm.stop,
-        start,
-        iterations: svm.budget.iterations,
-        memory,
-        seed: svm.seed,
-        ..Options::default()
+    let mut stop = svm.stop_for(setup);
+    let asked = Asked::from(stop);
+    let attempt = |stop: Stop, start: Option<Start>, used: u64, observer: &mut dyn Observer| -> Result<Trained> {
+        let iterations = svm.budget.iterations.map(|all| all.saturating_sub(used));
+        let options = Options { stop, start, iterations, memory, seed: svm.seed, ..Options::default() };
+        let solved = match svm.penalty {
+            Penalty::L2 => linear::solve(&problem, &options, control, observer)?,
+            Penalty::L1 => linear::solve_l1(&problem, &options, control, observer)?,
+        };
+        let solution = Solution {
+            beta: solved.beta,
+            bias: if svm.bias { vec![solved.bias] } else { vec![] },
+            scores: None,
+            status: solved.status,
+            iterations: used + solved.iterations,
+            violation: f64::INFINITY,
+        };
+        let proof = control.for_proof();
+        let mut proven = prove_linear(setup, &problem, svm.penalty, &solved.weights, &solution, &asked, &proof)?;
+        proven.certificate = proven.certificate.with_start(solved.start_objective);
+        Ok(Trained { proven, weights: solved.weights, reason: solved.reason })
     };
-    let solved = match svm.penalty {
-        Penalty::L2 => linear::solve(&problem, &options, control, observer)?,
-        Penalty::L1 => linear::solve_l1(&problem, &options, control, observer)?,
-    };
-    // The proof of a run that was stopped must not be stopped for the same reason.
-    let calm = Control::unlimited(control.threads.clone());
-    let mut certificate = certify(&problem, svm.penalty, &solved.weights, solved.bias, &solved.beta, &calm)?;
-    if let Certificate::Stationarity(s) = &mut certificate {
-        s.start_objective = solved.start_objective;
+    let mut best = attempt(stop, start, 0, observer)?;
+    for _ in 1..ATTEMPTS {
+        if best.proven.status != Status::Inaccurate || control.check().is_err() {
+            break;
+        }
+        stop = asked.stricter(stop, &best.proven.certificate);
+        let (weights, beta) = (best.weights.clone(), best.proven.beta.clone());
+        let from = Start { weights, bias: best.proven.machine.bias, beta };
+        let next = attempt(stop, Some(from), best.proven.iterations, observer)?;
+        let gained = is_better(&next.proven, &best.proven, &asked);
+        let enough = next.proven.status != Status::Inaccurate;
+        if gained {
+            best = Trained { reason: best.reason, ..next };
+        }
+        if !gained || enough {
+            break;
+        }
     }
-    let bias = certificate.bias().first().copied().unwrap_or(0.0);
-    let mut scores = vec![0.0; matrix.rows()];
-    matrix.dots(Pick::All, &solved.weights, &mut scores, &calm)?;
-    scores.iter_mut().for_each(|z| *z += bias);
-    let solution = Solution {
-        beta: solved.beta,
-        bias: if svm.bias { vec![bias] } else { vec![] },
-        scores: None,
-        status: solved.status,
-        iterations: solved.iterations,
-        violation: certificate.violation(),
-    };
-    Ok(Trained { solution, weights: solved.weights, certificate, scores, reason: solved.reason })
+    if matches!(best.proven.status, Status::Inaccurate | Status::Stalled)
+        && svm.solver == SolverName::Auto
+        && control.check().is_ok()
+        && let Some(other) = by_decomposition(svm, setup, &problem, &best, stop, &asked, memory, control, observer)?
+        && is_better(&other.proven, &best.proven, &asked)
+    {
+        best = other;
+    }
+    Ok(best)
+}
+
+/// The same machine by decomposition, where it has a dual that decomposition can take and is small enough.
+fn by_decomposition(
+    svm: &Svm,
+    setup: &Setup,
+    problem: &LinearProblem<'_>,
+    best: &Trained,
+    stop: Stop,
+    asked: &Asked,
+    memory: u64,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<Option<Trained>> {
+    let Some(points) = problem.matrix.points().filter(|points| points.len() <= BY_KERNEL) else { return Ok(None) };
+    if svm.penalty != Penalty::L2 || svm.intercept_scaling.is_some() {
+        return Ok(None);
+    }
+    let gram = CpuGram::square(Kernel::Linear, points)?;
+    let solved = setup.with(&gram, |problem| {
+        if (0..problem.len()).any(|i| problem.dual_term(i).is_none()) {
+            return Ok(None);
+        }
+        let start = Some(best.proven.beta.clone());
+        let iterations = svm.budget.iterations.map(|all| all.saturating_sub(best.proven.iterations));
+        let options = decomposition::Options { stop, start, iterations, memory, ..decomposition::Options::default() };
+        decomposition::solve(problem, &options, control, observer).map(Some)
+    })?;
+    let Some(mut solution) = solved else { return Ok(None) };
+    solution.iterations += best.proven.iterations;
+    let proof = control.for_proof();
+    let mut weights = vec![0.0; problem.matrix.dims()];
+    if problem.matrix.combine(Pick::All, &solution.beta, &mut weights, &proof).is_err() {
+        return Ok(None);
+    }
+    let proven = prove_linear(setup, problem, svm.penalty, &weights, &solution, asked, &proof)?;
+    let reason = format!("{}; finished by decomposition, as it ended short of the proof", best.reason);
+    Ok(Some(Trained { proven, weights, reason }))
 }
 
 /// Why the linear solver.
@@ -225,7 +271,10 @@ fn verify_one(
     let all = model.expansion.weights().unwrap_or_default();
     let mut weights: Vec<f64> = all.iter().skip(at).step_by(model.expansion.outputs()).copied().collect();
     weights.resize(points.dims(), 0.0);
-    certify(&problem, model.penalty, &weights, bias, &beta, control)
+    Ok(match model.penalty {
+        Penalty::L2 => certify_linear(&problem, &weights, bias, &beta, control)?,
+        Penalty::L1 => certify_l1(&problem, &weights, bias, &beta, control)?,
+    })
 }
 
 /// Certifies a model of one machine that is given by its weights.
@@ -261,13 +310,13 @@ pub(crate) fn unseen(subject: &Subject<'_>, trained: &Trained, control: &Control
         Some(Probability::Folds(k)) => k,
         _ if closed => {
             let gram = CpuGram::square(Kernel::Linear, subject.points)?;
-            let bias = trained.solution.bias.clone();
-            let b = bias.first().copied().unwrap_or(0.0);
-            let f: Vec<f64> = trained.scores.iter().map(|z| z - b).collect();
+            let Proven { beta, bias, scores, .. } = &trained.proven;
             let setup = subject.setup(subject.targets, subject.weights)?;
-            let beta = &trained.solution.beta;
-            let left =
-                setup.with(&gram, |problem| Ok(leave_one_out(problem, beta, &bias, &f, subject.memory, control)?))?;
+            let left = match scores.len() == subject.targets.len() {
+                true => setup
+                    .with(&gram, |problem| Ok(leave_one_out(problem, beta, bias, scores, subject.memory, control)?))?,
+                false => None,
+            };
             match left {
                 Some(left) => return Ok((left, Origin::LeaveOneOut)),
                 None => FOLDS.min(subject.points.len()),
@@ -293,7 +342,7 @@ fn held_out(subject: &Subject<'_>, k: usize, control: &Control) -> Result<LeftOu
         let setup = subject.setup(&targets, weights.as_deref())?;
         let matrix = RowMatrix::new(&subject.points.gather(&kept));
         let trained = solve_one(&plain, &setup, &matrix, None, subject.memory, control, &mut Silent)?;
-        let bias = trained.solution.bias.first().copied().unwrap_or(0.0);
+        let bias = trained.proven.machine.bias;
         let mut scores = vec![0.0; held.len()];
         RowMatrix::new(subject.points).dots(Pick::List(&held), &trained.weights, &mut scores, control)?;
         held.iter().zip(&scores).for_each(|(&row, z)| out.scores[row as usize] = z + bias);

@@ -15,7 +15,7 @@ use margrave_core::{Control, Error, Result};
 use super::{Subject, Trained, bias_of, solve_one, start_of, told, unseen, verify_one};
 use crate::calibrate::sigmoid_of;
 use crate::fit::{Prepared, check_same_rows};
-use crate::multi::{Job, Several, name, parts, rename, row_costs};
+use crate::multi::{Job, Several, name, parts, row_costs};
 use margrave_core::backend::cpu::rows::RowMatrix;
 
 /// One trained machine.
@@ -108,12 +108,10 @@ pub(crate) fn train(
                 Some((a, b, origin))
             }
         };
-        let Trained { solution, weights, mut certificate, scores: _, reason } = trained;
-        let machine = setup.machine(&solution.beta, &solution.bias);
-        rename(&mut certificate, &part.rows);
-        let seconds = begun.elapsed().as_secs_f64();
-        let record = Record::new(&setup, &solution, &machine, certificate, seconds, 0);
-        Ok(One { column: Column::new(&machine, &part.rows, record), weights, sigmoid, reason })
+        let Trained { mut proven, weights, reason } = trained;
+        proven.certificate = proven.certificate.with_rows(&part.rows);
+        let record = Record::new(&setup, &proven, begun.elapsed().as_secs_f64(), 0);
+        Ok(One { column: Column::new(&proven.machine, &part.rows, record), weights, sigmoid, reason })
     })?;
     let outputs = machines.len();
     let reason = machines.first().map_or_else(String::new, |m| told(svm, &m.reason));
@@ -131,8 +129,7 @@ pub(crate) fn train(
         b: list.iter().map(|s| s.1).collect(),
         origin: list[0].2,
     });
-    let calm = Control::unlimited(svm.threads.clone());
-    let train_error = error(&model, &prepared.points, &codes, &calm)?;
+    let train_error = error(&model, &prepared.points, &codes, &job.control.for_proof())?;
     Ok(Several { model, reason, train_error, kernel_entries: 0 })
 }
 
@@ -167,8 +164,6 @@ pub(crate) fn verify(
         let (setup, _) = part_setup(prepared, part, formulation, loss, model.free_bias)?;
         let points = part_points(&prepared.points, part);
         let machine = model.machine_over(at, &part.rows);
-        let mut certificate = verify_one(model, at, machine, &setup, &points, control)?;
-        rename(&mut certificate, &part.rows);
-        Ok(certificate)
+        Ok(verify_one(model, at, machine, &setup, &points, control)?.with_rows(&part.rows))
     })
 }

@@ -7,6 +7,8 @@ use margrave_core::model::{Model, Recipe, Record};
 use margrave_core::observe::Observer;
 use margrave_core::problem::{Bias, Formulation, Penalty};
 use margrave_core::solver::linear::{Options, solve_crammer_singer};
+use margrave_core::train::Asked;
+use margrave_core::train::verdict::verdict;
 use margrave_core::{Control, Error, Result};
 
 use super::{bias_of, bias_of_model, several, told};
@@ -58,14 +60,16 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
     let points = &prepared.points;
     let classes = prepared.labels.len();
     let solved = solve_crammer_singer(points, &codes, classes, &costs, bias, &options, job.control, observer)?;
-    let calm = Control::unlimited(svm.threads.clone());
+    let proof = job.control.for_proof();
     let certificate =
-        certify_crammer_singer(points, &codes, &costs, bias, &solved.weights, &solved.bias, &solved.alpha, &calm)?;
+        certify_crammer_singer(points, &codes, &costs, bias, &solved.weights, &solved.bias, &solved.alpha, &proof)
+            .unwrap_or(Certificate::Unknown);
+    let status = verdict(&Asked::from(svm.stop), &certificate, solved.status);
     let own = |row: usize| solved.alpha[row * classes + codes[row] as usize];
     let count = |keep: &dyn Fn(usize) -> bool| (0..codes.len()).filter(|&row| keep(row)).count();
     let record = Record {
         certificate,
-        status: solved.status,
+        status,
         iterations: solved.iterations,
         seconds: begun.elapsed().as_secs_f64(),
         kernel_entries: 0,
@@ -80,7 +84,7 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
     }
     let model =
         Model::crammer_singer(recipe, solved.weights, points.dims(), &solved.alpha, &costs, solved.bias, record)?;
-    let train_error = several::error(&model, points, &codes, &calm)?;
+    let train_error = several::error(&model, points, &codes, &proof)?;
     let reason = told(svm, &format!("one machine for all classes: dual descent a sample at a time{note}"));
     Ok(Several { model, reason, train_error, kernel_entries: 0 })
 }

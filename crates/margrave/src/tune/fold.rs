@@ -230,14 +230,10 @@ impl Bench<'_> {
             // The bias of the last cell is not kept: the best one for its β is found anew.
             let start = start.map(|beta| (beta, Vec::new()));
             let solved = solve_one(job.machine, &setup, gram, None, start, self.memory, job.control, &mut Silent)?;
-            if matches!(solved.solution.status, Status::TimeLimit | Status::Interrupted) {
+            if matches!(solved.proven.status, Status::TimeLimit | Status::Interrupted) {
                 return Ok(None);
             }
-            let bias = match solved.certificate.bias() {
-                [] => solved.solution.bias.clone(),
-                bias => bias.to_vec(),
-            };
-            let machine = setup.machine(&solved.solution.beta, &bias);
+            let machine = &solved.proven.machine;
             let used: Vec<(u32, f64)> = one
                 .rows
                 .iter()
@@ -260,7 +256,7 @@ impl Bench<'_> {
                 };
                 z[(row - from) * outputs + at] = f + machine.bias;
             }
-            betas.push(solved.solution.beta);
+            betas.push(solved.proven.beta);
         }
         Ok(Some((z, betas)))
     }

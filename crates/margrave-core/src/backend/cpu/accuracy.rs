@@ -42,6 +42,28 @@ pub(crate) struct Arithmetic {
     pub(crate) single: Option<Recipe>,
     /// For double precision.
     pub(crate) double: Recipe,
+    /// Bound on the error of an entry in double precision, in units of roundoff: the worst case, where the estimates above
+    /// take the typical one. Relative to what [`size_of`] says of the two points.
+    pub(crate) double_error: f64,
+}
+
+/// s with |k(x, x′)| ≤ s·s′, from ‖x‖².
+pub(crate) fn size_of(kernel: &Kernel, square: f64) -> f64 {
+    match *kernel {
+        Kernel::Linear | Kernel::Precomputed => square.sqrt(),
+        // |γ x·x′ + c| ≤ √(γ‖x‖² + |c|)·√(γ‖x′‖² + |c|), by Cauchy and Schwarz.
+        Kernel::Poly { gamma, coef0, degree } => (gamma * square + coef0.abs()).powf(0.5 * f64::from(degree)),
+        _ => 1.0,
+    }
+}
+
+/// Whether the kernel is positive semi-definite whatever the points.
+pub(crate) fn is_definite(kernel: &Kernel) -> bool {
+    match *kernel {
+        Kernel::Poly { coef0, .. } => coef0 >= 0.0,
+        Kernel::Sigmoid { .. } | Kernel::Precomputed => false,
+        _ => true,
+    }
 }
 
 impl Arithmetic {
@@ -118,7 +140,17 @@ impl Arithmetic {
                 _ => plain,
             }
         };
-        Self { sparse, centre, single, double }
+        // A chain of n additions is off by at most n units of roundoff; parts of a sum are then added up.
+        let chains = size.stored.max(cols.dims()).div_ceil(longest.max(1));
+        let worst = (longest + chains) as f64 + 8.0;
+        let plain_error = sensitivity / growth * worst + 16.0;
+        let double_error = match (double.sum, double.again_above) {
+            (Sum::SquaredDifference, _) => 2.0 * worst + 16.0,
+            // Entries below the threshold have the error the estimate allows for, those above are computed again.
+            (_, Some(_)) => plain_error.min(DOUBLE / f64::ROUND * worst / growth).max(2.0 * worst) + 16.0,
+            (_, None) => plain_error,
+        };
+        Self { sparse, centre, single, double, double_error }
     }
 }
 

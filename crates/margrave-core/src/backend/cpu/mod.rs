@@ -39,7 +39,7 @@ use self::tasks::{Source, Tasks};
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real};
 use crate::error::{Error, Result};
-use crate::gram::{Gram, Pick, Precision};
+use crate::gram::{Accuracy, Gram, Pick, Precision};
 use crate::kernel::{Kernel, Statistic};
 
 /// A value made on first use, by one thread, unless it is interrupted.
@@ -391,6 +391,11 @@ impl Gram for CpuGram {
         } else {
             self.cols.dims() as f64
         }
+    }
+
+    fn accuracy(&self) -> Accuracy {
+        let size = self.rows.squared_norms().iter().map(|s| accuracy::size_of(&self.kernel, *s)).collect();
+        Accuracy { size, relative: self.arithmetic.double_error, definite: accuracy::is_definite(&self.kernel) }
     }
 
     fn rough(&self) -> Option<Box<dyn Gram + '_>> {

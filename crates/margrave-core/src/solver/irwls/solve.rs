@@ -13,7 +13,7 @@ use super::search::{Segment, Value, first_crossing};
 use super::sets::{At, Direction};
 use super::system::Core;
 use crate::backend::cpu::factor::FactorError;
-use crate::certificate::{Certificate, certify};
+use crate::certificate::{Certificate, estimate};
 use crate::control::{Control, Interrupt, Status};
 use crate::data::Points;
 use crate::error::{Error, Result};
@@ -379,7 +379,7 @@ impl Run<'_, '_, '_> {
         }
         let bias: Vec<f64> = self.sum.iter().map(|_| self.now.bias).collect();
         let problem = self.samples.problem;
-        let certificate = certify(problem, &self.now.beta, Some(&bias), Some(&self.now.f), self.control)?;
+        let certificate = estimate(problem, &self.now.beta, &bias, &self.now.f, self.control)?;
         let stop = self.options.stop;
         self.violation = certificate.violation();
         let tol_holds = stop.tol.is_none_or(|tol| certificate.violation() <= tol);
@@ -388,7 +388,7 @@ impl Run<'_, '_, '_> {
             _ => true,
         };
         if let Some(o) = certificate.optimality()
-            && let Some(b) = o.bias.first()
+            && let Some(b) = o.bias().first()
         {
             self.now.bias = *b;
         }

@@ -1,0 +1,82 @@
+//! The machine that will be saved, and its proof.
+
+use super::Status;
+use super::verdict::{Asked, verdict};
+use crate::certificate::{self, Certificate, best_bias_linear, certify, certify_l1, certify_linear};
+use crate::control::{Control, Interrupt};
+use crate::error::Result;
+use crate::gram::Gram;
+use crate::problem::{LinearProblem, Machine, Penalty, Setup};
+use crate::solver::Solution;
+
+/// A machine as it is saved, with its certificate.
+#[derive(Debug, Clone)]
+pub struct Proven {
+    /// Coefficients by row, bias and scale.
+    pub machine: Machine,
+    /// The dual point it stands for, one entry per variable.
+    pub beta: Vec<f64>,
+    /// The bias of each group.
+    pub bias: Vec<f64>,
+    /// f of every row, without bias; of a linear machine, w·x. Empty if the proof was cut short.
+    pub scores: Vec<f64>,
+    /// The certificate of exactly this machine.
+    pub certificate: Certificate,
+    /// What follows from it.
+    pub status: Status,
+    /// Iterations of the solver.
+    pub iterations: u64,
+}
+
+/// The machine of a solution and its proof: scores are computed anew, the best bias is chosen for them, and what is certified is
+/// what the machine says when it is read back. A proof that is cut short leaves the certificate unknown.
+pub fn prove(setup: &Setup, gram: &dyn Gram, solution: &Solution, asked: &Asked, control: &Control) -> Result<Proven> {
+    setup.with(gram, |problem| {
+        let beta: Vec<f64> = solution.beta.iter().map(|b| if b.is_finite() { *b } else { 0.0 }).collect();
+        let attempt = || -> std::result::Result<_, Interrupt> {
+            let scores = certificate::scores(problem, &beta, control)?;
+            let bias = certificate::best_bias(problem, &scores, Some(&solution.bias), control)?;
+            let machine = setup.machine(&beta, &bias);
+            let (beta, bias) = setup.solution(&machine);
+            let certificate = certify(problem, &beta, Some(&bias), Some(&scores), control)?;
+            Ok((machine, beta, bias, scores.values().to_vec(), certificate))
+        };
+        let (machine, beta, bias, scores, certificate) = attempt().unwrap_or_else(|_| {
+            let machine = setup.machine(&beta, &solution.bias);
+            let (beta, bias) = setup.solution(&machine);
+            (machine, beta, bias, Vec::new(), Certificate::Unknown)
+        });
+        let status = verdict(asked, &certificate, solution.status);
+        Ok(Proven { machine, beta, bias, scores, certificate, status, iterations: solution.iterations })
+    })
+}
+
+/// The same for the linear machine (w, b) of a solution; `solution.bias` is empty without a bias.
+pub fn prove_linear(
+    setup: &Setup,
+    problem: &LinearProblem<'_>,
+    penalty: Penalty,
+    weights: &[f64],
+    solution: &Solution,
+    asked: &Asked,
+    control: &Control,
+) -> Result<Proven> {
+    let given = solution.bias.first().copied().unwrap_or(0.0);
+    let beta = &solution.beta;
+    let attempt = || -> std::result::Result<_, Interrupt> {
+        let bias = best_bias_linear(problem, weights, given, control)?;
+        let certificate = match penalty {
+            Penalty::L2 => certify_linear(problem, weights, bias, beta, control)?,
+            Penalty::L1 => certify_l1(problem, weights, bias, beta, control)?,
+        };
+        let mut scores = vec![0.0; problem.matrix.rows()];
+        problem.matrix.dots(crate::gram::Pick::All, weights, &mut scores, control)?;
+        Ok((bias, certificate, scores))
+    };
+    let (bias, certificate, scores) = attempt().unwrap_or((given, Certificate::Unknown, Vec::new()));
+    let bias = if solution.bias.is_empty() { vec![] } else { vec![bias] };
+    let machine = setup.machine(beta, &bias);
+    let status = verdict(asked, &certificate, solution.status);
+    let iterations = solution.iterations;
+    Ok(Proven { machine, beta: beta.clone(), bias, scores, certificate, status, iterations })
+}
