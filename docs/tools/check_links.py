@@ -12,7 +12,16 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 #: What a browser fetches by itself.
-LOADS = {("link", "href"), ("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("video", "src"), ("audio", "src"), ("object", "data")}
+LOADS = {
+    ("link", "href"),
+    ("script", "src"),
+    ("img", "src"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("video", "src"),
+    ("audio", "src"),
+    ("object", "data"),
+}
 
 
 class Page(HTMLParser):
@@ -51,7 +60,11 @@ def main():
                 external += 1
                 continue
             count += 1
-            file = path if not parts.path else (site if parts.path.startswith("/") else path.parent) / unquote(parts.path).lstrip("/")
+            file = (
+                path
+                if not parts.path
+                else (site if parts.path.startswith("/") else path.parent) / unquote(parts.path).lstrip("/")
+            )
             file = file.resolve()
             if file.is_dir():
                 file = file / "index.html"

@@ -10,7 +10,10 @@ def on_config(config):
 
 def _fill(item, docs):
     if isinstance(item, dict):
-        return {title: [page for child in inside for page in _pages(child, docs)] if isinstance(inside, list) else inside for title, inside in item.items()}
+        return {
+            title: [page for child in inside for page in _pages(child, docs)] if isinstance(inside, list) else inside
+            for title, inside in item.items()
+        }
     return item
 
 

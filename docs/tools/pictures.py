@@ -38,7 +38,10 @@ def _robust(names):
 def _tune(names):
     figure, (ax,) = _axes()
     costs, gammas = names["costs"], names["gammas"]
-    found = {(p["C"], p["gamma"]): s for p, s in zip(names["model"].cv_results_["params"], names["model"].cv_results_["mean_test_score"])}
+    found = {
+        (p["C"], p["gamma"]): s
+        for p, s in zip(names["model"].cv_results_["params"], names["model"].cv_results_["mean_test_score"])
+    }
     table = np.array([[found[c, g] for c in costs] for g in gammas])
     image = ax.imshow(100 * table, origin="lower", cmap="viridis", aspect="auto")
     ax.set_xticks(range(len(costs)), [f"{c:g}" for c in costs])

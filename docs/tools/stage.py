@@ -85,7 +85,9 @@ def commands(program, out):
     version = run(program, "--version").strip()
     top = run(program, "--help", env=wide)
     listed = re.search(r"^Commands:\n((?:  .*\n)+)", top, re.M)
-    names = [(line.split()[0], " ".join(line.split()[1:])) for line in listed[1].splitlines() if not line.startswith("   ")]
+    names = [
+        (line.split()[0], " ".join(line.split()[1:])) for line in listed[1].splitlines() if not line.startswith("   ")
+    ]
     out.mkdir(parents=True)
     index = [
         "# Commands\n",
@@ -102,7 +104,10 @@ def commands(program, out):
         for line in inner[1].splitlines() if inner else []:
             sub = line.split()[0]
             if sub != "help" and not line.startswith("   "):
-                page += [f"## margrave {name} {sub}\n", "```text\n" + run(program, name, sub, "--help", env=wide).rstrip() + "\n```\n"]
+                page += [
+                    f"## margrave {name} {sub}\n",
+                    "```text\n" + run(program, name, sub, "--help", env=wide).rstrip() + "\n```\n",
+                ]
         (out / f"{name}.md").write_text("\n".join(page))
     index.append("\n```text\n" + top.rstrip() + "\n```\n")
     (out / "index.md").write_text("\n".join(index))
@@ -116,7 +121,7 @@ def pictures(program, out):
     data = str(work / "heart_scale.svm")
     model = str(work / "heart.model")
     run(program, "plot", model, data, "--features", "9,11", "-o", str(out / "plot.png"), "-q")
-    shutil.copy(work / "grid.svg", out / "tune.svg")
+    run(program, "tune", data, "--plot", str(out / "tune.svg"), "-q")
     run(program, "path", data, "--lambdas", "1e-6..1e3*2", "--plot", str(out / "path.svg"), "-q")
     run(program, "losses", "--plot", str(out / "losses.svg"), "-q")
     shutil.copy(work / "heart.html", out / "report.html")
@@ -151,7 +156,9 @@ def gallery(python, out, pages):
         (out / f"{name}.md").write_text("\n".join(page))
         entries.append(f"### [{title}]({name}.md)\n\n{first}\n\n{picture}\n")
     head = (ROOT / "docs/gallery/index.md").read_text()
-    (out / "index.md").write_text(rewrite(head, ROOT / "docs/gallery/index.md", "gallery/index.md", pages) + "\n" + "\n".join(entries))
+    (out / "index.md").write_text(
+        rewrite(head, ROOT / "docs/gallery/index.md", "gallery/index.md", pages) + "\n" + "\n".join(entries)
+    )
 
 
 def perform(python, example, out):
@@ -162,7 +169,9 @@ def perform(python, example, out):
     )
     drawn = out / f"{example.stem}.svg"
     environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONDONTWRITEBYTECODE": "1"}
-    printed = run(python, "-c", code, str(ROOT / "docs/tools"), str(example), example.stem, str(drawn), cwd=out, env=environment)
+    printed = run(
+        python, "-c", code, str(ROOT / "docs/tools"), str(example), example.stem, str(drawn), cwd=out, env=environment
+    )
     return printed, drawn.name if drawn.exists() else None
 
 
