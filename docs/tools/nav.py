@@ -1,4 +1,4 @@
-"""MkDocs hook: fills `commands/*` and `gallery/*` of the navigation with the pages that exist."""
+"""MkDocs hook: replaces `folder/*` in the navigation by the pages of that folder, so that a new command or example needs no edit."""
 
 from pathlib import Path
 

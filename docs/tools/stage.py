@@ -91,7 +91,7 @@ def commands(program, out):
     out.mkdir(parents=True)
     index = [
         "# Commands\n",
-        f"Generated from `--help` of `{version}`. Every command takes the options `--json`, `--quiet`, `--threads` and `--seed`.\n",
+        f"Generated from `--help` of `{version}`. Every command but those with LIBSVM's options (`svm-…`) takes `--json`, `--quiet`, `--threads` and `--seed`.\n",
         "| command | what it does |\n|---|---|",
     ]
     for name, about in names:

@@ -28,7 +28,7 @@ class SVC(_Classifier):
         arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : {"scale", "auto"} or float, default="scale"
+    gamma : "scale", "auto" or float, default="scale"
         γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
     coef0 : float, default=0.0
         Constant of the polynomial and the sigmoid kernel.
@@ -145,7 +145,7 @@ class NuSVC(_Classifier):
         arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : {"scale", "auto"} or float, default="scale"
+    gamma : "scale", "auto" or float, default="scale"
         γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
     coef0 : float, default=0.0
         Constant of the polynomial and the sigmoid kernel.
@@ -281,7 +281,7 @@ class SVR(_Regressor):
         arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : {"scale", "auto"} or float, default="scale"
+    gamma : "scale", "auto" or float, default="scale"
         γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
     coef0 : float, default=0.0
         Constant of the polynomial and the sigmoid kernel.
@@ -382,7 +382,7 @@ class NuSVR(_Regressor):
         arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : {"scale", "auto"} or float, default="scale"
+    gamma : "scale", "auto" or float, default="scale"
         γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
     coef0 : float, default=0.0
         Constant of the polynomial and the sigmoid kernel.
@@ -483,7 +483,7 @@ class OneClassSVM(OutlierMixin, _KernelMachine):
         arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : {"scale", "auto"} or float, default="scale"
+    gamma : "scale", "auto" or float, default="scale"
         γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
     coef0 : float, default=0.0
         Constant of the polynomial and the sigmoid kernel.
