@@ -6,6 +6,7 @@ Each set is cut into halves at random, --repeats times; machines train on one ha
 expected calibration error (Brier score), and for ours the mean difference from scikit-learn's sigmoid on the same halves with the
 deviation of that mean: a difference of less than two deviations is none.
 """
+
 import argparse
 import csv
 import os
@@ -19,8 +20,14 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from sklearn.svm import SVC
 
 # Name, file, C, γ for features in [0, 1].
-SETS = [("heart", "heart_scale.svm", 1, 0.3), ("diabetes", "diabetes.svm", 1, 1), ("australian", "australian.svm.gz", 1, 0.5),
-        ("fourclass", "fourclass_scale.svm", 10, 4), ("svmguide1", "svmguide1.svm.gz", 2, 10), ("a1a", "a1a.svm.gz", 1, 0.03)]
+SETS = [
+    ("heart", "heart_scale.svm", 1, 0.3),
+    ("diabetes", "diabetes.svm", 1, 1),
+    ("australian", "australian.svm.gz", 1, 0.5),
+    ("fourclass", "fourclass_scale.svm", 10, 4),
+    ("svmguide1", "svmguide1.svm.gz", 2, 10),
+    ("a1a", "a1a.svm.gz", 1, 0.03),
+]
 
 
 def judge(p, y, bins=10):
@@ -35,9 +42,15 @@ def ours(margrave, folder, X, y, T, C, gamma, option):
     dump_svmlight_file(X, y, train, zero_based=False)
     dump_svmlight_file(T, np.resize([0, 1], T.shape[0]), test, zero_based=False)
     start = time.perf_counter()
-    subprocess.run([margrave, "train", train, "-o", model, "-q", option, "-C", str(C), "--gamma", str(gamma)], check=True, capture_output=True)
+    subprocess.run(
+        [margrave, "train", train, "-o", model, "-q", option, "-C", str(C), "--gamma", str(gamma)],
+        check=True,
+        capture_output=True,
+    )
     seconds = time.perf_counter() - start
-    said = subprocess.run([margrave, "predict", model, test, "--probability", "-q"], check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        [margrave, "predict", model, test, "--probability", "-q"], check=True, capture_output=True, text=True
+    ).stdout
     return np.array([float(row[-1]) for row in list(csv.reader(said.splitlines()))[1:]]), seconds
 
 

@@ -1,4 +1,5 @@
 """The data of the comparison: name → (X, y, loss, C). Sparse or dense, labels ±1 or real."""
+
 import gzip
 import os
 

@@ -3,6 +3,7 @@
 Everybody solves ½‖w‖² + ½b² + C·Σ loss (LIBLINEAR's -B 1). A peer is run with tighter and tighter tolerances until the
 objective of its w, computed by Margrave, is within the gap asked for of the best lower bound; the time of that run counts.
 """
+
 import argparse
 import json
 import math
@@ -13,7 +14,6 @@ import tempfile
 
 import numpy as np
 import scipy.sparse as sp
-
 from cells import cells
 
 # One run of a peer in a process of its own; only the training is timed.
@@ -77,7 +77,9 @@ def peers_of(loss):
 def peer_run(job, limit):
     env = dict(os.environ, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2")
     try:
-        done = subprocess.run([sys.executable, "-c", CHILD], input=json.dumps(job), capture_output=True, text=True, env=env, timeout=limit)
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD], input=json.dumps(job), capture_output=True, text=True, env=env, timeout=limit
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"more than {limit:g} s"}
     if done.returncode:
@@ -112,7 +114,9 @@ def main():
     parser.add_argument("--gap", type=float, default=1e-6)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", default="2")
-    parser.add_argument("--limit", type=float, default=120, help="seconds one run of a peer may take, its start included")
+    parser.add_argument(
+        "--limit", type=float, default=120, help="seconds one run of a peer may take, its start included"
+    )
     parser.add_argument("--out", default="target/linear.json")
     args = parser.parse_args()
     everything = cells(args.data)
@@ -127,15 +131,40 @@ def main():
             (sp.save_npz if sparse else np.save)(x, X)
             np.save(labels, y)
             common = [data, "--loss", loss, "-C", repr(C), "--bias", "1"]
-            own = bench(args.bench, "train", *common, "--gap", repr(args.gap), "--threads", args.threads, "--repeats", str(args.repeats))
-            bound = bench(args.bench, "train", *common, "--gap", repr(args.gap / 100), "--threads", args.threads)["dual"]
-            print(f"{name:28} {'margrave':16} {own['least']:9.4f} s  gap {own['relative_gap']:.1e}  {own['reason']}", flush=True)
+            own = bench(
+                args.bench,
+                "train",
+                *common,
+                "--gap",
+                repr(args.gap),
+                "--threads",
+                args.threads,
+                "--repeats",
+                str(args.repeats),
+            )
+            bound = bench(args.bench, "train", *common, "--gap", repr(args.gap / 100), "--threads", args.threads)[
+                "dual"
+            ]
+            print(
+                f"{name:28} {'margrave':16} {own['least']:9.4f} s  gap {own['relative_gap']:.1e}  {own['reason']}",
+                flush=True,
+            )
             row = {"cell": name, "n": X.shape[0], "d": X.shape[1], "margrave": own, "peers": {}}
             best = math.inf
             for peer in peers_of(loss):
                 found = None
                 for exponent in range(1, 13):
-                    job = dict(peer=peer, x=x, y=labels, w=w, sparse=sparse, loss=loss, C=C, tol=10.0**-exponent, iterations=10**6)
+                    job = dict(
+                        peer=peer,
+                        x=x,
+                        y=labels,
+                        w=w,
+                        sparse=sparse,
+                        loss=loss,
+                        C=C,
+                        tol=10.0**-exponent,
+                        iterations=10**6,
+                    )
                     report = peer_run(job, args.limit)
                     if "error" in report:
                         found = report | {"tol": job["tol"]}

@@ -3,6 +3,7 @@
 LIBLINEAR -s 5 (L1, squared hinge), -s 6 (L1, logistic) and -s 4 (Crammer and Singer), all with -B 1. Its objective is computed here from
 its weights, in double precision.
 """
+
 import argparse
 import json
 import os
@@ -16,7 +17,9 @@ from sklearn.datasets import load_svmlight_file
 
 
 def ours(program, command, path, *more):
-    done = subprocess.run([program, command, path, "-C", "1", "--bias", "1", "--gap", "1e-7", *more], capture_output=True, text=True)
+    done = subprocess.run(
+        [program, command, path, "-C", "1", "--bias", "1", "--gap", "1e-7", *more], capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout)
@@ -43,13 +46,19 @@ def main():
             for tol in [1e-4, 1e-6]:
                 model, seconds = theirs(X, y, solver, tol)
                 w, b = model.get_decfun()
-                w, b = np.array(w) * (1 if model.get_labels()[0] > 0 else -1), b * (1 if model.get_labels()[0] > 0 else -1)
+                w, b = (
+                    np.array(w) * (1 if model.get_labels()[0] > 0 else -1),
+                    b * (1 if model.get_labels()[0] > 0 else -1),
+                )
                 z = y * (X @ w + b)
                 lost = (np.maximum(0, 1 - z) ** 2).sum() if solver == 5 else np.logaddexp(0, -z).sum()
                 their = np.abs(w).sum() + abs(b) + lost
-                print(f"{name} l1 {loss} LIBLINEAR -e {tol:g}: objective {their:.7f}, {np.count_nonzero(w)} non-zero, {seconds:.3f} s;"
-                      f" ours {own['primal']:.7f}, {own['nonzero']} non-zero, gap {own['relative_gap']:.1e}, {own['seconds']:.3f} s;"
-                      f" relative difference {(their - own['primal']) / their:.1e}", flush=True)
+                print(
+                    f"{name} l1 {loss} LIBLINEAR -e {tol:g}: objective {their:.7f}, {np.count_nonzero(w)} non-zero, {seconds:.3f} s;"
+                    f" ours {own['primal']:.7f}, {own['nonzero']} non-zero, gap {own['relative_gap']:.1e}, {own['seconds']:.3f} s;"
+                    f" relative difference {(their - own['primal']) / their:.1e}",
+                    flush=True,
+                )
     for name in ["dna_scale", "letter_scale"]:
         path = os.path.join(args.data, name + ".svm.gz")
         X, y = load_svmlight_file(path)
@@ -66,8 +75,11 @@ def main():
             rows = np.arange(len(y))
             margins[rows, own_class] -= 1.0
             their = 0.5 * (W**2).sum() + (margins.max(1) - Z[rows, own_class]).sum()
-            print(f"{name} crammer-singer LIBLINEAR -e {tol:g}: objective {their:.6f}, {seconds:.3f} s; ours {own['primal']:.6f},"
-                  f" gap {own['relative_gap']:.1e}, {own['seconds']:.3f} s; relative difference {(their - own['primal']) / their:.1e}", flush=True)
+            print(
+                f"{name} crammer-singer LIBLINEAR -e {tol:g}: objective {their:.6f}, {seconds:.3f} s; ours {own['primal']:.6f},"
+                f" gap {own['relative_gap']:.1e}, {own['seconds']:.3f} s; relative difference {(their - own['primal']) / their:.1e}",
+                flush=True,
+            )
 
 
 main()

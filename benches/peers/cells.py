@@ -2,6 +2,7 @@
 
 Each cell: name -> (make() -> (X, y, X_test), gamma, C, epsilon or None). S1 to S3 follow the definitions in RESULTS.md.
 """
+
 import gzip
 import os
 
@@ -17,7 +18,16 @@ def _standardise(train, test):
 def s1():
     from sklearn.datasets import make_classification
 
-    X, y = make_classification(n_samples=30000, n_features=50, n_informative=20, n_redundant=10, n_clusters_per_class=4, class_sep=1.0, flip_y=0.03, random_state=1001)
+    X, y = make_classification(
+        n_samples=30000,
+        n_features=50,
+        n_informative=20,
+        n_redundant=10,
+        n_clusters_per_class=4,
+        class_sep=1.0,
+        flip_y=0.03,
+        random_state=1001,
+    )
     a, b = _standardise(X[:20000], X[20000:])
     return a, np.where(y > 0, 1.0, -1.0)[:20000], b
 

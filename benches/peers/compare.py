@@ -1,4 +1,5 @@
 """Runs Margrave and its peers on the same cells, interleaved, and certifies every model. See `run`."""
+
 import argparse
 import json
 import os
@@ -10,7 +11,6 @@ import time
 
 import numpy as np
 import scipy.sparse as sp
-
 from cells import cells
 
 # One peer run in a process of its own, so that peak memory and thread counts are its own.
@@ -49,7 +49,9 @@ print(json.dumps({"seconds": seconds, "predict": predict, "sv": int(len(model.su
 
 
 def peer_run(job, threads, limit):
-    env = dict(os.environ, OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
+    env = dict(
+        os.environ, OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads)
+    )
     command = [sys.executable, "-c", CHILD]
     if threads == 1 and hasattr(os, "sched_setaffinity"):
         command = ["taskset", "-c", "0"] + command
@@ -64,7 +66,21 @@ def peer_run(job, threads, limit):
 
 def ours(bench, data, cell, tol, gap, threads, beta, test):
     _, gamma, C, epsilon = cell
-    command = [bench, "train", data, "--gamma", repr(gamma), "-C", repr(C), "--threads", str(threads), "--beta", beta, "--test", test]
+    command = [
+        bench,
+        "train",
+        data,
+        "--gamma",
+        repr(gamma),
+        "-C",
+        repr(C),
+        "--threads",
+        str(threads),
+        "--beta",
+        beta,
+        "--test",
+        test,
+    ]
     command += ["--epsilon", repr(epsilon)] if epsilon is not None else []
     command += ["--tol", repr(tol)] if tol else []
     command += ["--gap", repr(gap)] if gap else []
@@ -117,7 +133,10 @@ def main():
             data = save(folder, "train", X, y)
             test = save(folder, "test", T, np.resize([1.0, -1.0], T.shape[0]))
             sparse = bool(sp.issparse(X))
-            px, pt, py = (os.path.join(folder, f) for f in ("x.npz" if sparse else "x.npy", "t.npz" if sparse else "t.npy", "y.npy"))
+            px, pt, py = (
+                os.path.join(folder, f)
+                for f in ("x.npz" if sparse else "x.npy", "t.npz" if sparse else "t.npy", "y.npy")
+            )
             (sp.save_npz if sparse else np.save)(px, X)
             (sp.save_npz if sparse else np.save)(pt, T)
             np.save(py, y)
@@ -129,11 +148,24 @@ def main():
                         report = ours(args.bench, data, cell, tol, None, threads, beta, test)
                         runs.setdefault("margrave", []).append(report)
                         if tol <= 1e-6 + 1e-12 or tol == min(map(float, args.tols.split(","))):
-                            runs.setdefault("margrave gap 1e-6", []).append(ours(args.bench, data, cell, 1e-3, 1e-6, threads, beta, test))
+                            runs.setdefault("margrave gap 1e-6", []).append(
+                                ours(args.bench, data, cell, 1e-3, 1e-6, threads, beta, test)
+                            )
                         for peer in filter(None, args.peers.split(",")):
                             if any("error" in r for r in runs.get(peer, [])):
                                 continue
-                            job = dict(peer=peer, x=px, t=pt, y=py, sparse=sparse, C=cell[2], tol=tol, gamma=cell[1], epsilon=cell[3], beta=beta)
+                            job = dict(
+                                peer=peer,
+                                x=px,
+                                t=pt,
+                                y=py,
+                                sparse=sparse,
+                                C=cell[2],
+                                tol=tol,
+                                gamma=cell[1],
+                                epsilon=cell[3],
+                                beta=beta,
+                            )
                             report = peer_run(job, threads, args.limit)
                             if "error" not in report and len(runs.get(peer, [])) == 0:
                                 report |= certify(args.bench, data, cell, beta)
@@ -161,7 +193,17 @@ def summarise(cell, who, threads, tol, reports):
     predict = [s for r in good for s in (r.get("predict_seconds") or [r.get("predict")]) if s]
     row |= {"min": min(times), "median": statistics.median(times), "predict": min(predict) if predict else None}
     first = good[0]
-    for key in ("relative_gap", "violation", "dual", "primal", "status", "iterations", "entries_per_n_sv", "pass_seconds", "peak_mb"):
+    for key in (
+        "relative_gap",
+        "violation",
+        "dual",
+        "primal",
+        "status",
+        "iterations",
+        "entries_per_n_sv",
+        "pass_seconds",
+        "peak_mb",
+    ):
         if key in first:
             row[key] = first[key]
     row["sv"] = first.get("support_vectors", first.get("sv"))
@@ -172,10 +214,16 @@ def line(row):
     if "error" in row:
         return f"{row['cell']:10} {row['who']:18} {row['threads']}t tol {row['tol']:.0e}  {row['error'][:60]}"
     predict = f"{row['predict']:.3f}" if row.get("predict") else "-"
-    extra = f" entries {row['entries_per_n_sv']:.2f} passes {row['pass_seconds'][0]:.3f}/{row['pass_seconds'][1]:.3f}" if "pass_seconds" in row else ""
-    return (f"{row['cell']:10} {row['who']:18} {row['threads']}t tol {row['tol']:.0e}  {row['min']:8.3f} s (median {row['median']:.3f})  gap {row.get('relative_gap', float('nan')):.1e}"
-            f"  dual {row.get('dual', float('nan')):.8g}  sv {row['sv']}  predict {predict}  peak {row.get('peak_mb') or 0:.0f} MB"
-            f"{'  ratio %.2f' % row['ratio'] if 'ratio' in row else ''}{extra}")
+    extra = (
+        f" entries {row['entries_per_n_sv']:.2f} passes {row['pass_seconds'][0]:.3f}/{row['pass_seconds'][1]:.3f}"
+        if "pass_seconds" in row
+        else ""
+    )
+    return (
+        f"{row['cell']:10} {row['who']:18} {row['threads']}t tol {row['tol']:.0e}  {row['min']:8.3f} s (median {row['median']:.3f})  gap {row.get('relative_gap', float('nan')):.1e}"
+        f"  dual {row.get('dual', float('nan')):.8g}  sv {row['sv']}  predict {predict}  peak {row.get('peak_mb') or 0:.0f} MB"
+        f"{'  ratio {:.2f}'.format(row['ratio']) if 'ratio' in row else ''}{extra}"
+    )
 
 
 if __name__ == "__main__":

@@ -67,8 +67,16 @@ def texts_csv(path, rng, n, d, quoted):
 
 
 FILES = [
-    ("text.svm", "40 000 × 47 236, 75 a row, 6 digits", lambda p, r: sparse_text(p, r, 40_000, 47_236, 75, "{:.6g}".format)),
-    ("text17.svm", "20 000 × 47 236, 75 a row, 17 digits", lambda p, r: sparse_text(p, r, 20_000, 47_236, 75, repr_float)),
+    (
+        "text.svm",
+        "40 000 × 47 236, 75 a row, 6 digits",
+        lambda p, r: sparse_text(p, r, 40_000, 47_236, 75, "{:.6g}".format),
+    ),
+    (
+        "text17.svm",
+        "20 000 × 47 236, 75 a row, 17 digits",
+        lambda p, r: sparse_text(p, r, 20_000, 47_236, 75, repr_float),
+    ),
     ("binary.svm", "200 000 × 123, 14 a row, all 1", lambda p, r: sparse_text(p, r, 200_000, 123, 14, lambda v: "1")),
     ("dense.svm", "100 000 × 30, 6 digits", lambda p, r: dense_text(p, r, 100_000, 30)),
     ("numbers.csv", "100 000 × 50, 6 digits", lambda p, r: numbers_csv(p, r, 100_000, 50, "%.6g")),
@@ -107,9 +115,13 @@ def ours(path, threads):
 def main():
     threads, repeats = int(sys.argv[1]), int(sys.argv[2])
     versions = f"scikit-learn {sklearn.__version__}, pandas {pd.__version__}, numpy {np.__version__}, scipy {scipy.__version__}"
-    print(f"{cpu_name()}, {os.cpu_count()} cores, {threads} threads, best of {repeats}, turn by turn; {versions}; Python {platform.python_version()}")
+    print(
+        f"{cpu_name()}, {os.cpu_count()} cores, {threads} threads, best of {repeats}, turn by turn; {versions}; Python {platform.python_version()}"
+    )
     print(f"Load before: {os.getloadavg()[0]:.1f}\n")
-    print("| file | content | MB | peer | peer rows/s | ours rows/s | ratio | ours, 1 thread | ratio | rows per CPU second, ratio |")
+    print(
+        "| file | content | MB | peer | peer rows/s | ours rows/s | ratio | ours, 1 thread | ratio | rows per CPU second, ratio |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, content, write in FILES:

@@ -109,7 +109,10 @@ def measure(sizes, threads, repeats, program):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    numbers = lambda text: [int(part) for part in text.split(",")]
+
+    def numbers(text):
+        return [int(part) for part in text.split(",")]
+
     parser.add_argument("--sizes", type=numbers, default=[1000, 2000, 4000])
     parser.add_argument("--threads", type=numbers, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=3)

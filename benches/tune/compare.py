@@ -1,4 +1,5 @@
 """Grid search beside scikit-learn's GridSearchCV: same rows, same folds, same cells. See `run`."""
+
 import argparse
 import csv
 import gzip
@@ -92,9 +93,24 @@ def peer(who, name, work, jobs):
 
 
 def ours(margrave, name, work, threads, extra):
-    numbers = lambda values: ",".join(map(repr, values))
-    command = [margrave, "tune", os.path.join(work, name + ".ours.npz"), "--fold-file", os.path.join(work, name + ".folds"), "--grid", "C=" + numbers(COSTS),
-               "--grid", "gamma=" + numbers(GAMMAS), "--threads", str(threads), "--json", *extra]
+    def numbers(values):
+        return ",".join(map(repr, values))
+
+    command = [
+        margrave,
+        "tune",
+        os.path.join(work, name + ".ours.npz"),
+        "--fold-file",
+        os.path.join(work, name + ".folds"),
+        "--grid",
+        "C=" + numbers(COSTS),
+        "--grid",
+        "gamma=" + numbers(GAMMAS),
+        "--threads",
+        str(threads),
+        "--json",
+        *extra,
+    ]
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True)
     seconds = time.perf_counter() - start
@@ -102,7 +118,12 @@ def ours(margrave, name, work, threads, extra):
         raise SystemExit(done.stderr)
     found = json.loads(done.stdout)
     cells = [[c["params"]["C"], c["params"]["gamma"], c["folds"]] for c in found["cells"]]
-    return {"seconds": seconds, "best": {k: found["best"]["params"][k] for k in ("C", "gamma")}, "score": found["best"]["score"], "cells": cells}
+    return {
+        "seconds": seconds,
+        "best": {k: found["best"]["params"][k] for k in ("C", "gamma")},
+        "score": found["best"]["score"],
+        "cells": cells,
+    }
 
 
 def main():
@@ -114,7 +135,9 @@ def main():
     parser.add_argument("--peers", default="sklearn,intelex")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--keep", action="store_true", help="take peers' results from an earlier run where there are any")
+    parser.add_argument(
+        "--keep", action="store_true", help="take peers' results from an earlier run where there are any"
+    )
     parser.add_argument("extra", nargs="*", help="more options for margrave, after --")
     args = parser.parse_args()
     os.makedirs(args.work, exist_ok=True)
@@ -124,7 +147,9 @@ def main():
         if args.margrave != "none":
             runs = [ours(args.margrave, name, args.work, args.jobs, args.extra) for _ in range(args.repeats)]
             own = min(runs, key=lambda run: run["seconds"])
-            print(f"{name:8} margrave  {own['seconds']:8.2f} s  best {own['best']}  score {own['score']:.6f}", flush=True)
+            print(
+                f"{name:8} margrave  {own['seconds']:8.2f} s  best {own['best']}  score {own['score']:.6f}", flush=True
+            )
         for who in filter(None, args.peers.split(",")):
             kept = os.path.join(args.work, f"{name}.{who}.json")
             if args.keep and os.path.exists(kept):
@@ -135,13 +160,19 @@ def main():
                 with open(kept, "w") as file:
                     json.dump(found, file)
             half = found["cpu"] / args.jobs
-            print(f"{name:8} {who:9} {found['seconds']:8.2f} s, processor time / {args.jobs}: {half:.2f} s  best {found['best']}  score {found['score']:.6f}", flush=True)
+            print(
+                f"{name:8} {who:9} {found['seconds']:8.2f} s, processor time / {args.jobs}: {half:.2f} s  best {found['best']}  score {found['score']:.6f}",
+                flush=True,
+            )
             if own:
                 theirs = {(c, g): folds for c, g, folds in found["cells"]}
                 apart = max(abs(a - b) for c, g, folds in own["cells"] for a, b in zip(folds, theirs[c, g]))
                 rivals = sum(np.mean(folds) > own["score"] + 1e-12 for folds in theirs.values())
-                print(f"{'':8} ratio {found['seconds'] / own['seconds']:.1f} by the clock, {half / own['seconds']:.1f} by processor time; "
-                      f"largest difference of a fold {apart:.5f}; cells of the peer above our winner: {rivals}", flush=True)
+                print(
+                    f"{'':8} ratio {found['seconds'] / own['seconds']:.1f} by the clock, {half / own['seconds']:.1f} by processor time; "
+                    f"largest difference of a fold {apart:.5f}; cells of the peer above our winner: {rivals}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

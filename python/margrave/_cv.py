@@ -139,7 +139,7 @@ def _less(constraints, *names):
 
 
 class SVCCV(_Search, SVC):
-    """`SVC` that chooses C and γ by cross validation.
+    """`SVC` that chooses C and γ by cross validation and fits the best on all samples.
 
     Parameters
     ----------
@@ -150,14 +150,20 @@ class SVCCV(_Search, SVC):
     race : bool or float, default=False
         False: every combination sees every fold, as in scikit-learn. True: in grids of four values of γ or more, a combination
         is left out after a fold once its losses on the samples tested so far exceed those of the best by 4 deviations of the
-        difference; a number is taken in place of the 4. Several times faster. Were the samples independent, the combination that
-        would have won is lost with a probability of about 3e-5 a fold and rival at 4, 1e-3 at 3.
+        difference; a number is taken in place of the 4. Several times faster. If samples are independent, the combination that
+        would have won is lost with a probability of about 3e-5 per fold and rival at 4, 1e-3 at 3.
+    **others : object
+        The other parameters are those of `SVC`.
 
-    The others are those of `SVC`. Fitted: `C_`, `gamma_`, `best_score_`, `cv_results_`, and what `SVC` has.
-
-    `cv_results_` has scikit-learn's `params`, `mean_test_score`, `std_test_score` and `splitK_test_score`, besides `fit_seconds`
-    and `dropped`: who was left out by the race. Those have NaN for the folds they have not seen, and NaN for mean and deviation,
-    which would not compare with the others'.
+    Attributes
+    ----------
+    C_, gamma_ : float
+        The chosen values.
+    best_score_ : float
+        Mean accuracy of the best combination over the folds.
+    cv_results_ : dict
+        scikit-learn's `params`, `mean_test_score`, `std_test_score` and `splitK_test_score`, besides `fit_seconds` and `dropped`.
+        A combination that the race left out has NaN for the folds it has not seen and for its mean and deviation.
     """
 
     _parameter_constraints: dict = {**_less(SVC._parameter_constraints, "C", "gamma"), **_GRID}
@@ -224,8 +230,23 @@ class SVCCV(_Search, SVC):
 class SVRCV(_Search, SVR):
     """`SVR` that chooses C, γ and ε by cross validation: the least mean squared error.
 
-    `Cs`, `gammas`, `cv` and `race` are as in `SVCCV`; `epsilons` are the tubes to try. The others are those of `SVR`. Fitted: `C_`,
-    `gamma_`, `epsilon_`, `best_score_` (minus the mean squared error), `cv_results_`, and what `SVR` has.
+    Parameters
+    ----------
+    Cs, gammas, cv, race : object
+        As in `SVCCV`.
+    epsilons : array-like, default=(0.1,)
+        Half-widths of the tube to try.
+    **others : object
+        The other parameters are those of `SVR`.
+
+    Attributes
+    ----------
+    C_, gamma_, epsilon_ : float
+        The chosen values.
+    best_score_ : float
+        Minus the mean squared error of the best combination over the folds.
+    cv_results_ : dict
+        As in `SVCCV`.
     """
 
     _parameter_constraints: dict = {

@@ -68,9 +68,8 @@ def _spec_and_parts(estimator):
 
 def _write(content, path):
     if path is not None:
-        mode = {"mode": "w", "encoding": "utf-8", "newline": "\n"} if isinstance(content, str) else {"mode": "wb"}
-        with open(path, **mode) as file:
-            file.write(content)
+        with open(path, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
     return content
 
 
@@ -113,8 +112,8 @@ def from_libsvm(source, *, n_features=None):
         content, name = source, "the model"
     else:
         name = os.fspath(source)
-        with open(name, "rb") as file:
-            content = file.read()
+        with open(name, "rb") as stream:
+            content = stream.read()
     file = _core.read_libsvm(content, name)
     classes = {"c_svc": SVC, "nu_svc": NuSVC, "one_class": OneClassSVM, "epsilon_svr": SVR, "nu_svr": NuSVR}
     settings = {"kernel": file["kernel"]}

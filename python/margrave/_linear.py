@@ -79,10 +79,54 @@ class _LinearMachine(_Versioned, CallbackSupportMixin, BaseEstimator):
 class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearMachine):
     """Linear support vector classification: scikit-learn's `LinearSVC`, with any loss and a certificate.
 
-    Parameters are scikit-learn's. `loss` may also be any other loss of `margrave.losses` for classification, or an object
-    with `value` and `slope`. `dual` and `random_state` are accepted and not needed: the solver chooses, and nothing is
-    random. As in scikit-learn the intercept is penalised like the weights; `intercept_scaling=float("inf")` leaves it free.
-    `solver`, `max_seconds`, `gap_tol`, `n_jobs` and `device` are as in `SVC`.
+    Parameters
+    ----------
+    penalty : {"l2", "l1"}, default="l2"
+        ½‖w‖², or Σ|w|, which makes many weights exactly 0 and needs a smooth loss.
+    loss : str or object, default="squared_hinge"
+        Any loss of `margrave.losses` for classification by its name, or an object with `value(y, z)` and `slope(y, z)`.
+    dual, random_state : object
+        Accepted for compatibility: the solver chooses, and nothing is random.
+    tol : float, default=1e-4
+        The relative duality gap to reach is 1e-3 of it, unless `gap_tol` is given.
+    C : float, default=1.0
+        Cost of errors.
+    fit_intercept : bool, default=True
+        Whether there is an intercept.
+    intercept_scaling : float, default=1.0
+        The intercept is the weight of a constant feature of this value and penalised like the other weights, as in scikit-learn;
+        `float("inf")` leaves it free.
+    multi_class : {"ovr", "crammer_singer"}, default="ovr"
+        One machine per class against the rest, or one for all classes.
+    class_weight : dict or "balanced", default=None
+        Factors on the cost of each class.
+    verbose : int, default=0
+        Show progress.
+    max_iter : int, default=1000
+        Limit on iterations.
+    solver : str, default="auto"
+        "auto" or "linear".
+    max_seconds : float, default=None
+        Time limit. A fit that reaches it keeps the best machine so far and warns.
+    gap_tol : float, default=None
+        Relative duality gap to reach, besides `tol`.
+    n_jobs : int, default=None
+        Threads; all cores by default. Results do not depend on it.
+    device : {"auto", "cpu"}, default="auto"
+        Where to compute.
+
+    Attributes
+    ----------
+    coef_, intercept_ : ndarray
+        The weights, as in scikit-learn.
+    certificate_ : Certificate
+        How far the result can be from the optimum.
+    history_ : list of dict
+        Steps of the solver.
+    solver_, reason_ : str
+        The solver that was used, and why.
+    n_iter_ : int or ndarray
+        Iterations.
     """
 
     _parameter_constraints: dict = {
@@ -190,7 +234,50 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearMachine):
 class LinearSVR(RegressorMixin, LinearModel, _LinearMachine):
     """Linear support vector regression: scikit-learn's `LinearSVR`, with any loss and a certificate.
 
-    See `LinearSVC` for what is added. `epsilon` is for losses with a tube.
+    Parameters
+    ----------
+    epsilon : float, default=0.0
+        Half-width of the tube, for losses that have one.
+    loss : str or object, default="epsilon_insensitive"
+        Any loss of `margrave.losses` for regression by its name, or an object with `value(y, z)` and `slope(y, z)`.
+    dual, random_state : object
+        Accepted for compatibility: the solver chooses, and nothing is random.
+    tol : float, default=1e-4
+        The relative duality gap to reach is 1e-3 of it, unless `gap_tol` is given.
+    C : float, default=1.0
+        Cost of errors.
+    fit_intercept : bool, default=True
+        Whether there is an intercept.
+    intercept_scaling : float, default=1.0
+        The intercept is the weight of a constant feature of this value and penalised like the other weights, as in scikit-learn;
+        `float("inf")` leaves it free.
+    verbose : int, default=0
+        Show progress.
+    max_iter : int, default=1000
+        Limit on iterations.
+    solver : str, default="auto"
+        "auto" or "linear".
+    max_seconds : float, default=None
+        Time limit. A fit that reaches it keeps the best machine so far and warns.
+    gap_tol : float, default=None
+        Relative duality gap to reach, besides `tol`.
+    n_jobs : int, default=None
+        Threads; all cores by default. Results do not depend on it.
+    device : {"auto", "cpu"}, default="auto"
+        Where to compute.
+
+    Attributes
+    ----------
+    coef_, intercept_ : ndarray
+        The weights, as in scikit-learn.
+    certificate_ : Certificate
+        How far the result can be from the optimum.
+    history_ : list of dict
+        Steps of the solver.
+    solver_, reason_ : str
+        The solver that was used, and why.
+    n_iter_ : int or ndarray
+        Iterations.
     """
 
     _parameter_constraints: dict = {

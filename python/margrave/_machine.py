@@ -300,13 +300,15 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
         dual = self._dual_coef_.toarray() if sp.issparse(self._dual_coef_) else self._dual_coef_
         m = dual.shape[1]
         classes = getattr(self, "classes_", None) if self._task == "classify" else None
-        several = classes is not None and len(classes) > 2
+        class_of = None
+        if classes is not None and len(classes) > 2:
+            class_of = np.repeat(np.arange(len(classes), dtype=np.int32), self._n_support)
         lookup = self._kernel_name == "precomputed"
         return {
             "centres": None if lookup else points(centres),
             "rows": np.arange(m, dtype=np.int32),
             "coefficients": np.ascontiguousarray(sign * dual.T),
-            "class_of": np.repeat(np.arange(len(classes), dtype=np.int32), self._n_support) if several else None,
+            "class_of": class_of,
             "bias": np.ascontiguousarray(sign * self._intercept_),
             "labels": [] if classes is None else [float(c) for c in range(len(classes))],
             "width": m if lookup else centres.shape[1],

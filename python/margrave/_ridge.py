@@ -19,11 +19,38 @@ _OWN = {"linear", "poly", "polynomial", "rbf", "sigmoid", "laplacian", "matern32
 
 
 class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """Kernel ridge regression: scikit-learn's `KernelRidge` with a certificate.
+    """Kernel ridge regression: scikit-learn's `KernelRidge`, with any loss and a certificate.
 
-    Parameters are scikit-learn's, and those that `SVC` adds. `loss` other than None or "square" (one of `margrave.losses` for
-    regression, or an object with `value` and `slope`) minimises Σ weight·loss + ½·alpha·‖f‖² for a single target; the square
-    loss ½(y - z)² is ordinary kernel ridge regression.
+    Parameters
+    ----------
+    alpha : float or array-like of shape (n_targets,), default=1
+        Strength of the regularisation.
+    kernel : str or callable, default="linear"
+        As in scikit-learn, and the kernels of `SVC`.
+    gamma, degree, coef0 : float
+        Parameters of the kernel, as in scikit-learn.
+    kernel_params : dict, default=None
+        Further arguments of a kernel that is a function.
+    loss : str or object, default=None
+        None and "square" are ordinary kernel ridge regression. Another loss for regression, or an object with `value(y, z)` and
+        `slope(y, z)`, minimises Σ weight·loss + ½·alpha·‖f‖² for a single target.
+    solver : str, default="auto"
+        "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
+    max_seconds : float, default=None
+        Time limit. A fit that reaches it keeps the best machine so far and warns.
+    gap_tol : float, default=None
+        Relative duality gap to reach, besides `tol`.
+    n_jobs : int, default=None
+        Threads; all cores by default. Results do not depend on it.
+    device : {"auto", "cpu"}, default="auto"
+        Where to compute.
+
+    Attributes
+    ----------
+    dual_coef_, X_fit_ : ndarray
+        The machine, as in scikit-learn.
+    certificate_ : Certificate
+        How far the result can be from the optimum.
     """
 
     _parameter_constraints: dict = {

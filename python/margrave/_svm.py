@@ -19,20 +19,65 @@ ROUNDING = 1e-8
 class SVC(_Classifier):
     """Support vector classification: scikit-learn's `SVC`, with any loss and a certificate.
 
-    Parameters are scikit-learn's, and:
-
+    Parameters
+    ----------
+    C : float, default=1.0
+        Cost of errors: the machine minimises ½‖f‖² + C·Σ loss.
+    kernel : str or callable, default="rbf"
+        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of two
+        arrays of points that returns their kernel matrix.
+    degree : int, default=3
+        Degree of the polynomial kernel.
+    gamma : "scale", "auto" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    coef0 : float, default=0.0
+        Constant of the polynomial and the sigmoid kernel.
+    shrinking : bool, default=True
+        Accepted for compatibility; changes nothing.
+    tol : float, default=1e-3
+        Largest violation of the optimality conditions.
+    cache_size : float, default=200
+        Memory in MB; 2 GiB may be used anyway.
+    verbose : bool, default=False
+        Show progress.
+    max_iter : int, default=-1
+        Limit on iterations; -1 is none.
+    probability : bool, default=False
+        Calibrate `predict_proba`, from leave-one-out scores: deterministic, without further fits.
+    class_weight : dict or "balanced", default=None
+        Factors on the cost of each class.
+    decision_function_shape : {"ovr", "ovo"}, default="ovr"
+        Shape of `decision_function` with several classes; one machine per pair is trained in either case.
+    break_ties : bool, default=False
+        Break ties of votes by the scores ("ovr" only).
+    random_state : object, default=None
+        Accepted for compatibility; nothing is random.
     loss : str or object, default=None
-        The hinge unless another of `margrave.losses` is named ("squared-hinge", "logistic", "sigmoid:eta=2", …) or an object
-        with `value(y, z)` and `slope(y, z)` is given, y being -1 or +1.
+        None is the hinge; or the name of a loss of `margrave.losses` ("squared-hinge", "logistic", "sigmoid:eta=2", …), or an
+        object with `value(y, z)` and `slope(y, z)`, y being -1 or +1.
     solver : str, default="auto"
-        "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or the textbook's "smo".
-    max_seconds, gap_tol : float, default=None
-        Time limit, and relative duality gap to reach. A fit that is out of time keeps its best machine, and warns.
+        "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
+    max_seconds : float, default=None
+        Time limit. A fit that reaches it keeps the best machine so far and warns.
+    gap_tol : float, default=None
+        Relative duality gap to reach, besides `tol`.
     n_jobs : int, default=None
         Threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
+        Where to compute.
 
-    Fitted attributes are scikit-learn's, and `certificate_`, `history_`, `solver_`, `reason_`.
+    Attributes
+    ----------
+    support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
+        The machine, as in scikit-learn.
+    certificate_ : Certificate
+        How far the result can be from the optimum.
+    history_ : list of dict
+        Steps of the solver.
+    solver_, reason_ : str
+        The solver that was used, and why.
+    n_iter_ : int or ndarray
+        Iterations.
     """
 
     _parameter_constraints: dict = {k: v for k, v in _Classifier._parameter_constraints.items() if k != "nu"}
@@ -89,10 +134,66 @@ class SVC(_Classifier):
 
 
 class NuSVC(_Classifier):
-    """ν-support vector classification: scikit-learn's `NuSVC` with a certificate.
+    """ν-support vector classification: scikit-learn's `NuSVC` with a certificate. Weights of samples and of classes count.
 
-    `nu` bounds the share of margin errors from above and of support vectors from below. Weights of samples and of classes
-    count. The machine has its own loss: `loss` must be None. The other parameters are those of `SVC`.
+    Parameters
+    ----------
+    nu : float, default=0.5
+        Upper bound on the share of margin errors and lower bound on the share of support vectors.
+    kernel : str or callable, default="rbf"
+        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of two
+        arrays of points that returns their kernel matrix.
+    degree : int, default=3
+        Degree of the polynomial kernel.
+    gamma : "scale", "auto" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    coef0 : float, default=0.0
+        Constant of the polynomial and the sigmoid kernel.
+    shrinking : bool, default=True
+        Accepted for compatibility; changes nothing.
+    tol : float, default=1e-3
+        Largest violation of the optimality conditions.
+    cache_size : float, default=200
+        Memory in MB; 2 GiB may be used anyway.
+    verbose : bool, default=False
+        Show progress.
+    max_iter : int, default=-1
+        Limit on iterations; -1 is none.
+    probability : bool, default=False
+        Calibrate `predict_proba`, from leave-one-out scores: deterministic, without further fits.
+    class_weight : dict or "balanced", default=None
+        Factors on the cost of each class.
+    decision_function_shape : {"ovr", "ovo"}, default="ovr"
+        Shape of `decision_function` with several classes; one machine per pair is trained in either case.
+    break_ties : bool, default=False
+        Break ties of votes by the scores ("ovr" only).
+    random_state : object, default=None
+        Accepted for compatibility; nothing is random.
+    loss : str or object, default=None
+        Must be None: the machine has a loss of its own.
+    solver : str, default="auto"
+        "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
+    max_seconds : float, default=None
+        Time limit. A fit that reaches it keeps the best machine so far and warns.
+    gap_tol : float, default=None
+        Relative duality gap to reach, besides `tol`.
+    n_jobs : int, default=None
+        Threads; all cores by default. Results do not depend on it.
+    device : {"auto", "cpu"}, default="auto"
+        Where to compute.
+
+    Attributes
+    ----------
+    support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
+        The machine, as in scikit-learn.
+    certificate_ : Certificate
+        How far the result can be from the optimum.
+    history_ : list of dict
+        Steps of the solver.
+    solver_, reason_ : str
+        The solver that was used, and why.
+    n_iter_ : int or ndarray
+        Iterations.
     """
 
     _parameter_constraints: dict = {
@@ -169,9 +270,57 @@ class NuSVC(_Classifier):
 class SVR(_Regressor):
     """Support vector regression: scikit-learn's `SVR`, with any loss and a certificate.
 
-    `loss` is the ε-insensitive one unless another of `margrave.losses` is named ("huber:delta=1", "pinball:tau=0.9",
-    "square", …) or an object with `value(y, z)` and `slope(y, z)` is given; `epsilon` is for losses with a tube. The other
-    added parameters are those of `SVC`.
+    Parameters
+    ----------
+    C : float, default=1.0
+        Cost of errors: the machine minimises ½‖f‖² + C·Σ loss.
+    epsilon : float, default=0.1
+        Half-width of the tube, for losses that have one.
+    kernel : str or callable, default="rbf"
+        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of two
+        arrays of points that returns their kernel matrix.
+    degree : int, default=3
+        Degree of the polynomial kernel.
+    gamma : "scale", "auto" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    coef0 : float, default=0.0
+        Constant of the polynomial and the sigmoid kernel.
+    shrinking : bool, default=True
+        Accepted for compatibility; changes nothing.
+    tol : float, default=1e-3
+        Largest violation of the optimality conditions.
+    cache_size : float, default=200
+        Memory in MB; 2 GiB may be used anyway.
+    verbose : bool, default=False
+        Show progress.
+    max_iter : int, default=-1
+        Limit on iterations; -1 is none.
+    loss : str or object, default=None
+        None is the ε-insensitive loss; or the name of a loss of `margrave.losses` ("huber:delta=1", "pinball:tau=0.9",
+        "square", …), or an object with `value(y, z)` and `slope(y, z)`.
+    solver : str, default="auto"
+        "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
+    max_seconds : float, default=None
+        Time limit. A fit that reaches it keeps the best machine so far and warns.
+    gap_tol : float, default=None
+        Relative duality gap to reach, besides `tol`.
+    n_jobs : int, default=None
+        Threads; all cores by default. Results do not depend on it.
+    device : {"auto", "cpu"}, default="auto"
+        Where to compute.
+
+    Attributes
+    ----------
+    support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
+        The machine, as in scikit-learn.
+    certificate_ : Certificate
+        How far the result can be from the optimum.
+    history_ : list of dict
+        Steps of the solver.
+    solver_, reason_ : str
+        The solver that was used, and why.
+    n_iter_ : int or ndarray
+        Iterations.
     """
 
     _parameter_constraints: dict = _without("class_weight", "nu", "probability", "random_state")
@@ -222,8 +371,56 @@ class SVR(_Regressor):
 class NuSVR(_Regressor):
     """ν-support vector regression: scikit-learn's `NuSVR` with a certificate.
 
-    `nu` takes the place of ε: it bounds the share of samples outside the tube. The machine has its own loss: `loss` must be
-    None. The other added parameters are those of `SVC`.
+    Parameters
+    ----------
+    nu : float, default=0.5
+        Upper bound on the share of samples outside the tube; takes the place of ε.
+    C : float, default=1.0
+        Cost of errors: the machine minimises ½‖f‖² + C·Σ loss.
+    kernel : str or callable, default="rbf"
+        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of two
+        arrays of points that returns their kernel matrix.
+    degree : int, default=3
+        Degree of the polynomial kernel.
+    gamma : "scale", "auto" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    coef0 : float, default=0.0
+        Constant of the polynomial and the sigmoid kernel.
+    shrinking : bool, default=True
+        Accepted for compatibility; changes nothing.
+    tol : float, default=1e-3
+        Largest violation of the optimality conditions.
+    cache_size : float, default=200
+        Memory in MB; 2 GiB may be used anyway.
+    verbose : bool, default=False
+        Show progress.
+    max_iter : int, default=-1
+        Limit on iterations; -1 is none.
+    loss : str or object, default=None
+        Must be None: the machine has a loss of its own.
+    solver : str, default="auto"
+        "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
+    max_seconds : float, default=None
+        Time limit. A fit that reaches it keeps the best machine so far and warns.
+    gap_tol : float, default=None
+        Relative duality gap to reach, besides `tol`.
+    n_jobs : int, default=None
+        Threads; all cores by default. Results do not depend on it.
+    device : {"auto", "cpu"}, default="auto"
+        Where to compute.
+
+    Attributes
+    ----------
+    support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
+        The machine, as in scikit-learn.
+    certificate_ : Certificate
+        How far the result can be from the optimum.
+    history_ : list of dict
+        Steps of the solver.
+    solver_, reason_ : str
+        The solver that was used, and why.
+    n_iter_ : int or ndarray
+        Iterations.
     """
 
     _parameter_constraints: dict = {
@@ -277,7 +474,56 @@ class NuSVR(_Regressor):
 class OneClassSVM(OutlierMixin, _KernelMachine):
     """Novelty detection: scikit-learn's `OneClassSVM` with a certificate.
 
-    `loss="svdd"` asks for the smallest ball instead of the one-class machine. The other added parameters are those of `SVC`.
+    Parameters
+    ----------
+    nu : float, default=0.5
+        Upper bound on the share of training samples outside, lower bound on the share of support vectors.
+    kernel : str or callable, default="rbf"
+        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of two
+        arrays of points that returns their kernel matrix.
+    degree : int, default=3
+        Degree of the polynomial kernel.
+    gamma : "scale", "auto" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    coef0 : float, default=0.0
+        Constant of the polynomial and the sigmoid kernel.
+    shrinking : bool, default=True
+        Accepted for compatibility; changes nothing.
+    tol : float, default=1e-3
+        Largest violation of the optimality conditions.
+    cache_size : float, default=200
+        Memory in MB; 2 GiB may be used anyway.
+    verbose : bool, default=False
+        Show progress.
+    max_iter : int, default=-1
+        Limit on iterations; -1 is none.
+    loss : {None, "svdd"}, default=None
+        "svdd" asks for the smallest enclosing ball instead of the one-class machine.
+    solver : str, default="auto"
+        "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
+    max_seconds : float, default=None
+        Time limit. A fit that reaches it keeps the best machine so far and warns.
+    gap_tol : float, default=None
+        Relative duality gap to reach, besides `tol`.
+    n_jobs : int, default=None
+        Threads; all cores by default. Results do not depend on it.
+    device : {"auto", "cpu"}, default="auto"
+        Where to compute.
+
+    Attributes
+    ----------
+    support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
+        The machine, as in scikit-learn.
+    offset_ : float
+        `decision_function` is `score_samples` minus this.
+    certificate_ : Certificate
+        How far the result can be from the optimum.
+    history_ : list of dict
+        Steps of the solver.
+    solver_, reason_ : str
+        The solver that was used, and why.
+    n_iter_ : int or ndarray
+        Iterations.
     """
 
     _parameter_constraints: dict = {

@@ -193,7 +193,7 @@ def calibration(machine, X, y, *, ax=None, bins=10):
 def losses(names=("hinge", "squared-hinge", "logistic", "sigmoid:eta=2"), *, ax=None, span=(-1.5, 2.5), y=1.0):
     """Losses of the library, or objects with `value(y, z)`, as functions of the score."""
     ax = _axes(ax)
-    z = np.linspace(*span, 401)
+    z = np.linspace(span[0], span[1], 401)
     styles = ("-", "--", "-.", ":")
     for k, loss in enumerate(names):
         shown = _losses.Loss(loss) if isinstance(loss, str) else loss

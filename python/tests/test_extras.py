@@ -141,7 +141,9 @@ def test_several_targets(line, tmp_path):
     assert len(together.certificate_.machines) == 3 and together.certificate_.relative_gap < 1e-10
     for at in range(3):
         alone = margrave.KernelRidge(**settings).fit(X, Y[:, at])
-        np.testing.assert_allclose(together.predict(X)[:, at], alone.predict(X), rtol=0, atol=1e-10 * np.abs(Y[:, at]).max())
+        np.testing.assert_allclose(
+            together.predict(X)[:, at], alone.predict(X), rtol=0, atol=1e-10 * np.abs(Y[:, at]).max()
+        )
     margrave.save(together, tmp_path / "model")
     np.savetxt(tmp_path / "x.csv", X, delimiter=",", fmt="%.17g")
     done = subprocess.run(
