@@ -4,30 +4,36 @@
 class Certificate:
     """How far a fitted machine can be from the optimum.
 
-    For a convex loss the optimal value lies between `dual` and `primal`; `gap` is their difference and `relative_gap` that over
-    max(1, |primal|, |dual|). `violation` is the largest violation of the optimality conditions, in units of the decision
+    For a convex loss the optimal value lies between `dual` and `primal`; `gap` is their difference, `rounding` the part of it that
+    bounds rounding errors, and `relative_gap` is gap / max(|primal|, |dual|). `violation` is the largest violation of the optimality conditions, in units of the decision
     function. `worst` lists (row, share of the gap) of the samples furthest from their condition. For a loss that is not
     convex there is no bound: `objective`, `stationarity` and `start_objective` (that of the convex start) say what is known.
 
-    `status` is "optimal", "time_limit", "iteration_limit", "stalled" or "interrupted". Of several binary machines `primal`,
-    `dual` and `gap` are sums, `violation` and `status` the worst; `machines` has each one's own.
+    `status` is "optimal" (the certificate meets what was asked), "inaccurate" (the solver ended and the certificate disagrees),
+    "time_limit", "iteration_limit", "stalled" or "interrupted"; `None` for a machine that was certified but not trained here. `known`
+    is false where nothing was checked. `kernel_is_psd` is `None` where the kernel is not known to be positive semi-definite: the
+    gap is a proof only if its matrix is. Of several binary machines `primal`, `dual`, `gap` and `rounding` are sums, `relative_gap`,
+    `violation` and `status` those of the worst; `machines` has each one's own.
     """
 
-    FIELDS = ("primal", "dual", "gap", "relative_gap", "violation", "status", "worst")
-    _SEVERITY = ("optimal", "stalled", "iteration_limit", "time_limit", "interrupted")
+    FIELDS = ("primal", "dual", "gap", "rounding", "relative_gap", "violation", "status", "worst")
+    _SEVERITY = (None, "optimal", "inaccurate", "stalled", "iteration_limit", "time_limit", "interrupted")
 
     def __init__(self, **values):
         self.primal = values.get("primal")
         self.dual = values.get("dual")
         self.gap = values.get("gap")
+        self.rounding = values.get("rounding")
         self.relative_gap = values.get("relative_gap")
         self.violation = values.get("violation")
-        self.status = values.get("status", "optimal")
+        self.status = values.get("status")
         self.worst = values.get("worst", [])
         self.objective = values.get("objective", self.primal)
         self.stationarity = values.get("stationarity")
         self.start_objective = values.get("start_objective")
         self.feasible = values.get("feasible", True)
+        self.known = not values.get("unknown", False)
+        self.kernel_is_psd = values.get("kernel_is_psd")
         self.machines = values.get("machines", [])
 
     @classmethod
@@ -42,12 +48,16 @@ class Certificate:
             primal, dual = sum(one.primal for one in each), sum(one.dual for one in each)
             gap = sum(one.gap for one in each)
             values.update(primal=primal, dual=dual, gap=gap, violation=max(one.violation for one in each))
-            values["relative_gap"] = gap / max(1.0, abs(primal), abs(dual))
+            values["rounding"] = sum(one.rounding or 0.0 for one in each)
+            values["relative_gap"] = max(one.relative_gap for one in each)
+            values["kernel_is_psd"] = True if all(one.kernel_is_psd for one in each) else None
             shares = {}
             for one in each:
                 for row, share in one.worst:
                     shares[row] = shares.get(row, 0.0) + (share * one.gap / gap if gap > 0 else 0.0)
             values["worst"] = sorted(shares.items(), key=lambda item: -item[1])[:10]
+        elif not all(one.known for one in each):
+            values["unknown"] = True
         else:
             values["objective"] = sum(one.objective for one in each)
             values["stationarity"] = max(one.stationarity or one.violation or 0.0 for one in each)
@@ -62,6 +72,8 @@ class Certificate:
 
     def summary(self):
         """The certificate in a line."""
+        if not self.known:
+            return "The machine was not checked."
         if not self.convex:
             return f"Objective {self.objective:.6g}, stationarity {self.stationarity:.1e} (the loss is not convex)."
         return (

@@ -176,19 +176,9 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
         result = _core.fit(self._params(_num_samples(X), K.shape[1], fitting=True), points(K), y, costs, report)
         self.shape_fit_ = shape
         self._keep(result, X, y, kept)
-        for machine in result["machines"]:
-            # Stalled on the way to more than was asked for.
-            if machine["status"] == "stalled" and self._good_enough(machine):
-                machine["status"] = "optimal"
         self.fit_status_ = int(any(machine["status"] != "optimal" for machine in result["machines"]))
         finish(self, result, self.max_iter, report)
         return self
-
-    def _good_enough(self, machine):
-        """Whether a machine meets `tol` and `gap_tol`."""
-        if machine.get("violation", np.inf) > self.tol:
-            return False
-        return self.gap_tol is None or machine["relative_gap"] <= self.gap_tol
 
     def _weights(self, X, n, sample_weight):
         if sample_weight is None:
@@ -210,9 +200,9 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
         if fitting and solver == "auto" and self._kernel_name == "linear" and n <= DUAL_LINEAR:
             if own.get("loss") in (None, "hinge", "epsilon"):
                 solver = "decomposition"
-        tol = self.tol
+        aim = None
         if fitting and n <= EXACT and self.max_iter < 0 and own.get("loss") in (None, "hinge", "epsilon"):
-            tol = min(tol, EXACT_TOL)
+            aim = EXACT_TOL
         work = float(n) * n * max(d, 1) if fitting else float(n) * max(d, 1) * max(width, 1)
         return params(
             self._task,
@@ -221,7 +211,8 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
             degree=self.degree,
             coef0=self.coef0,
             solver=solver,
-            tol=tol,
+            tol=self.tol,
+            aim=aim,
             gap_tol=self.gap_tol,
             max_seconds=self.max_seconds,
             max_iter=None if self.max_iter < 0 else self.max_iter,

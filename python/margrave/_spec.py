@@ -84,6 +84,7 @@ def params(
     probability=False,
     solver="auto",
     tol=1e-3,
+    aim=None,
     gap_tol=None,
     max_seconds=None,
     max_iter=None,
@@ -114,6 +115,7 @@ def params(
         "probability": bool(probability),
         "solver": solver,
         "tol": None if tol is None else float(tol),
+        "aim": None if aim is None else float(aim),
         "gap_tol": None if gap_tol is None else float(gap_tol),
         "max_seconds": None if max_seconds is None else float(max_seconds),
         "max_iter": None if max_iter is None else int(max_iter),
@@ -181,7 +183,7 @@ def resolve_gamma(gamma, X, weights=None):
 def warn(estimator, certificate, max_iter=None):
     """A warning unless the fit is optimal; the message carries the certificate."""
     status = certificate.status
-    if status == "optimal":
+    if status in ("optimal", None):
         return
     why = {
         # Worded so that filters for scikit-learn's warning find it.
@@ -190,6 +192,7 @@ def warn(estimator, certificate, max_iter=None):
         "time_limit": "Solver terminated early: max_seconds are over.",
         "interrupted": "Solver was interrupted: the best machine so far is kept.",
         "stalled": "Solver can make no further progress in double precision.",
+        "inaccurate": "Solver ended, but its answer is not proven to be as accurate as asked.",
     }[status]
     warnings.warn(f"{why}  {certificate.summary()}", ConvergenceWarning, stacklevel=4)
 

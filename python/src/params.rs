@@ -34,6 +34,7 @@ pub(crate) struct Params {
     probability: bool,
     solver: String,
     tol: Option<f64>,
+    aim: Option<f64>,
     gap_tol: Option<f64>,
     max_seconds: Option<f64>,
     max_iter: Option<u64>,
@@ -147,6 +148,9 @@ impl Params {
             .budget(self.budget())
             .threads(self.threads())
             .seed(self.seed);
+        if let Some(aim) = self.aim {
+            svm = svm.aim(aim);
+        }
         match &self.loss {
             None => {}
             Some(LossParam::Name(name)) => svm = svm.loss_spec(name.parse().map_err(raise)?),

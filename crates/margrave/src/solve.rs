@@ -258,7 +258,7 @@ impl Attempt<'_> {
         observer: &mut dyn Observer,
         reason: &mut String,
     ) -> Result<Proven> {
-        let mut stop = self.svm.stop_for(self.setup);
+        let mut stop = self.svm.aim_for(self.setup);
         let mut best = self.run(which, stop, 0, start, observer, reason)?;
         if matches!(which, Which::Smo | Which::SvmTorch) {
             return Ok(best);

@@ -124,6 +124,7 @@ pub struct Svm {
     pub(crate) stop: Stop,
     /// Nothing was said about the tolerance: it follows the spread of the targets.
     pub(crate) default_tol: bool,
+    pub(crate) aim: Option<f64>,
     pub(crate) budget: Budget,
     pub(crate) threads: Threads,
     pub(crate) seed: u64,
@@ -162,6 +163,7 @@ impl Svm {
             solver: SolverName::Auto,
             stop: Stop::default(),
             default_tol: true,
+            aim: None,
             budget: Budget::default(),
             threads: Threads::default(),
             seed: 0,
@@ -330,6 +332,12 @@ impl Svm {
         self
     }
 
+    /// A smaller KKT violation that solvers aim at where it comes cheaply; the answer counts as optimal without it.
+    pub fn aim(mut self, tol: f64) -> Self {
+        self.aim = Some(tol);
+        self
+    }
+
     /// Stop at this relative duality gap, too.
     pub fn gap(mut self, gap: f64) -> Self {
         self.stop.gap = Some(gap);
@@ -360,7 +368,13 @@ impl Svm {
         self
     }
 
-    /// The stopping rule for a problem.
+    /// The rule that the first attempt at a problem stops by.
+    pub(crate) fn aim_for(&self, setup: &Setup) -> Stop {
+        let stop = self.stop_for(setup);
+        Stop { tol: stop.tol.map(|tol| self.aim.map_or(tol, |aim| aim.min(tol))), ..stop }
+    }
+
+    /// When the answer to a problem counts as optimal.
     pub(crate) fn stop_for(&self, setup: &Setup) -> Stop {
         let regression = (setup.task() == Task::Regress).then(|| setup.targets());
         match self.default_tol {

@@ -119,8 +119,8 @@ fn solve_one(
     observer: &mut dyn Observer,
 ) -> Result<Trained> {
     let problem = setup.linear_with(matrix, bias_of(svm))?;
-    let mut stop = svm.stop_for(setup);
-    let asked = Asked::from(stop);
+    let mut stop = svm.aim_for(setup);
+    let asked = Asked::from(svm.stop_for(setup));
     let attempt = |stop: Stop, start: Option<Start>, used: u64, observer: &mut dyn Observer| -> Result<Trained> {
         let iterations = svm.budget.iterations.map(|all| all.saturating_sub(used));
         let options = Options { stop, start, iterations, memory, seed: svm.seed, ..Options::default() };
