@@ -1,0 +1,99 @@
+"""Comparisons of a training with another training, or another machine, of the same problem."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import files, invariants, options, peers
+from .case import Case, Trained, train
+from .data import Rng
+
+
+def compare(case: Case, trained: Trained, rng: Rng) -> None:
+    """Another training, or another machine, of the same problem."""
+    drawn, saved = trained.options, trained.model
+    limited = drawn.seconds is not None
+    convex = not drawn.level and drawn.definite and drawn.kernel != "precomputed"
+    simple = saved.scheme == "one" and saved.header["formulation"]["name"] == "cost"
+    if convex and simple and saved.header["task"] != "novelty":
+        with np.errstate(all="ignore"):
+            other = peers.rescaled(trained.problem, saved, trained.scores)
+        case.add(invariants.brackets("bracket", trained.ran, trained.brackets(), [other], "a multiple of the machine itself"))
+    kind = rng.choice(["threads", "permutation", "duplicate", "solver", "sklearn", "resume", "none", "none"])
+    if kind == "threads" and not limited:
+        second = train(case, trained.stored, drawn, "second", "--threads", "2")
+        if second is not None:
+            case.add(invariants.same_model(second.ran, saved, second.model))
+    elif kind == "permutation" and convex:
+        permutation(case, trained, rng)
+    elif kind == "duplicate" and convex:
+        duplicate(case, trained, rng)
+    elif kind == "solver" and convex:
+        another_solver(case, trained, rng)
+    elif kind == "sklearn" and convex and trained.stored.table.n <= 400:
+        stored = trained.stored
+        peer = peers.sklearn_peer(trained.problem, saved, stored.features, stored.single)
+        if peer is not None:
+            case.counts["beside scikit-learn"] += 1
+            case.add(invariants.brackets("peer", trained.ran, trained.brackets(), [peer[1]], f"scikit-learn's {peer[0]}"))
+    elif kind == "resume":
+        resumed(case, trained, convex)
+
+
+def both(case: Case, name: str, first: Trained, second: Trained | None, what: str) -> None:
+    if second is not None:
+        case.counts[f"compared by {name}"] += 1
+        case.add(invariants.brackets(name, second.ran, first.brackets(), second.brackets(), what))
+
+
+def permutation(case: Case, trained: Trained, rng: Rng) -> None:
+    """The order of the rows moves the objective by no more than the gaps."""
+    table = trained.stored.table
+    stored = files.store(table.take(rng.permutation(table.n)), case.folder, "permuted", trained.stored.form)
+    both(case, "permutation", trained, train(case, stored, trained.options, "permuted"), "rows in another order")
+
+
+def duplicate(case: Case, trained: Trained, rng: Rng) -> None:
+    """A row that stands twice equals a row of twice the weight."""
+    drawn = trained.options.other(scale=None, probability=None, compact=None)
+    gamma = trained.model.header["kernel"].get("gamma")
+    if gamma is not None:
+        drawn = drawn.other(gamma=repr(float(gamma)))
+    if drawn.lam is not None:
+        drawn = drawn.other(lam=None, cost=trained.problem.cost())
+    if drawn.class_weight == "balanced":
+        drawn = drawn.other(class_weight=None)
+    if drawn.kernel == "chi2" and (trained.stored.features < 0).any():
+        return
+    table = trained.stored.table
+    twice = rng.random(table.n) < 0.3
+    weighted = table.take(np.arange(table.n))
+    weighted.weights = (np.ones(table.n) if table.weights is None else table.weights) * np.where(twice, 2.0, 1.0)
+    repeated = table.take(np.concatenate([np.arange(table.n), np.flatnonzero(twice)]))
+    form = "csv" if trained.stored.form.startswith("svm") else trained.stored.form
+    first = train(case, files.store(weighted, case.folder, "weighted", form), drawn, "weighted")
+    if first is None:
+        return
+    second = train(case, files.store(repeated, case.folder, "repeated", form), drawn, "repeated")
+    both(case, "duplicate", first, second, "rows twice, against twice the weight")
+
+
+def another_solver(case: Case, trained: Trained, rng: Rng) -> None:
+    """Two solvers do not contradict each other."""
+    known = [name for name in options.solvers(trained.options) if name != trained.report.get("solver")]
+    if trained.stored.table.n > 300:
+        known = [name for name in known if name not in ("smo", "svmtorch")]
+    if not known or trained.options.multiclass is None and len(trained.model.header["labels"]) > 2:
+        return
+    drawn = trained.options.other(solver=known[int(rng.integers(len(known)))], iterations=None)
+    both(case, "solver", trained, train(case, trained.stored, drawn, "solver"), f"{drawn.solver} beside {trained.report.get('solver')}")
+
+
+def resumed(case: Case, trained: Trained, convex: bool) -> None:
+    """Going on from a model that a limit ended, or from a finished one."""
+    if trained.options.multiclass == "crammer-singer":
+        return
+    drawn = trained.options.other(seconds=None, iterations=None)
+    second = train(case, trained.stored, drawn, "resumed", "--resume", str(trained.path))
+    if convex:
+        both(case, "resume", trained, second, "resumed")
