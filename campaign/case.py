@@ -111,16 +111,17 @@ def train(case: Case, stored: files.Stored, drawn: Options, name: str, *extra: s
         case.add([Finding("exit-code", f"exit {ran.code} and no model", ran.shell())])
         return None
     count(case, drawn, report)
-    target = files.stored_target(stored.table, stored.form)
+    target = stored.table.target
     case.add(invariants.asked(ran, drawn, report, target))
     case.add(invariants.ordered(ran, report))
     saved = model.read(path)
     problem = reference.Problem(drawn, stored.table, target)
     with np.errstate(all="ignore"):
-        given = reference.scores(saved, stored.features, stored.single)
+        given = reference.scores(saved, stored.features)
         values = reference.objectives(problem, saved, given)
     case.add(invariants.objective_matches(ran, report, values))
-    case.add(invariants.descent(ran, report, 2 * sum(value.slip for value in values)))
+    if drawn.compact is None:
+        case.add(invariants.descent(ran, report, 2 * sum(value.slip for value in values)))
     return Trained(drawn, stored, ran, report, path, saved, problem, given, values)
 
 

@@ -32,7 +32,7 @@ def compare(case: Case, trained: Trained, rng: Rng) -> None:
         another_solver(case, trained, rng)
     elif kind == "sklearn" and convex and trained.stored.table.n <= 400:
         stored = trained.stored
-        peer = peers.sklearn_peer(trained.problem, saved, stored.features, stored.single)
+        peer = peers.sklearn_peer(trained.problem, saved, stored.features)
         if peer is not None:
             case.counts["beside scikit-learn"] += 1
             case.add(invariants.brackets("peer", trained.ran, trained.brackets(), [peer[1]], f"scikit-learn's {peer[0]}"))

@@ -7,6 +7,7 @@ import hashlib
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,6 @@ class Stored:
     path: Path
     reading: list[str]
     features: Array
-    single: bool
     table: Table
     form: str
 
@@ -63,10 +63,11 @@ def store(table: Table, folder: Path, stem: str, form: str) -> Stored:
     single = form.startswith("f32")
     if single:
         table = Table(
-            [column.astype(np.float32).astype(float) for column in table.columns],
-            table.target,
+            [single_precision(column) for column in table.columns],
+            # NPY keeps targets and weights among the columns, NPZ apart in double precision.
+            single_precision(table.target) if form.endswith("npy") else table.target,
             table.about,
-            table.weights,
+            single_precision(table.weights) if form.endswith("npy") else table.weights,
             table.notes,
         )
     features = table.encoded()
@@ -80,7 +81,14 @@ def store(table: Table, folder: Path, stem: str, form: str) -> Stored:
     else:
         reading, data = csv_bytes(table, header=not form.startswith("bare"))
     path.write_bytes(gzip.compress(data, mtime=0) if form.endswith(".gz") else data)
-    return Stored(path, reading, features, single, table, form)
+    return Stored(path, reading, features, table, form)
+
+
+def single_precision(values: Any) -> Any:
+    """The values rounded to single precision; texts and nothing stay."""
+    if values is None or values.dtype == object:
+        return values
+    return values.astype(np.float32).astype(float)
 
 
 def libsvm_text(x: Array, target: Array | None) -> str:
@@ -149,13 +157,6 @@ def npz_bytes(table: Table, x: Array, single: bool) -> tuple[list[str], bytes]:
     out = io.BytesIO()
     np.savez(out, **arrays)  # type: ignore[arg-type]
     return reading, out.getvalue()
-
-
-def stored_target(table: Table, form: str) -> Array | None:
-    """The target as the file holds it: an NPY file of single precision rounds it."""
-    if table.target is None or form != "f32.npy":
-        return table.target
-    return table.target.astype(np.float32).astype(float)
 
 
 def gram_table(gram: Array, table: Table) -> Table:

@@ -258,7 +258,7 @@ def scores_match(ran: Ran, given: Scores, z: Array) -> list[Finding]:
     off |= ~np.isfinite(z) & np.isfinite(naive)
     if off.any():
         row, output = (int(v) for v in np.argwhere(off)[0])
-        text = f"{int(off.sum())} scores differ; row {row}: {z[row, output]!r}, naive {naive[row, output]!r}, "
+        text = f"{int(off.sum())} scores differ; row {row}: {z[row, output]:.17g}, naive {naive[row, output]:.17g}, "
         return [Finding("scores", text + f"rounding ≤ {given.slip[row, output]:.2g}", ran.shell())]
     return []
 
@@ -289,7 +289,7 @@ def objective_matches(ran: Ran, report: dict[str, Any], values: list[Value]) -> 
         dual = machine.get("dual")
         size = max(abs(float(said)), abs(float(dual)) if dual is not None and finite(dual) else 0.0)
         if not abs(value.value - said) <= AGREE * size + value.slip + rounding(machine):
-            found.append(f"{where}reported {said!r}, the saved model has {value.value!r} (rounding ≤ {value.slip:.2g})")
+            found.append(f"{where}reported {said!r}, the saved model has {value.value:.17g} (rounding ≤ {value.slip:.2g})")
     return [Finding("objective", text, ran.shell()) for text in found[:2]]
 
 
@@ -306,11 +306,17 @@ def same_model(ran: Ran, a: Model, b: Model) -> list[Finding]:
     for name, array in a.arrays.items():
         if array.shape != b.arrays[name].shape or array.tobytes() != b.arrays[name].tobytes():
             return [Finding("threads", f"the array {name} differs", ran.shell())]
-    ours, theirs = plain(a), plain(b)
-    for key in ours:
-        if ours[key] != theirs.get(key):
-            return [Finding("threads", f"{key}: {str(ours[key])[:150]} and {str(theirs.get(key))[:150]}", ran.shell())]
-    return []
+    where = difference(plain(a), plain(b))
+    return [Finding("threads", where, ran.shell())] if where else []
+
+
+def difference(a: Any, b: Any, path: str = "") -> str:
+    """The first place where two JSON values differ, and how; empty if they do not."""
+    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        return next((text for key in a if (text := difference(a[key], b[key], f"{path}.{key}"))), "")
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        return next((text for at in range(len(a)) if (text := difference(a[at], b[at], f"{path}[{at}]"))), "")
+    return "" if a == b else f"{path.lstrip('.')}: {str(a)[:100]} and {str(b)[:100]}"
 
 
 def brackets(name: str, ran: Ran, a: list[Bracket], b: list[Bracket], what: str) -> list[Finding]:
@@ -323,7 +329,7 @@ def brackets(name: str, ran: Ran, a: list[Bracket], b: list[Bracket], what: str)
                 continue
             room = low.slip + high.slip + 1e-9 * (abs(low.lower) + abs(high.upper))
             if not low.lower <= high.upper + room:
-                text = f"{what}: {low.lower!r} is proven to be a lower bound, yet a machine has {high.upper!r}"
+                text = f"{what}: {low.lower:.17g} is proven to be a lower bound, yet a machine has {high.upper:.17g}"
                 return [Finding(name, text + f" (rounding ≤ {low.slip + high.slip:.2g})", ran.shell())]
     return []
 

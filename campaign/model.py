@@ -61,12 +61,11 @@ class Model:
             full[own == j, output] = beta[own == j, i]
         return full
 
-    def scaled(self, x: Array, single: bool) -> Array:
-        """Features as the kernel sees them; `single`: the program keeps them in single precision."""
+    def scaled(self, x: Array) -> Array:
+        """Features as the kernel sees them: the program computes in double precision whatever the file has."""
         if self.header["scaling"] is None:
             return x
-        scaled = (x - self.arrays["scaling.shift"]) * self.arrays["scaling.factor"]
-        return scaled.astype(np.float32).astype(float) if single else scaled
+        return (x - self.arrays["scaling.shift"]) * self.arrays["scaling.factor"]
 
 
 def pairs(classes: int) -> list[tuple[int, int]]:

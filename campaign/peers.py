@@ -43,7 +43,7 @@ def rescaled(problem: Problem, model: Model, given: Scores) -> Bracket:
     return Bracket(None, best.value, best.slip)
 
 
-def sklearn_peer(problem: Problem, model: Model, features: Array, single: bool) -> tuple[str, Bracket] | None:
+def sklearn_peer(problem: Problem, model: Model, features: Array) -> tuple[str, Bracket] | None:
     """scikit-learn's machine under our objective, where it has one for this problem."""
     header = model.header
     if not SKLEARN or model.scheme != "one" or header["formulation"]["name"] != "cost" or header["task"] == "novelty":
@@ -51,7 +51,7 @@ def sklearn_peer(problem: Problem, model: Model, features: Array, single: bool) 
     loss, kernel = header["loss"], header["kernel"]
     width = int(header["features"])
     padded = np.hstack([features, np.zeros((len(features), max(0, width - features.shape[1])))])[:, :width]
-    x = model.scaled(padded, single)
+    x = model.scaled(padded)
     rows, y, c = machine_parts(problem, model, 0)
     keep = c > 0
     if keep.sum() < 2 or len(set(y[keep])) < 2 or header.get("penalty") == "l1" or header.get("intercept_scaling"):

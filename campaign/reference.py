@@ -85,13 +85,13 @@ class Scores:
         return self.f + self.bias
 
 
-def scores(model: Model, features: Array, single: bool) -> Scores:
+def scores(model: Model, features: Array) -> Scores:
     """The naive scores of a model on rows; for a precomputed kernel `features` are rows of the Gram matrix."""
     bias = model.bias
     width = int(model.header["features"])
     if features.shape[1] < width:
         features = np.hstack([features, np.zeros((len(features), width - features.shape[1]))])
-    x = model.scaled(features[:, :width], single)
+    x = model.scaled(features[:, :width])
     if "weights" in model.arrays:
         w = model.arrays["weights"].reshape(width, model.outputs)
         f = x @ w
@@ -251,6 +251,12 @@ def evaluate(
     above = {"name": "above"}
     if form["name"] == "nu" and model.header["task"] == "classify":
         w, rho = (c / problem.cost()), float(record["rho"])
+        if rho == 1.0:
+            # A machine without a margin is saved unscaled, and its ρ is not: the best one is a fair reading.
+            rho = best_margin(w, y * (f + b), float(form["nu"]))
+            total, moved = summed(above, w, np.full(len(y), rho), y * (f + b), slip)
+            linear = -form["nu"] * w.sum() * rho
+            return Value(half + total + linear, 0.5 * norm.slip + moved + 8 * EPS * abs(linear))
         total, moved = summed(above, w, np.full(len(y), rho), rho * y * (f + b), rho * slip)
         linear = -form["nu"] * w.sum() * rho
         value = rho * rho * half + total + linear
@@ -266,6 +272,13 @@ def evaluate(
         linear = form["nu"] * weights.sum() * b
         return Value(half + total + linear, 0.5 * norm.slip + moved + 8 * EPS * abs(linear))
     raise ValueError(form["name"])
+
+
+def best_margin(w: Array, margins: Array, nu: float) -> float:
+    """The ρ that makes −νWρ + Σ w·max(0, ρ − margin) least: where the weight of smaller margins reaches νW."""
+    order = np.argsort(margins)
+    reached = np.cumsum(w[order]) >= nu * w.sum() * (1 - 1e-12)
+    return float(margins[order][np.argmax(reached)]) if len(w) else 0.0
 
 
 def svdd_objective(problem: Problem, model: Model, given: Scores) -> Value:
