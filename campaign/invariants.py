@@ -57,7 +57,7 @@ def machines(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 def rounding(machine: dict[str, Any]) -> float:
     value = machine.get("rounding")
-    return float(value) if finite(value) else 0.0
+    return float(value) if value is not None and finite(value) else 0.0
 
 
 def no_panic(ran: Ran) -> list[Finding]:

@@ -13,7 +13,18 @@ LEVEL = ["ramp", "sigmoid", "polynomial"]
 REGRESS = ["epsilon", "epsilon", "squared-epsilon", "square", "huber", "absolute", "pinball", "expectile", "logcosh"]
 KERNELS = ["linear", "linear", "linear", "rbf", "rbf", "rbf", "poly", "laplacian", "matern32", "matern52", "chi2", "sigmoid"]
 # Losses whose dual is box-quadratic, and those whose dual is a plain box.
-QUADRATIC = {"hinge", "smooth-hinge", "squared-hinge", "huber-hinge", "square", "epsilon", "squared-epsilon", "huber", "absolute", "pinball"}
+QUADRATIC = {
+    "hinge",
+    "smooth-hinge",
+    "squared-hinge",
+    "huber-hinge",
+    "square",
+    "epsilon",
+    "squared-epsilon",
+    "huber",
+    "absolute",
+    "pinball",
+}
 BOX = {"hinge", "epsilon", "absolute", "pinball"}
 
 

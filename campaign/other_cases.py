@@ -49,9 +49,16 @@ def damaged_data(case: Case, rng: Rng) -> None:
         for command in (["predict", "-o", str(result)], ["verify"], ["plot", "-o", str(case.folder / "out.svg")]):
             ran = case.run(command[0], str(fine), str(broken.path), *reading, *command[1:], n=FEW, codes=(0, 1, 2), limited=True)
             if ran.code == 2:
-                case.add(invariants.refusal(ran, [case.folder / "out.svg"] if command[0] == "plot" else [result] if command[0] == "predict" else []))
+                case.add(
+                    invariants.refusal(
+                        ran, [case.folder / "out.svg"] if command[0] == "plot" else [result] if command[0] == "predict" else []
+                    )
+                )
                 result.unlink(missing_ok=True)
-    for arguments in (["scale", str(broken.path), "-o", str(case.folder / "scaled.out")], ["svm-train", "-q", str(broken.path), str(case.folder / "o.model")]):
+    for arguments in (
+        ["scale", str(broken.path), "-o", str(case.folder / "scaled.out")],
+        ["svm-train", "-q", str(broken.path), str(case.folder / "o.model")],
+    ):
         if form == "svm" or arguments[0] == "scale":
             case.run(*arguments, n=FEW, codes=(0, 1, 2, 3), limited=True)
 
@@ -66,7 +73,9 @@ def damaged_model(case: Case, rng: Rng) -> None:
     if libsvm:
         ran = case.run("svm-train", "-q", str(stored.path), str(path), n=FEW, codes=(0, 1, 2, 3))
     else:
-        ran = case.run("train", str(stored.path), "-o", str(path), *stored.reading, *quick("classify", rng).arguments(), n=FEW, codes=(0, 2, 3))
+        ran = case.run(
+            "train", str(stored.path), "-o", str(path), *stored.reading, *quick("classify", rng).arguments(), n=FEW, codes=(0, 2, 3)
+        )
     if not path.exists():
         return
     broken = case.folder / "broken.model"
@@ -198,7 +207,9 @@ def interrupt(case: Case, rng: Rng) -> None:
     path = case.folder / "cut.model"
     case.about = f"interrupted, n = {stored.table.n}, {drawn.loss}, {drawn.kernel}"
     case.counts["interrupt"] += 1
-    ran = case.run("train", str(stored.path), "-o", str(path), *drawn.arguments(), "--json", codes=(0, 3, 130), interrupt=float(rng.uniform(0.05, 0.5)))
+    ran = case.run(
+        "train", str(stored.path), "-o", str(path), *drawn.arguments(), "--json", codes=(0, 3, 130), interrupt=float(rng.uniform(0.05, 0.5))
+    )
     if ran.code == 130 and ran.report():
         case.add(invariants.status(ran, ran.report()))
         if not path.exists():

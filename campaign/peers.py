@@ -70,7 +70,9 @@ def sklearn_peer(problem: Problem, model: Model, features: Array) -> tuple[str, 
     return name, Bracket(None, value.value, value.slip)
 
 
-def fit(spec: dict[str, Any], kernel: dict[str, Any], x: Array, y: Array, c: Array, bias: bool) -> tuple[str, Array, float, float, Array] | None:
+def fit(
+    spec: dict[str, Any], kernel: dict[str, Any], x: Array, y: Array, c: Array, bias: bool
+) -> tuple[str, Array, float, float, Array] | None:
     """Name, f, ‖f‖², bias and rounding of f of scikit-learn's machine; `None` where it has none."""
     loss = spec["name"]
     if loss in ("hinge", "epsilon") and bias and kernel["name"] != "precomputed":

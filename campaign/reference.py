@@ -237,9 +237,7 @@ def objective(problem: Problem, model: Model, given: Scores, output: int) -> Val
     return evaluate(problem, model, norm, f, slip, b, y, c, output)
 
 
-def evaluate(
-    problem: Problem, model: Model, norm: Value, f: Array, slip: Array, b: float, y: Array, c: Array, output: int
-) -> Value:
+def evaluate(problem: Problem, model: Model, norm: Value, f: Array, slip: Array, b: float, y: Array, c: Array, output: int) -> Value:
     """The primal objective of a function with these scores under the problem of machine `output`."""
     form, record = model.header["formulation"], model.header["machines"][min(output, len(model.header["machines"]) - 1)]
     half = 0.5 * norm.value

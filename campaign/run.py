@@ -169,8 +169,7 @@ def campaign(setting: Setting, given: argparse.Namespace, program: Path, keep: P
     results: Any = context.Queue()
     last = None if given.cases is None else given.first + given.cases
     workers = [
-        context.Process(target=work, args=(setting, following, results, program, keep, deadline, last))
-        for _ in range(max(1, given.jobs))
+        context.Process(target=work, args=(setting, following, results, program, keep, deadline, last)) for _ in range(max(1, given.jobs))
     ]
     for worker in workers:
         worker.start()
