@@ -120,6 +120,13 @@ def train(case: Case, stored: files.Stored, drawn: Options, name: str, *extra: s
         given = reference.scores(saved, stored.features)
         values = reference.objectives(problem, saved, given)
     case.add(invariants.objective_matches(ran, report, values))
+    if not drawn.level:
+        with np.errstate(all="ignore"):
+            case.add(invariants.dual_matches(ran, report, reference.duals(problem, saved, given, stored.features)))
+    gamma = saved.header["kernel"].get("gamma")
+    if gamma is not None:
+        rule = drawn.gamma or "scale"
+        case.add(invariants.gamma_matches(ran, rule, float(gamma), reference.gamma_rule(rule, saved, stored.features)))
     if drawn.compact is None:
         case.add(invariants.descent(ran, report, 2 * sum(value.slip for value in values)))
     return Trained(drawn, stored, ran, report, path, saved, problem, given, values)
@@ -165,6 +172,11 @@ def check_predictions(case: Case, trained: Trained) -> None:
     case.add(invariants.scores_match(ran, trained.scores, z))
     if saved.header["task"] == "regress":
         return
+    if saved.header["task"] == "classify" and stored.table.target is not None:
+        own = [label_text(label) for label in stored.table.target]
+        share = float(np.mean([row[0] == label for row, label in zip(rows, own, strict=True)]))
+        if abs(share - float(ran.report().get("accuracy", -1.0))) > 1e-12:
+            case.add([Finding("predictions", f"accuracy {ran.report().get('accuracy')}, by count {share}", ran.shell())])
     places, sure = reference.decisions(saved, trained.scores)
     names = [label_text(label) for label in saved.header["labels"]] or ["-1", "1"]
     wanted = [names[place] for place in places]

@@ -273,12 +273,12 @@ def labels_match(ran: Ran, found: list[str], wanted: list[str], sure: Array) -> 
     return []
 
 
-def objective_matches(ran: Ran, report: dict[str, Any], values: list[Value]) -> list[Finding]:
+def objective_matches(ran: Ran, report: dict[str, Any], values: list[Value], name: str = "objective") -> list[Finding]:
     """The objective of the model as it was saved is the one that was certified."""
     found = []
     ours = machines(report)
     if len(ours) != len(values):
-        return [Finding("objective", f"{len(ours)} machines reported, {len(values)} in the model", ran.shell())]
+        return [Finding(name, f"{len(ours)} machines reported, {len(values)} in the model", ran.shell())]
     for at, (machine, value) in enumerate(zip(ours, values, strict=True)):
         where = f"machine {at}: " if len(ours) > 1 else ""
         said = machine.get("primal", machine.get("objective"))
@@ -290,7 +290,29 @@ def objective_matches(ran: Ran, report: dict[str, Any], values: list[Value]) -> 
         size = max(abs(float(said)), abs(float(dual)) if dual is not None and finite(dual) else 0.0)
         if not abs(value.value - said) <= AGREE * size + value.slip + rounding(machine):
             found.append(f"{where}reported {said!r}, the saved model has {value.value:.17g} (rounding ≤ {value.slip:.2g})")
-    return [Finding("objective", text, ran.shell()) for text in found[:2]]
+    return [Finding(name, text, ran.shell()) for text in found[:2]]
+
+
+def dual_matches(ran: Ran, report: dict[str, Any], values: list[Value | None]) -> list[Finding]:
+    """The lower bound is the dual objective at the saved β, wherever that is feasible as it stands."""
+    found = []
+    for machine, value in zip(machines(report), values, strict=True):
+        said = machine.get("dual")
+        if value is None or said is None or not finite(said) or not math.isfinite(value.value):
+            continue
+        size = max(abs(float(said)), abs(float(machine.get("primal") or 0.0)))
+        if abs(value.value - said) > AGREE * size + value.slip + rounding(machine):
+            found.append(
+                Finding("dual", f"reported {said!r}, at the saved β {value.value:.17g} (rounding ≤ {value.slip:.2g})", ran.shell())
+            )
+    return found[:1]
+
+
+def gamma_matches(ran: Ran, rule: str, said: float, wanted: float | None) -> list[Finding]:
+    """γ = scale, auto are what the contract says."""
+    if wanted is not None and abs(said - wanted) > 1e-9 * wanted:
+        return [Finding("gamma", f"gamma {rule} is {said!r}, wanted {wanted!r}", ran.shell())]
+    return []
 
 
 def same_model(ran: Ran, a: Model, b: Model) -> list[Finding]:

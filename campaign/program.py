@@ -63,8 +63,9 @@ class Program:
     history: list[Ran] = field(default_factory=list)
 
     def run(self, *arguments: str, kill: float = KILL, limited: bool = False, interrupt: float | None = None) -> Ran:
-        """Runs to the end, or until `kill` seconds have passed. `interrupt`: seconds until SIGINT is sent."""
+        """Runs to the end, or until `kill` seconds have passed, more where processors are shared. `interrupt`: seconds until SIGINT."""
         command = [str(self.path), *arguments]
+        kill *= max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         if self.verbose:
             print("$", shlex.join(command), flush=True)
         begun, used = time.monotonic(), self._child_seconds()

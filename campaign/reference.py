@@ -168,6 +168,51 @@ def summed(loss: dict[str, Any], c: Array, y: Array, z: Array, slip: Array) -> t
     return total, float((c * moved)[keep].sum()) + 4 * EPS * (len(c) + 8) * float((c * np.abs(value))[keep].sum())
 
 
+def conjugate(loss: dict[str, Any], y: Array, a: Array) -> tuple[Array, Array] | None:
+    """ℓ*(y, −a) with a = β/c, and how far `a` is outside the domain; `None` for losses without one here."""
+    name = loss["name"]
+    margin = {"hinge": 1.0, "smooth-hinge": 1.0, "squared-hinge": np.inf, "power": np.inf, "logistic": 1.0}
+    margin["huber-hinge"] = 2.0 * loss.get("delta", 1.0)
+    if name == "power" and loss["s"] == 1.0:
+        margin["power"] = 1.0
+    with np.errstate(all="ignore"):
+        if name in margin:
+            top, t = margin[name], y * a
+            off = np.maximum(np.maximum(-t, t - top), 0.0)
+            t = np.clip(t, 0.0, top)
+            if name == "hinge" or (name == "power" and loss["s"] == 1.0):
+                value = -t
+            elif name == "smooth-hinge":
+                value = 0.5 * t * t / loss["K"] - t
+            elif name == "logistic":
+                value = np.where(t > 0, t * np.log(t), 0.0) + np.where(t < 1, (1 - t) * np.log1p(-t), 0.0)
+            elif name == "power":
+                s = loss["s"]
+                value = (s - 1) * (t / s) ** (s / (s - 1)) - t
+            else:
+                value = 0.25 * t * t - t
+            return value, off
+        ends = {"epsilon": 1.0, "absolute": 1.0, "logcosh": 1.0, "huber": loss.get("delta", 1.0)}
+        low, high = -ends.get(name, np.inf), ends.get(name, np.inf)
+        if name == "pinball":
+            low, high = loss["tau"] - 1, loss["tau"]
+        off = np.maximum(np.maximum(low - a, a - high), 0.0)
+        t = np.clip(a, low, high)
+        if name in ("epsilon", "squared-epsilon"):
+            value = loss["epsilon"] * np.abs(t) + (0.25 * t * t if name == "squared-epsilon" else 0.0)
+        elif name in ("absolute", "pinball"):
+            value = np.zeros_like(t)
+        elif name in ("square", "huber"):
+            value = 0.5 * t * t
+        elif name == "expectile":
+            value = 0.25 * t * t / np.where(t >= 0, loss["tau"], 1 - loss["tau"])
+        elif name == "logcosh":
+            value = 0.5 * (np.where(t > -1, (1 + t) * np.log1p(t), 0.0) + np.where(t < 1, (1 - t) * np.log1p(-t), 0.0))
+        else:
+            return None
+        return value - t * y, off
+
+
 @dataclass
 class Value:
     """An objective and a bound on the rounding of it."""
@@ -318,6 +363,56 @@ def objectives(problem: Problem, model: Model, given: Scores) -> list[Value]:
     if model.header["formulation"]["name"] == "svdd":
         return [svdd_objective(problem, model, given)]
     return [objective(problem, model, given, output) for output in range(model.outputs)]
+
+
+def dual_objective(problem: Problem, model: Model, given: Scores, x: Array, output: int) -> Value | None:
+    """The dual objective at the model's own β; `None` where β is not feasible as it stands or the loss has no dual here."""
+    header = model.header
+    if header["formulation"]["name"] != "cost" or header.get("penalty") == "l1" or model.scheme == "crammer-singer":
+        return None
+    rows, y, c = machine_parts(problem, model, output)
+    beta = np.zeros(problem.table.n)
+    beta[model.rows] = model.coefficients()[:, output]
+    beta = beta[rows]
+    size = float(np.abs(beta).sum())
+    if (c <= 0).any() or (header["free_bias"] and abs(beta.sum()) > 1e-12 * size):
+        return None
+    found = conjugate(header["loss"], y, beta / c)
+    if found is None or (found[1] > 1e-12 * np.maximum(np.abs(beta / c), 1.0)).any():
+        return None
+    if "weights" in model.arrays:
+        w = beta @ x[rows]
+        square, slip = float(w @ w), 8 * EPS * (len(rows) + 4) * float(np.linalg.norm(np.abs(beta) @ np.abs(x[rows]))) ** 2
+        if header.get("intercept_scaling") is not None:
+            square += float(header["intercept_scaling"] * beta.sum()) ** 2
+    else:
+        norm = squared_norm(model, given, output)
+        square, slip = norm.value, norm.slip
+    terms = c * found[0]
+    return Value(-0.5 * square - float(terms.sum()), 0.5 * slip + 8 * EPS * (len(c) + 8) * float(np.abs(terms).sum()))
+
+
+def duals(problem: Problem, model: Model, given: Scores, features: Array) -> list[Value | None]:
+    """The dual objective of every machine, where it can be had."""
+    if model.scheme == "crammer-singer":
+        return [None]
+    width = int(model.header["features"])
+    padded = np.hstack([features, np.zeros((len(features), max(0, width - features.shape[1])))])[:, :width]
+    x = model.scaled(padded)
+    return [dual_objective(problem, model, given, x, output) for output in range(model.outputs)]
+
+
+def gamma_rule(rule: str, model: Model, features: Array) -> float | None:
+    """γ by its rule, from the features as the kernel sees them."""
+    width = int(model.header["features"])
+    padded = np.hstack([features, np.zeros((len(features), max(0, width - features.shape[1])))])[:, :width]
+    x = model.scaled(padded)
+    if rule == "auto":
+        return 1.0 / max(width, 1)
+    if rule == "scale":
+        spread = float(x.var() * x.shape[1])
+        return 1.0 / spread if spread > 0 else 1.0
+    return None
 
 
 def decisions(model: Model, given: Scores) -> tuple[Array, Array]:
