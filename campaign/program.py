@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -13,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Seconds after which a run is killed and reported.
-KILL = 60.0
+# Seconds after which a run is killed and reported, and seconds of processor time.
+KILL, KILL_CPU = 60.0, 30.0
 # Bytes of address space for runs on damaged files.
 ADDRESS_SPACE = 8 << 30
 
@@ -84,23 +85,17 @@ class Program:
         )
         killed = False
         try:
-            try:
-                if interrupt is not None:
-                    try:
-                        out, err = process.communicate(timeout=min(interrupt, left))
-                    except subprocess.TimeoutExpired:
-                        process.send_signal(signal.SIGINT)
-                out, err = process.communicate(timeout=min(kill, left))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                killed = True
-                out, err = process.communicate()
-                if left < kill:
-                    raise OutOfTime from None
+            out, err = self._wait(process, min(kill, left), interrupt)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            killed = True
+            out, err = process.communicate()
         except BaseException:
             process.kill()
             process.wait()
             raise
+        if killed and time.monotonic() - begun >= left and self._child_seconds() - used < KILL_CPU:
+            raise OutOfTime
         text = (out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
         ran = Ran(command, process.returncode, *text, time.monotonic() - begun, self._child_seconds() - used, killed)
         self.history.append(ran)
@@ -110,11 +105,38 @@ class Program:
         return ran
 
     @staticmethod
+    def _wait(process: subprocess.Popen[bytes], seconds: float, interrupt: float | None) -> tuple[bytes, bytes]:
+        """What the process wrote, once it has ended; fails after so many seconds, or much processor time."""
+        begun = time.monotonic()
+        while True:
+            passed = time.monotonic() - begun
+            pause = min(2.0, seconds - passed, max(0.0, interrupt - passed) if interrupt is not None else 2.0)
+            try:
+                return process.communicate(timeout=max(0.0, pause))
+            except subprocess.TimeoutExpired:
+                passed = time.monotonic() - begun
+                if interrupt is not None and passed >= interrupt:
+                    process.send_signal(signal.SIGINT)
+                    interrupt = None
+                elif passed >= seconds or processor_seconds(process.pid) >= KILL_CPU * machine_factor():
+                    raise
+
+    @staticmethod
     def _child_seconds() -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return usage.ru_utime + usage.ru_stime
 
 
+def processor_seconds(pid: int) -> float:
+    """Processor time of a running process; 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+@functools.cache
 def machine_factor() -> float:
     """How much slower than an ordinary core this one is, at least 1; from processor time, so that other load does not count."""
     begun = time.process_time()
