@@ -21,6 +21,8 @@ def compare(case: Case, trained: Trained, rng: Rng) -> None:
     if convex and simple and saved.header["task"] != "novelty":
         with np.errstate(all="ignore"):
             other = peers.rescaled(trained.problem, saved, trained.scores)
+        if trained.values[0].value > 2 * other.upper + other.slip and trained.report.get("status") in ("stalled", "inaccurate"):
+            case.counts["worse by half than a multiple of itself"] += 1
         case.add(invariants.brackets("bracket", trained.ran, trained.brackets(), [other], "a multiple of the machine itself"))
     if convex and trained.stored.table.n <= 300 and rng.random() < 0.4:
         peer = peers.sklearn_peer(trained.problem, saved, trained.stored.features)

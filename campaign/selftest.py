@@ -97,7 +97,11 @@ def checks(case: Case, trained: Trained) -> list[tuple[str, bool, list[Finding]]
         ("optimal with a gap of 1", True, invariants.asked(ran, drawn, changed(report, dual=0.0, gap=primal), None)),
         ("optimal without a gap", True, invariants.asked(ran, drawn, changed(report, gap=None), None)),
         ("optimal with a large violation", True, invariants.asked(ran, drawn.other(gap=None), changed(report, violation=0.1), None)),
-        ("a gap within its rounding", False, invariants.asked(ran, drawn, changed(report, gap=1e-3, rounding=1e-3), None)),
+        (
+            "a gap within its rounding",
+            False,
+            invariants.asked(ran, drawn.other(gap=1e-9), changed(report, gap=1e-7 * primal, rounding=1e-7 * primal), None),
+        ),
         (
             "one bad machine of two",
             True,
