@@ -153,7 +153,8 @@ def loss_value(loss: dict[str, Any], y: Array, z: Array) -> Array:
         if name == "expectile":
             return np.where(r >= 0, loss["tau"], 1 - loss["tau"]) * r * r
         if name == "logcosh":
-            return np.logaddexp(r, -r) - np.log(2.0)
+            size = np.abs(r)
+            return np.where(size < 20, 0.5 * np.log1p(np.sinh(np.minimum(size, 20)) ** 2), size - np.log(2.0))
         if name == "above":
             return np.maximum(r, 0.0)
     raise ValueError(f"unknown loss {name}")
