@@ -11,6 +11,7 @@ mod libsvm;
 mod memory;
 mod models;
 mod options;
+mod outputs;
 mod progress;
 mod report;
 mod signal;

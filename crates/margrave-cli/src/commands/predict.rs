@@ -1,7 +1,7 @@
 //! `margrave predict`.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -17,6 +17,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::models;
 use crate::options::data::DataOptions;
+use crate::outputs::{self, Input};
 use crate::signal;
 use crate::terminal::Terminal;
 
@@ -59,6 +60,10 @@ struct Quality {
 impl Predict {
     pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
         let begun = Instant::now();
+        // As for inputs, - is the standard stream: where predictions go without the option.
+        let output = self.output.as_deref().filter(|path| *path != Path::new("-"));
+        let [data, targets] = self.data.inputs();
+        outputs::check(&[Input::new("MODEL", self.model.as_path()), data, targets], &[("-o", output)])?;
         let stored = margrave::io::model::load_any(&self.model)?;
         let schema = match &stored {
             AnyModel::Native(model) => margrave::io::model::schema(model)?,
@@ -94,7 +99,7 @@ impl Predict {
         let shown = scores.as_deref().filter(|_| self.scores);
         let table = table(&model, &predictions, shown, probabilities.as_deref(), radii.as_deref());
         let quality = quality(&model, &loaded.data, &predictions);
-        match &self.output {
+        match output {
             Some(path) => margrave::io::write_atomic(path, |out| out.write_all(table.as_bytes()))?,
             None => {
                 if !terminal.json {
@@ -115,7 +120,7 @@ impl Predict {
         let mut object = quality.map(|q| q.keys).unwrap_or_default();
         object.insert("n".into(), json!(n));
         object.insert("task".into(), json!(model.task));
-        object.insert("output".into(), json!(self.output.as_ref().map(|p| p.display().to_string())));
+        object.insert("output".into(), json!(output.map(|p| p.display().to_string())));
         object.insert(
             "seconds".into(),
             json!({ "load": load_seconds, "predict": predict_seconds, "total": begun.elapsed().as_secs_f64() }),

@@ -12,6 +12,7 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
+use crate::outputs::{self, Input};
 use crate::terminal::{Terminal, written};
 
 const EXAMPLES: &str = "\
@@ -43,7 +44,12 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
+    pub(crate) fn run(mut self, common: &Common, terminal: &Terminal) -> Outcome {
+        // As for inputs, - is the standard stream.
+        self.output = self.output.filter(|path| path != Path::new("-"));
+        let [data, targets] = self.data.inputs();
+        let outputs = [("-o", self.output.as_deref()), ("--save", self.save.as_deref())];
+        outputs::check(&[data, targets, Input::new("--restore", self.restore.as_deref())], &outputs)?;
         if terminal.json && self.output.is_none() {
             return Err(Failure::new("--json needs stdout for itself: name a file with -o FILE"));
         }

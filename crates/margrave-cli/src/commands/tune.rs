@@ -19,6 +19,7 @@ use crate::options::data::DataOptions;
 use crate::options::kernel::KernelOptions;
 use crate::options::range::range;
 use crate::options::train::{MachineOptions, SolverOptions};
+use crate::outputs::{self, Input};
 use crate::progress::Progress;
 use crate::signal;
 use crate::terminal::{Style, Terminal};
@@ -86,6 +87,7 @@ impl Tune {
         {
             return Err(Failure::new(format!("--plot {}: the name must end in .svg", file.display())));
         }
+        self.check_files()?;
         let grid = self.parse_grid()?;
         let threads = common.threads();
         let loaded = self.data.load(threads.count())?;
@@ -129,9 +131,11 @@ impl Tune {
         let mut progress = Progress::new(terminal);
         let tuned = tuner.search(&loaded.data, &mut progress)?;
         drop(progress);
+        // A table that cannot be written must not cost the model as well.
+        let mut lost = None;
         if let Some(path) = &self.table {
             let text = table(&tuned, folds, &key);
-            margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes()))?;
+            lost = margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes())).err().map(Failure::from);
         }
         let finished = tuned.cells.iter().filter(|cell| cell.is_finished()).count();
         let dropped = tuned.cells.iter().filter(|cell| cell.dropped).count();
@@ -146,11 +150,11 @@ impl Tune {
             });
         };
         if let Some(path) = &self.plot {
-            let map = heat_map(&tuned).ok_or_else(|| {
-                Failure::with_hint("--plot draws C against γ", "give several values of both with --grid")
-            })?;
-            let text = map.to_svg();
-            margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes()))?;
+            let written = heat_map(&tuned).ok_or_else(no_map).and_then(|map| {
+                let text = map.to_svg();
+                Ok(margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes()))?)
+            });
+            lost = lost.or(written.err());
         }
         let mut object = Map::new();
         let cells: Vec<Value> = tuned.cells.iter().map(cell_object).collect();
@@ -183,6 +187,9 @@ impl Tune {
             object.insert("model".into(), json!(path.display().to_string()));
             object.insert("fit".into(), train_object(&fit, &loaded, &path.display().to_string()));
         }
+        if let Some(failure) = lost {
+            return Err(failure);
+        }
         object.insert("seconds".into(), json!(begun.elapsed().as_secs_f64()));
         terminal.say(&format!("{}\n{}", terminal.paint(style, &verdict), format::table(terminal, &rows)))?;
         terminal.object(&object)?;
@@ -191,6 +198,20 @@ impl Tune {
             Status::Interrupted => Exit::Interrupted,
             _ => Exit::Budget,
         })
+    }
+
+    fn check_files(&self) -> Result<(), Failure> {
+        let [data, targets] = self.data.inputs();
+        let inputs = [
+            data,
+            targets,
+            Input::new("--groups", self.groups.as_deref()),
+            Input::new("--fold-file", self.fold_file.as_deref()),
+            Input::new("--resume", self.resume.as_deref()).in_place("--table"),
+        ];
+        let outputs =
+            [("-o", self.output.as_deref()), ("--table", self.table.as_deref()), ("--plot", self.plot.as_deref())];
+        outputs::check(&inputs, &outputs)
     }
 
     fn parse_grid(&self) -> Result<Grid, Failure> {
@@ -249,6 +270,10 @@ impl Tune {
                 grid.gammas = (-15..=3).step_by(2).map(|e| 2f64.powi(e)).collect();
             }
         }
+        let costs = grid.costs.len().max(grid.lambdas.len());
+        if self.plot.is_some() && (costs < 2 || grid.gammas.len() < 2) {
+            return Err(no_map());
+        }
         Ok(grid)
     }
 
@@ -284,6 +309,10 @@ impl Tune {
         sorted.dedup();
         Ok(Some(names.iter().map(|name| sorted.binary_search(name).unwrap_or(0) as u32).collect()))
     }
+}
+
+fn no_map() -> Failure {
+    Failure::with_hint("--plot draws C against γ", "give several values of both with --grid")
 }
 
 /// Losses of a list: a comma ends one unless what follows is another `key=value` of it.
@@ -375,9 +404,12 @@ fn cell_object(cell: &Cell) -> Value {
     })
 }
 
+/// The columns of a table before the folds.
+const COLUMNS: &str = "kernel,degree,coef0,gamma,loss,epsilon,nu,C,lambda,score,std,seconds,state,key";
+
 /// All cells as CSV. The key says which data, folds and seed they belong to.
 fn table(tuned: &Tuned, folds: usize, key: &str) -> String {
-    let mut text = String::from("kernel,degree,coef0,gamma,loss,epsilon,nu,C,lambda,score,std,seconds,state,key");
+    let mut text = String::from(COLUMNS);
     (0..folds).for_each(|fold| {
         let _ = write!(text, ",fold {fold}");
     });
@@ -425,6 +457,9 @@ fn read_table(text: &str, key: &str, file: &str) -> Result<Vec<Cell>, Failure> {
             "give one written with --table, unchanged",
         )
     };
+    if !text.lines().next().is_some_and(|head| head.starts_with(COLUMNS)) {
+        return Err(wrong(1));
+    }
     let mut cells = Vec::new();
     for (at, line) in text.lines().enumerate().skip(1) {
         let fields = split_row(line);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use margrave::io::{c_number, write_atomic};
 
-use super::{Trouble, number};
+use super::{Trouble, check_files, number};
 use crate::failure::Exit;
 use crate::terminal::Terminal;
 
@@ -152,6 +152,9 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
         return Err(Trouble::Failed("cannot use -r and -s simultaneously".into()));
     }
     let [file] = &arguments[at..] else { return Err(usage()) };
+    if let Some(path) = &save {
+        check_files(&[("data_filename", file)], ("-s", path))?;
+    }
     let text = std::fs::read_to_string(file).map_err(|_| Trouble::Failed(format!("can't open file {file}")))?;
     let lines = parse_lines(&text)?;
     let parameters = match &restore {

@@ -8,6 +8,7 @@ use margrave::io::{Column, Format, Loaded, ReadOptions, Schema, Streamed, Stream
 use margrave::{Dataset, Points};
 
 use crate::failure::Failure;
+use crate::outputs::Input;
 
 /// A data file and how to read it.
 #[derive(Debug, Clone, Args)]
@@ -79,6 +80,11 @@ impl DataOptions {
     /// The file's name for messages.
     pub(crate) fn name(&self) -> String {
         self.path.display().to_string()
+    }
+
+    /// The files that are read, for the check of outputs.
+    pub(crate) fn inputs(&self) -> [Input<'_>; 2] {
+        [Input::new("DATA", self.path.as_path()), Input::new("--target-file", self.reading.target_file.as_deref())]
     }
 
     /// Reads the file.
