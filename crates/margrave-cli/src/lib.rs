@@ -7,6 +7,8 @@ mod cli;
 mod commands;
 mod failure;
 mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 mod libsvm;
 mod memory;
 mod models;

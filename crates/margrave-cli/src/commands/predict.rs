@@ -58,12 +58,12 @@ struct Quality {
 }
 
 impl Predict {
-    pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
+    pub(crate) fn run(mut self, common: &Common, terminal: &Terminal) -> Outcome {
         let begun = Instant::now();
         // As for inputs, - is the standard stream: where predictions go without the option.
-        let output = self.output.as_deref().filter(|path| *path != Path::new("-"));
+        self.output = self.output.filter(|path| path != Path::new("-"));
         let [data, targets] = self.data.inputs();
-        outputs::check(&[Input::new("MODEL", self.model.as_path()), data, targets], &[("-o", output)])?;
+        outputs::check(&[Input::new("MODEL", self.model.as_path()), data, targets], &[("-o", self.output.as_deref())])?;
         let stored = margrave::io::model::load_any(&self.model)?;
         let schema = match &stored {
             AnyModel::Native(model) => margrave::io::model::schema(model)?,
@@ -99,7 +99,7 @@ impl Predict {
         let shown = scores.as_deref().filter(|_| self.scores);
         let table = table(&model, &predictions, shown, probabilities.as_deref(), radii.as_deref());
         let quality = quality(&model, &loaded.data, &predictions);
-        match output {
+        match &self.output {
             Some(path) => margrave::io::write_atomic(path, |out| out.write_all(table.as_bytes()))?,
             None => {
                 if !terminal.json {
@@ -120,7 +120,7 @@ impl Predict {
         let mut object = quality.map(|q| q.keys).unwrap_or_default();
         object.insert("n".into(), json!(n));
         object.insert("task".into(), json!(model.task));
-        object.insert("output".into(), json!(output.map(|p| p.display().to_string())));
+        object.insert("output".into(), json!(self.output.as_ref().map(|p| p.display().to_string())));
         object.insert(
             "seconds".into(),
             json!({ "load": load_seconds, "predict": predict_seconds, "total": begun.elapsed().as_secs_f64() }),

@@ -110,13 +110,18 @@ impl Scale {
 fn read(path: &Path) -> Result<Scaling, Failure> {
     let fail = |why: String| Failure::new(format!("{}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot open it: {e}")))?;
-    let scaling: Scaling = serde_json::from_str(&text)
-        .map_err(|e| fail(format!("not a scaling written by 'margrave scale --save': {e}")))?;
+    parse(&text).map_err(fail)
+}
+
+/// A scaling as text.
+pub(crate) fn parse(text: &str) -> Result<Scaling, String> {
+    let scaling: Scaling =
+        serde_json::from_str(text).map_err(|e| format!("not a scaling written by 'margrave scale --save': {e}"))?;
     if scaling.shift.len() != scaling.factor.len() {
-        return Err(fail(format!("{} shifts but {} factors", scaling.shift.len(), scaling.factor.len())));
+        return Err(format!("{} shifts but {} factors", scaling.shift.len(), scaling.factor.len()));
     }
     if scaling.shift.iter().chain(&scaling.factor).any(|v| !v.is_finite()) {
-        return Err(fail("a number is not finite".to_owned()));
+        return Err("a number is not finite".to_owned());
     }
     Ok(scaling)
 }

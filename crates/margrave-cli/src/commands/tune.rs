@@ -88,7 +88,10 @@ impl Tune {
             return Err(Failure::new(format!("--plot {}: the name must end in .svg", file.display())));
         }
         self.check_files()?;
-        let grid = self.parse_grid()?;
+        let grid = parse_grid(&self.grid, &self.kernel)?;
+        if self.plot.is_some() && (grid.costs.len().max(grid.lambdas.len()) < 2 || grid.gammas.len() < 2) {
+            return Err(no_map());
+        }
         let threads = common.threads();
         let loaded = self.data.load(threads.count())?;
         let flag = signal::listen()?;
@@ -214,69 +217,6 @@ impl Tune {
         outputs::check(&inputs, &outputs)
     }
 
-    fn parse_grid(&self) -> Result<Grid, Failure> {
-        let mut grid = Grid::default();
-        for text in &self.grid {
-            let wrong = |what: String| {
-                Failure::with_hint(
-                    format!("--grid {text}: {what}"),
-                    "as in --grid C=2^-5..2^15*4, --grid gamma=0.01,0.1,1 or --grid loss=hinge,square",
-                )
-            };
-            let (name, values) = text.split_once('=').ok_or_else(|| wrong("expected NAME=VALUES".into()))?;
-            let numbers = |most: f64| -> Result<Vec<f64>, Failure> {
-                let list = range(values).map_err(&wrong)?;
-                match list.iter().find(|v| !(**v > 0.0 && **v <= most && v.is_finite())) {
-                    None => Ok(list),
-                    Some(v) => Err(wrong(format!(
-                        "{v} is not allowed: numbers > 0{}",
-                        if most == 1.0 { " and ≤ 1" } else { "" }
-                    ))),
-                }
-            };
-            match name {
-                "C" | "c" | "cost" => grid.costs = numbers(f64::MAX)?,
-                "lambda" => grid.lambdas = numbers(f64::MAX)?,
-                "gamma" => grid.gammas = numbers(f64::MAX)?,
-                "nu" => grid.nus = numbers(1.0)?,
-                "epsilon" => {
-                    let list = range(values).map_err(&wrong)?;
-                    if list.iter().any(|v| !(*v >= 0.0)) {
-                        return Err(wrong("numbers ≥ 0 are allowed".into()));
-                    }
-                    grid.epsilons = list;
-                }
-                "kernel" => {
-                    for part in values.split(',') {
-                        grid.kernels.push(self.kernel.named(part).map_err(&wrong)?);
-                    }
-                }
-                // A loss may hold commas of its own: loss=huber:delta=1,square is two.
-                "loss" => {
-                    for part in split_losses(values) {
-                        grid.losses.push(part.parse::<LossSpec>().map_err(|e| wrong(e.to_string()))?);
-                    }
-                }
-                other => {
-                    return Err(wrong(format!(
-                        "unknown name {other:?}: C, lambda, gamma, epsilon, nu, kernel or loss"
-                    )));
-                }
-            }
-        }
-        if self.grid.is_empty() {
-            grid.costs = (-5..=15).step_by(2).map(|e| 2f64.powi(e)).collect();
-            if self.kernel.has_gamma() {
-                grid.gammas = (-15..=3).step_by(2).map(|e| 2f64.powi(e)).collect();
-            }
-        }
-        let costs = grid.costs.len().max(grid.lambdas.len());
-        if self.plot.is_some() && (costs < 2 || grid.gammas.len() < 2) {
-            return Err(no_map());
-        }
-        Ok(grid)
-    }
-
     fn read_folds(&self) -> Result<Option<Vec<u32>>, Failure> {
         let Some(path) = &self.fold_file else { return Ok(None) };
         let text = std::fs::read_to_string(path)
@@ -309,6 +249,74 @@ impl Tune {
         sorted.dedup();
         Ok(Some(names.iter().map(|name| sorted.binary_search(name).unwrap_or(0) as u32).collect()))
     }
+}
+
+/// The grid of `NAME=VALUES` texts; without any, C and γ as LIBSVM's grid.py tries them.
+fn parse_grid(given: &[String], kernel: &KernelOptions) -> Result<Grid, Failure> {
+    let mut grid = Grid::default();
+    for text in given {
+        let wrong = |what: String| {
+            Failure::with_hint(
+                format!("--grid {text}: {what}"),
+                "as in --grid C=2^-5..2^15*4, --grid gamma=0.01,0.1,1 or --grid loss=hinge,square",
+            )
+        };
+        let (name, values) = text.split_once('=').ok_or_else(|| wrong("expected NAME=VALUES".into()))?;
+        let numbers = |most: f64| -> Result<Vec<f64>, Failure> {
+            let list = range(values).map_err(&wrong)?;
+            match list.iter().find(|v| !(**v > 0.0 && **v <= most && v.is_finite())) {
+                None => Ok(list),
+                Some(v) => {
+                    Err(wrong(format!("{v} is not allowed: numbers > 0{}", if most == 1.0 { " and ≤ 1" } else { "" })))
+                }
+            }
+        };
+        match name {
+            "C" | "c" | "cost" => grid.costs = numbers(f64::MAX)?,
+            "lambda" => grid.lambdas = numbers(f64::MAX)?,
+            "gamma" => grid.gammas = numbers(f64::MAX)?,
+            "nu" => grid.nus = numbers(1.0)?,
+            "epsilon" => {
+                let list = range(values).map_err(&wrong)?;
+                if list.iter().any(|v| !(*v >= 0.0)) {
+                    return Err(wrong("numbers ≥ 0 are allowed".into()));
+                }
+                grid.epsilons = list;
+            }
+            "kernel" => {
+                for part in values.split(',') {
+                    grid.kernels.push(kernel.named(part).map_err(&wrong)?);
+                }
+            }
+            // A loss may hold commas of its own: loss=huber:delta=1,square is two.
+            "loss" => {
+                for part in split_losses(values) {
+                    grid.losses.push(part.parse::<LossSpec>().map_err(|e| wrong(e.to_string()))?);
+                }
+            }
+            other => {
+                return Err(wrong(format!("unknown name {other:?}: C, lambda, gamma, epsilon, nu, kernel or loss")));
+            }
+        }
+    }
+    if given.is_empty() {
+        grid.costs = (-5..=15).step_by(2).map(|e| 2f64.powi(e)).collect();
+        if kernel.has_gamma() {
+            grid.gammas = (-15..=3).step_by(2).map(|e| 2f64.powi(e)).collect();
+        }
+    }
+    Ok(grid)
+}
+
+/// Whether a text is a part of a grid.
+pub(crate) fn accepts(text: &str) -> [bool; 1] {
+    #[derive(clap::Parser)]
+    struct Alone {
+        #[command(flatten)]
+        kernel: KernelOptions,
+    }
+    let alone = <Alone as clap::Parser>::try_parse_from(["grid"]);
+    [alone.is_ok_and(|alone| parse_grid(&[text.to_owned()], &alone.kernel).is_ok())]
 }
 
 fn no_map() -> Failure {
@@ -450,7 +458,7 @@ fn table(tuned: &Tuned, folds: usize, key: &str) -> String {
 }
 
 /// The cells of a table that was written for the same data, folds and seed.
-fn read_table(text: &str, key: &str, file: &str) -> Result<Vec<Cell>, Failure> {
+pub(crate) fn read_table(text: &str, key: &str, file: &str) -> Result<Vec<Cell>, Failure> {
     let wrong = |line: usize| {
         Failure::with_hint(
             format!("{file}: line {line} is not a row of a table of 'margrave tune'"),

@@ -106,6 +106,22 @@ pub(crate) fn run(tool: Tool, arguments: &[String]) -> Exit {
     }
 }
 
+/// Whether a tool understands these arguments.
+pub(crate) fn accepts(tool: Tool, arguments: &[String]) -> bool {
+    match tool {
+        Tool::Train => train::accepts(arguments),
+        Tool::Predict | Tool::Scale => true,
+    }
+}
+
+/// Reads a text as data and as parameters of `svm-scale`, and scales the one by the other.
+pub(crate) fn scale_text(text: &str) -> Result<(), String> {
+    scale::both(text).map_err(|trouble| match trouble {
+        Trouble::Usage(message) | Trouble::Failed(message) | Trouble::Refused(message) => message,
+        Trouble::ClosedPipe => String::new(),
+    })
+}
+
 /// Fails if an output is an input, or cannot be written.
 pub(super) fn check_files(inputs: &[(&str, &str)], output: (&str, &str)) -> Result<(), Trouble> {
     let inputs: Vec<Input<'_>> = inputs.iter().map(|(name, path)| Input::new(name, Path::new(*path))).collect();

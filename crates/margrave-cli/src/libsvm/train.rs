@@ -137,6 +137,11 @@ fn parse(arguments: &[String]) -> Result<Options, Trouble> {
     Ok(o)
 }
 
+/// Whether these arguments are understood.
+pub(super) fn accepts(arguments: &[String]) -> bool {
+    parse(arguments).is_ok()
+}
+
 fn check(o: &Options) -> Result<(), Trouble> {
     let wrong = |what: &str| Err(Trouble::Failed(format!("ERROR: {what}")));
     match o {

@@ -76,6 +76,11 @@ fn separator(text: &str) -> Result<u8, String> {
     }
 }
 
+/// Whether each parser of this file accepts a text.
+pub(crate) fn accepts(text: &str) -> [bool; 4] {
+    [format(text).is_ok(), column(text).is_ok(), yes_or_no(text).is_ok(), separator(text).is_ok()]
+}
+
 impl DataOptions {
     /// The file's name for messages.
     pub(crate) fn name(&self) -> String {
