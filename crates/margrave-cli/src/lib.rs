@@ -7,10 +7,13 @@ mod cli;
 mod commands;
 mod failure;
 mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 mod libsvm;
 mod memory;
 mod models;
 mod options;
+mod outputs;
 mod progress;
 mod report;
 mod signal;

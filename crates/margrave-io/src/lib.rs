@@ -30,7 +30,7 @@ mod write;
 use std::io::Read;
 use std::path::Path;
 
-pub use atomic::write_atomic;
+pub use atomic::{check_writable, write_atomic};
 pub use c_number::{c_number, c_number_exact};
 pub use error::{Malformed, Place, ReadError, Result};
 use margrave_core::data::{Csr, Dataset, Dense, Points};

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::models;
+use crate::outputs::{self, Input};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
@@ -50,6 +51,8 @@ fn format(text: &str) -> Result<Format, String> {
 
 impl Convert {
     pub(crate) fn run(self, terminal: &Terminal) -> Outcome {
+        let model = Input::new("MODEL", self.model.as_path());
+        outputs::check(&[model], &[("-o", Some(self.output.as_path()))])?;
         let stored = load_any(&self.model)?;
         let refuse = |e: margrave::Error| Failure::new(format!("{}: {e}", self.model.display()));
         let bytes = match (self.to, stored) {

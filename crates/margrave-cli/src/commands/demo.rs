@@ -21,6 +21,7 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::options::kernel::describe;
+use crate::outputs;
 use crate::report::{self, Material};
 use crate::signal;
 use crate::terminal::{Style, Terminal};
@@ -62,6 +63,9 @@ const FEATURES: [&str; 13] = [
     "thallium scan",
 ];
 
+/// What `-o` keeps.
+const FILES: [&str; 5] = [NAME, "heart.model", "heart.html", "heart.svg", "grid.svg"];
+
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -73,6 +77,12 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
+        if let Some(folder) = &self.output {
+            std::fs::create_dir_all(folder)
+                .map_err(|e| Failure::new(format!("{}: cannot make the folder: {e}", folder.display())))?;
+            let files = FILES.map(|name| folder.join(name));
+            outputs::check(&[], &files.each_ref().map(|file| ("-o", Some(file.as_path()))))?;
+        }
         let threads = common.threads();
         let options = ReadOptions { threads: threads.count(), ..ReadOptions::default() };
         let loaded = margrave::io::read_bytes(HEART, NAME, &options)?;
@@ -222,8 +232,6 @@ fn keep(
     tuned: &Tuned,
     control: &Control,
 ) -> Result<Vec<(PathBuf, &'static str)>, Failure> {
-    std::fs::create_dir_all(folder)
-        .map_err(|e| Failure::new(format!("{}: cannot make the folder: {e}", folder.display())))?;
     let mut files = Vec::new();
     let mut put = |name: &str, what: &'static str, bytes: &[u8]| -> Result<(), Failure> {
         let path = folder.join(name);

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
+use crate::outputs;
 use crate::terminal::{Style, Terminal};
 use margrave_plot::{Axis, Figure, Panel, Scale, Series};
 
@@ -45,6 +46,7 @@ impl Losses {
             if file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("svg")) {
                 return Err(Failure::new(format!("--plot {}: the name must end in .svg", file.display())));
             }
+            outputs::check(&[], &[("--plot", Some(file.as_path()))])?;
             let specs = match &self.name {
                 None => LossSpec::all().map(|info| info.spec).to_vec(),
                 Some(name) => vec![name.parse()?],

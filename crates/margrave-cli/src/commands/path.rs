@@ -19,6 +19,7 @@ use crate::format;
 use crate::options::data::DataOptions;
 use crate::options::kernel::{KernelOptions, describe};
 use crate::options::{range, value};
+use crate::outputs;
 use crate::progress::Progress;
 use crate::signal;
 use crate::terminal::{Style, Terminal};
@@ -107,6 +108,7 @@ impl Path {
         {
             return Err(Failure::new(format!("--plot {}: the name must end in .svg", file.display())));
         }
+        outputs::check(&self.data.inputs(), &[("--plot", self.plot.as_deref())])?;
         let threads = common.threads();
         let loaded = self.data.load(threads.count())?;
         let points = &loaded.data.points;

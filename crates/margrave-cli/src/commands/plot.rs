@@ -14,6 +14,7 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::models;
 use crate::options::data::DataOptions;
+use crate::outputs::{self, Input};
 use crate::signal;
 use crate::terminal::Terminal;
 use margrave_plot::{Dot, Field, Plane};
@@ -50,6 +51,9 @@ impl Plot {
         if extension != "svg" && extension != "png" {
             return Err(Failure::new(format!("-o {}: the name must end in .svg or .png", self.output.display())));
         }
+        let [data, targets] = self.data.inputs();
+        let inputs = [Input::new("MODEL", self.model.as_path()), data, targets];
+        outputs::check(&inputs, &[("-o", Some(self.output.as_path()))])?;
         let model = models::load(&self.model, None)?;
         if *model.expansion.kernel() == Kernel::Precomputed {
             return Err(Failure::new("a model with a precomputed kernel has no features to draw"));

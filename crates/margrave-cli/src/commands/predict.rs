@@ -1,7 +1,7 @@
 //! `margrave predict`.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -17,6 +17,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::models;
 use crate::options::data::DataOptions;
+use crate::outputs::{self, Input};
 use crate::signal;
 use crate::terminal::Terminal;
 
@@ -57,8 +58,12 @@ struct Quality {
 }
 
 impl Predict {
-    pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
+    pub(crate) fn run(mut self, common: &Common, terminal: &Terminal) -> Outcome {
         let begun = Instant::now();
+        // As for inputs, - is the standard stream: where predictions go without the option.
+        self.output = self.output.filter(|path| path != Path::new("-"));
+        let [data, targets] = self.data.inputs();
+        outputs::check(&[Input::new("MODEL", self.model.as_path()), data, targets], &[("-o", self.output.as_deref())])?;
         let stored = margrave::io::model::load_any(&self.model)?;
         let schema = match &stored {
             AnyModel::Native(model) => margrave::io::model::schema(model)?,

@@ -12,6 +12,7 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
+use crate::outputs::{self, Input};
 use crate::terminal::{Terminal, written};
 
 const EXAMPLES: &str = "\
@@ -43,7 +44,12 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
+    pub(crate) fn run(mut self, common: &Common, terminal: &Terminal) -> Outcome {
+        // As for inputs, - is the standard stream.
+        self.output = self.output.filter(|path| path != Path::new("-"));
+        let [data, targets] = self.data.inputs();
+        let outputs = [("-o", self.output.as_deref()), ("--save", self.save.as_deref())];
+        outputs::check(&[data, targets, Input::new("--restore", self.restore.as_deref())], &outputs)?;
         if terminal.json && self.output.is_none() {
             return Err(Failure::new("--json needs stdout for itself: name a file with -o FILE"));
         }
@@ -104,13 +110,18 @@ impl Scale {
 fn read(path: &Path) -> Result<Scaling, Failure> {
     let fail = |why: String| Failure::new(format!("{}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot open it: {e}")))?;
-    let scaling: Scaling = serde_json::from_str(&text)
-        .map_err(|e| fail(format!("not a scaling written by 'margrave scale --save': {e}")))?;
+    parse(&text).map_err(fail)
+}
+
+/// A scaling as text.
+pub(crate) fn parse(text: &str) -> Result<Scaling, String> {
+    let scaling: Scaling =
+        serde_json::from_str(text).map_err(|e| format!("not a scaling written by 'margrave scale --save': {e}"))?;
     if scaling.shift.len() != scaling.factor.len() {
-        return Err(fail(format!("{} shifts but {} factors", scaling.shift.len(), scaling.factor.len())));
+        return Err(format!("{} shifts but {} factors", scaling.shift.len(), scaling.factor.len()));
     }
     if scaling.shift.iter().chain(&scaling.factor).any(|v| !v.is_finite()) {
-        return Err(fail("a number is not finite".to_owned()));
+        return Err("a number is not finite".to_owned());
     }
     Ok(scaling)
 }

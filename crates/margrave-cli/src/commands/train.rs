@@ -22,6 +22,7 @@ use crate::models;
 use crate::options::data::DataOptions;
 use crate::options::kernel::{KernelName, KernelOptions, describe};
 use crate::options::train::{MachineOptions, SolverOptions};
+use crate::outputs::{self, Input};
 use crate::progress::Progress;
 use crate::report::{self, Material};
 use crate::signal;
@@ -75,6 +76,7 @@ impl Train {
         let begun = Instant::now();
         self.machine.check()?;
         let output = self.output_path()?;
+        self.check_files(&output)?;
         let resumed = self.resume.as_ref().map(margrave::io::model::load).transpose()?;
         let threads = common.threads();
         let streamed = self.stream(&output, threads.count())?;
@@ -113,9 +115,7 @@ impl Train {
             None => svm.fit_observed(&loaded.data, observer)?,
         };
         drop(progress);
-        if let Some(problem) = trace.and_then(Trace::close) {
-            terminal.note(&problem);
-        }
+        let lost = trace.and_then(Trace::close);
         fit.save(&output)?;
         if let Some(path) = &self.report {
             let rows =
@@ -132,10 +132,20 @@ impl Train {
             margrave::io::write_atomic(path, |out| out.write_all(page.as_bytes()))?;
             terminal.note(&format!("report written to {}", path.display()));
         }
+        if let Some(problem) = lost {
+            return Err(Failure::new(format!("{problem}; the model was written to {}", output.display())));
+        }
         let total = begun.elapsed().as_secs_f64();
         terminal.say(&summary(terminal, &fit, &self.data.name(), &output.display().to_string(), total))?;
         terminal.object(&object(&fit, &loaded, &output.display().to_string(), load_seconds, total))?;
         Ok(Exit::from(fit.status()))
+    }
+
+    fn check_files(&self, output: &Path) -> Result<(), Failure> {
+        let [data, targets] = self.data.inputs();
+        let resume = Input::new("--resume", self.resume.as_deref()).in_place("-o");
+        let outputs = [("-o", Some(output)), ("--trace", self.trace.as_deref()), ("--report", self.report.as_deref())];
+        outputs::check(&[data, targets, resume], &outputs)
     }
 
     fn load(&self, threads: usize) -> Result<Loaded, Failure> {

@@ -19,6 +19,7 @@ use crate::options::data::DataOptions;
 use crate::options::kernel::KernelOptions;
 use crate::options::range::range;
 use crate::options::train::{MachineOptions, SolverOptions};
+use crate::outputs::{self, Input};
 use crate::progress::Progress;
 use crate::signal;
 use crate::terminal::{Style, Terminal};
@@ -86,7 +87,11 @@ impl Tune {
         {
             return Err(Failure::new(format!("--plot {}: the name must end in .svg", file.display())));
         }
-        let grid = self.parse_grid()?;
+        self.check_files()?;
+        let grid = parse_grid(&self.grid, &self.kernel)?;
+        if self.plot.is_some() && (grid.costs.len().max(grid.lambdas.len()) < 2 || grid.gammas.len() < 2) {
+            return Err(no_map());
+        }
         let threads = common.threads();
         let loaded = self.data.load(threads.count())?;
         let flag = signal::listen()?;
@@ -129,9 +134,11 @@ impl Tune {
         let mut progress = Progress::new(terminal);
         let tuned = tuner.search(&loaded.data, &mut progress)?;
         drop(progress);
+        // A table that cannot be written must not cost the model as well.
+        let mut lost = None;
         if let Some(path) = &self.table {
             let text = table(&tuned, folds, &key);
-            margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes()))?;
+            lost = margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes())).err().map(Failure::from);
         }
         let finished = tuned.cells.iter().filter(|cell| cell.is_finished()).count();
         let dropped = tuned.cells.iter().filter(|cell| cell.dropped).count();
@@ -146,11 +153,11 @@ impl Tune {
             });
         };
         if let Some(path) = &self.plot {
-            let map = heat_map(&tuned).ok_or_else(|| {
-                Failure::with_hint("--plot draws C against γ", "give several values of both with --grid")
-            })?;
-            let text = map.to_svg();
-            margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes()))?;
+            let written = heat_map(&tuned).ok_or_else(no_map).and_then(|map| {
+                let text = map.to_svg();
+                Ok(margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes()))?)
+            });
+            lost = lost.or(written.err());
         }
         let mut object = Map::new();
         let cells: Vec<Value> = tuned.cells.iter().map(cell_object).collect();
@@ -187,6 +194,9 @@ impl Tune {
             object.insert("model".into(), json!(path.display().to_string()));
             object.insert("fit".into(), train_object(&fit, &loaded, &path.display().to_string()));
         }
+        if let Some(failure) = lost {
+            return Err(failure);
+        }
         object.insert("seconds".into(), json!(begun.elapsed().as_secs_f64()));
         terminal.say(&format!("{}\n{}", terminal.paint(style, &verdict), format::table(terminal, &rows)))?;
         terminal.object(&object)?;
@@ -196,63 +206,18 @@ impl Tune {
         })
     }
 
-    fn parse_grid(&self) -> Result<Grid, Failure> {
-        let mut grid = Grid::default();
-        for text in &self.grid {
-            let wrong = |what: String| {
-                Failure::with_hint(
-                    format!("--grid {text}: {what}"),
-                    "as in --grid C=2^-5..2^15*4, --grid gamma=0.01,0.1,1 or --grid loss=hinge,square",
-                )
-            };
-            let (name, values) = text.split_once('=').ok_or_else(|| wrong("expected NAME=VALUES".into()))?;
-            let numbers = |most: f64| -> Result<Vec<f64>, Failure> {
-                let list = range(values).map_err(&wrong)?;
-                match list.iter().find(|v| !(**v > 0.0 && **v <= most && v.is_finite())) {
-                    None => Ok(list),
-                    Some(v) => Err(wrong(format!(
-                        "{v} is not allowed: numbers > 0{}",
-                        if most == 1.0 { " and ≤ 1" } else { "" }
-                    ))),
-                }
-            };
-            match name {
-                "C" | "c" | "cost" => grid.costs = numbers(f64::MAX)?,
-                "lambda" => grid.lambdas = numbers(f64::MAX)?,
-                "gamma" => grid.gammas = numbers(f64::MAX)?,
-                "nu" => grid.nus = numbers(1.0)?,
-                "epsilon" => {
-                    let list = range(values).map_err(&wrong)?;
-                    if list.iter().any(|v| !(*v >= 0.0)) {
-                        return Err(wrong("numbers ≥ 0 are allowed".into()));
-                    }
-                    grid.epsilons = list;
-                }
-                "kernel" => {
-                    for part in values.split(',') {
-                        grid.kernels.push(self.kernel.named(part).map_err(&wrong)?);
-                    }
-                }
-                // A loss may hold commas of its own: loss=huber:delta=1,square is two.
-                "loss" => {
-                    for part in split_losses(values) {
-                        grid.losses.push(part.parse::<LossSpec>().map_err(|e| wrong(e.to_string()))?);
-                    }
-                }
-                other => {
-                    return Err(wrong(format!(
-                        "unknown name {other:?}: C, lambda, gamma, epsilon, nu, kernel or loss"
-                    )));
-                }
-            }
-        }
-        if self.grid.is_empty() {
-            grid.costs = (-5..=15).step_by(2).map(|e| 2f64.powi(e)).collect();
-            if self.kernel.has_gamma() {
-                grid.gammas = (-15..=3).step_by(2).map(|e| 2f64.powi(e)).collect();
-            }
-        }
-        Ok(grid)
+    fn check_files(&self) -> Result<(), Failure> {
+        let [data, targets] = self.data.inputs();
+        let inputs = [
+            data,
+            targets,
+            Input::new("--groups", self.groups.as_deref()),
+            Input::new("--fold-file", self.fold_file.as_deref()),
+            Input::new("--resume", self.resume.as_deref()).in_place("--table"),
+        ];
+        let outputs =
+            [("-o", self.output.as_deref()), ("--table", self.table.as_deref()), ("--plot", self.plot.as_deref())];
+        outputs::check(&inputs, &outputs)
     }
 
     fn read_folds(&self) -> Result<Option<Vec<u32>>, Failure> {
@@ -287,6 +252,78 @@ impl Tune {
         sorted.dedup();
         Ok(Some(names.iter().map(|name| sorted.binary_search(name).unwrap_or(0) as u32).collect()))
     }
+}
+
+/// The grid of `NAME=VALUES` texts; without any, C and γ as LIBSVM's grid.py tries them.
+fn parse_grid(given: &[String], kernel: &KernelOptions) -> Result<Grid, Failure> {
+    let mut grid = Grid::default();
+    for text in given {
+        let wrong = |what: String| {
+            Failure::with_hint(
+                format!("--grid {text}: {what}"),
+                "as in --grid C=2^-5..2^15*4, --grid gamma=0.01,0.1,1 or --grid loss=hinge,square",
+            )
+        };
+        let (name, values) = text.split_once('=').ok_or_else(|| wrong("expected NAME=VALUES".into()))?;
+        let numbers = |most: f64| -> Result<Vec<f64>, Failure> {
+            let list = range(values).map_err(&wrong)?;
+            match list.iter().find(|v| !(**v > 0.0 && **v <= most && v.is_finite())) {
+                None => Ok(list),
+                Some(v) => {
+                    Err(wrong(format!("{v} is not allowed: numbers > 0{}", if most == 1.0 { " and ≤ 1" } else { "" })))
+                }
+            }
+        };
+        match name {
+            "C" | "c" | "cost" => grid.costs = numbers(f64::MAX)?,
+            "lambda" => grid.lambdas = numbers(f64::MAX)?,
+            "gamma" => grid.gammas = numbers(f64::MAX)?,
+            "nu" => grid.nus = numbers(1.0)?,
+            "epsilon" => {
+                let list = range(values).map_err(&wrong)?;
+                if list.iter().any(|v| !(*v >= 0.0)) {
+                    return Err(wrong("numbers ≥ 0 are allowed".into()));
+                }
+                grid.epsilons = list;
+            }
+            "kernel" => {
+                for part in values.split(',') {
+                    grid.kernels.push(kernel.named(part).map_err(&wrong)?);
+                }
+            }
+            // A loss may hold commas of its own: loss=huber:delta=1,square is two.
+            "loss" => {
+                for part in split_losses(values) {
+                    grid.losses.push(part.parse::<LossSpec>().map_err(|e| wrong(e.to_string()))?);
+                }
+            }
+            other => {
+                return Err(wrong(format!("unknown name {other:?}: C, lambda, gamma, epsilon, nu, kernel or loss")));
+            }
+        }
+    }
+    if given.is_empty() {
+        grid.costs = (-5..=15).step_by(2).map(|e| 2f64.powi(e)).collect();
+        if kernel.has_gamma() {
+            grid.gammas = (-15..=3).step_by(2).map(|e| 2f64.powi(e)).collect();
+        }
+    }
+    Ok(grid)
+}
+
+/// Whether a text is a part of a grid.
+pub(crate) fn accepts(text: &str) -> [bool; 1] {
+    #[derive(clap::Parser)]
+    struct Alone {
+        #[command(flatten)]
+        kernel: KernelOptions,
+    }
+    let alone = <Alone as clap::Parser>::try_parse_from(["grid"]);
+    [alone.is_ok_and(|alone| parse_grid(&[text.to_owned()], &alone.kernel).is_ok())]
+}
+
+fn no_map() -> Failure {
+    Failure::with_hint("--plot draws C against γ", "give several values of both with --grid")
 }
 
 /// Losses of a list: a comma ends one unless what follows is another `key=value` of it.
@@ -378,9 +415,12 @@ fn cell_object(cell: &Cell) -> Value {
     })
 }
 
+/// The columns of a table before the folds.
+const COLUMNS: &str = "kernel,degree,coef0,gamma,loss,epsilon,nu,C,lambda,score,std,seconds,state,key";
+
 /// All cells as CSV. The key says which data, folds and seed they belong to.
 fn table(tuned: &Tuned, folds: usize, key: &str) -> String {
-    let mut text = String::from("kernel,degree,coef0,gamma,loss,epsilon,nu,C,lambda,score,std,seconds,state,key");
+    let mut text = String::from(COLUMNS);
     (0..folds).for_each(|fold| {
         let _ = write!(text, ",fold {fold}");
     });
@@ -421,13 +461,16 @@ fn table(tuned: &Tuned, folds: usize, key: &str) -> String {
 }
 
 /// The cells of a table that was written for the same data, folds and seed.
-fn read_table(text: &str, key: &str, file: &str) -> Result<Vec<Cell>, Failure> {
+pub(crate) fn read_table(text: &str, key: &str, file: &str) -> Result<Vec<Cell>, Failure> {
     let wrong = |line: usize| {
         Failure::with_hint(
             format!("{file}: line {line} is not a row of a table of 'margrave tune'"),
             "give one written with --table, unchanged",
         )
     };
+    if !text.lines().next().is_some_and(|head| head.starts_with(COLUMNS)) {
+        return Err(wrong(1));
+    }
     let mut cells = Vec::new();
     for (at, line) in text.lines().enumerate().skip(1) {
         let fields = split_row(line);

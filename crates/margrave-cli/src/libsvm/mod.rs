@@ -12,6 +12,7 @@ use margrave::data::{Dataset, Points};
 use margrave::io::{Format, ReadOptions};
 
 use crate::failure::{Exit, Failure};
+use crate::outputs::{self, Input};
 use crate::terminal::Terminal;
 
 /// One of LIBSVM's tools.
@@ -46,6 +47,8 @@ impl Tool {
 pub(super) enum Trouble {
     Usage(String),
     Failed(String),
+    /// An output that must not be written: nothing was, and the exit code is that of our own commands.
+    Refused(String),
     ClosedPipe,
 }
 
@@ -89,6 +92,10 @@ pub(crate) fn run(tool: Tool, arguments: &[String]) -> Exit {
             terminal.plain_error(&message);
             Exit::No
         }
+        Err(Trouble::Refused(message)) => {
+            terminal.plain_error(&message);
+            Exit::Bad
+        }
         Err(Trouble::Usage(message)) => {
             if !message.is_empty() {
                 terminal.plain_error(&message);
@@ -97,6 +104,34 @@ pub(crate) fn run(tool: Tool, arguments: &[String]) -> Exit {
             Exit::No
         }
     }
+}
+
+/// Whether a tool understands these arguments.
+pub(crate) fn accepts(tool: Tool, arguments: &[String]) -> bool {
+    match tool {
+        Tool::Train => train::accepts(arguments),
+        Tool::Predict | Tool::Scale => true,
+    }
+}
+
+/// Reads a text as data and as parameters of `svm-scale`, and scales the one by the other.
+pub(crate) fn scale_text(text: &str) -> Result<(), String> {
+    scale::both(text).map_err(|trouble| match trouble {
+        Trouble::Usage(message) | Trouble::Failed(message) | Trouble::Refused(message) => message,
+        Trouble::ClosedPipe => String::new(),
+    })
+}
+
+/// Fails if an output is an input, or cannot be written.
+pub(super) fn check_files(inputs: &[(&str, &str)], output: (&str, &str)) -> Result<(), Trouble> {
+    let inputs: Vec<Input<'_>> = inputs.iter().map(|(name, path)| Input::new(name, Path::new(*path))).collect();
+    outputs::check(&inputs, &[(output.0, Some(Path::new(output.1)))]).map_err(|failure| match failure {
+        Failure::Bad { message, hint } => Trouble::Refused(match hint {
+            Some(hint) => format!("{message}: {hint}"),
+            None => message,
+        }),
+        other => other.into(),
+    })
 }
 
 /// A data file in LIBSVM's format, with the serials of a precomputed kernel.

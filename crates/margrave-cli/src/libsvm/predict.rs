@@ -13,7 +13,7 @@ use margrave::problem::Task;
 use margrave::{Control, Model, Targets, Threads};
 
 use super::train::regression_quality;
-use super::{Trouble, number, read};
+use super::{Trouble, check_files, number, read};
 use crate::failure::Exit;
 use crate::models::fit_width;
 use crate::terminal::Terminal;
@@ -40,6 +40,7 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
         at += 1;
     }
     let [test, file, output, ..] = &arguments[at..] else { return Err(Trouble::Usage(String::new())) };
+    check_files(&[("test_file", test), ("model_file", file)], ("output_file", output))?;
     let (data, _) = read(test)?;
     let bytes = std::fs::read(file).map_err(|_| Trouble::Failed(format!("can't open model file {file}")))?;
     let libsvm = libsvm_from_bytes(&bytes, file)?;

@@ -1,12 +1,12 @@
 //! `margrave svm-scale`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
 use margrave::io::{c_number, write_atomic};
 
-use super::{Trouble, number};
+use super::{Trouble, check_files, number};
 use crate::failure::Exit;
 use crate::terminal::Terminal;
 
@@ -152,6 +152,9 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
         return Err(Trouble::Failed("cannot use -r and -s simultaneously".into()));
     }
     let [file] = &arguments[at..] else { return Err(usage()) };
+    if let Some(path) = &save {
+        check_files(&[("data_filename", file)], ("-s", path))?;
+    }
     let text = std::fs::read_to_string(file).map_err(|_| Trouble::Failed(format!("can't open file {file}")))?;
     let lines = parse_lines(&text)?;
     let parameters = match &restore {
@@ -183,12 +186,23 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
     Ok(Exit::Done)
 }
 
-/// Features of the file that the parameters do not know, up to the largest index.
+/// Scales the part of a text before the first line `--` by the ranges in the part after it, or by its own.
+pub(super) fn both(text: &str) -> Result<(), Trouble> {
+    let (data, ranges) = text.split_once("\n--\n").unwrap_or((text, ""));
+    let lines = parse_lines(data)?;
+    let own = measure(&lines, -1.0, 1.0, Some((0.0, 1.0)));
+    let _ = (own.to_text(), apply(&lines, &own));
+    let given = Parameters::parse(ranges, "input")?;
+    let _ = (unseen(&lines, &given), apply(&lines, &given));
+    Ok(())
+}
+
+/// Features of the file beyond those that the parameters know.
 fn unseen(lines: &[Line], parameters: &Parameters) -> Vec<u32> {
-    let last = |line: &Line| line.entries.last().map_or(0, |entry| entry.0);
-    let largest = lines.iter().map(last).max().unwrap_or(0);
     let known = parameters.features.keys().last().copied().unwrap_or(0);
-    (known + 1..=largest).collect()
+    let found: BTreeSet<u32> =
+        lines.iter().flat_map(|line| &line.entries).map(|entry| entry.0).filter(|index| *index > known).collect();
+    found.into_iter().collect()
 }
 
 fn measure(lines: &[Line], low: f64, high: f64, target: Option<(f64, f64)>) -> Parameters {

@@ -13,7 +13,7 @@ use margrave::problem::{ClassWeight, Task};
 use margrave::{Budget, Control, Fit, Kernel, Probability, SolverName, Status, Svm, Targets, Threads};
 
 use super::folds::{classes, deal};
-use super::{Trouble, number, read, square};
+use super::{Trouble, check_files, number, read, square};
 use crate::failure::Exit;
 use crate::signal;
 use crate::terminal::Terminal;
@@ -137,6 +137,11 @@ fn parse(arguments: &[String]) -> Result<Options, Trouble> {
     Ok(o)
 }
 
+/// Whether these arguments are understood.
+pub(super) fn accepts(arguments: &[String]) -> bool {
+    parse(arguments).is_ok()
+}
+
 fn check(o: &Options) -> Result<(), Trouble> {
     let wrong = |what: &str| Err(Trouble::Failed(format!("ERROR: {what}")));
     match o {
@@ -207,6 +212,9 @@ fn labels_of(data: &Dataset) -> Result<Vec<f64>, Trouble> {
 
 pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Trouble> {
     let o = parse(arguments)?;
+    if o.folds.is_none() {
+        check_files(&[("training_set_file", &o.data)], ("model_file", &o.model))?;
+    }
     let (mut data, serials) = read(&o.data)?;
     let mut labels = labels_of(&data)?;
     if o.task() == Task::Classify {

@@ -8,6 +8,7 @@ use margrave::io::{Column, Format, Loaded, ReadOptions, Schema, Streamed, Stream
 use margrave::{Dataset, Points};
 
 use crate::failure::Failure;
+use crate::outputs::Input;
 
 /// A data file and how to read it.
 #[derive(Debug, Clone, Args)]
@@ -75,10 +76,20 @@ fn separator(text: &str) -> Result<u8, String> {
     }
 }
 
+/// Whether each parser of this file accepts a text.
+pub(crate) fn accepts(text: &str) -> [bool; 4] {
+    [format(text).is_ok(), column(text).is_ok(), yes_or_no(text).is_ok(), separator(text).is_ok()]
+}
+
 impl DataOptions {
     /// The file's name for messages.
     pub(crate) fn name(&self) -> String {
         self.path.display().to_string()
+    }
+
+    /// The files that are read, for the check of outputs.
+    pub(crate) fn inputs(&self) -> [Input<'_>; 2] {
+        [Input::new("DATA", self.path.as_path()), Input::new("--target-file", self.reading.target_file.as_deref())]
     }
 
     /// Reads the file.

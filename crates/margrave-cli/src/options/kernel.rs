@@ -59,6 +59,11 @@ fn gamma(text: &str) -> Result<Gamma, String> {
     }
 }
 
+/// Whether each parser of this file accepts a text.
+pub(crate) fn accepts(text: &str) -> [bool; 2] {
+    [gamma(text).is_ok(), KernelName::from_str(text, true).is_ok()]
+}
+
 impl KernelOptions {
     pub(crate) fn is_precomputed(&self) -> bool {
         self.kernel == KernelName::Precomputed

@@ -204,6 +204,21 @@ fn class_weight(text: &str) -> Result<ClassWeight, String> {
     text.split(',').map(pair).collect::<Result<Vec<_>, String>>().map(ClassWeight::Given)
 }
 
+/// Whether each parser of this file accepts a text.
+pub(crate) fn accepts(text: &str) -> [bool; 9] {
+    [
+        task(text).is_ok(),
+        probability(text).is_ok(),
+        penalty(text).is_ok(),
+        multiclass(text).is_ok(),
+        loss(text).is_ok(),
+        solver(text).is_ok(),
+        device(text).is_ok(),
+        scale(text).is_ok(),
+        class_weight(text).is_ok(),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

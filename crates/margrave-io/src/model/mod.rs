@@ -40,18 +40,20 @@ pub enum AnyModel {
 /// Reads a native model file, LIBSVM's text or LIBLINEAR's (which becomes one of ours); `-` is standard input.
 pub fn load_any(path: impl AsRef<Path>) -> Result<AnyModel> {
     let (name, bytes) = bytes_of(path.as_ref())?;
-    if libsvm::looks_like(&bytes) {
-        let model = libsvm::parse(&bytes);
-        return model
-            .map(|model| AnyModel::Libsvm(Box::new(model)))
-            .map_err(|e| malformed(&name, e.to_string(), "give it whole and unchanged"));
+    any_from_bytes(&bytes, &name)
+}
+
+/// Reads a model of any format from memory; `name` is for messages.
+pub fn any_from_bytes(bytes: &[u8], name: &str) -> Result<AnyModel> {
+    if libsvm::looks_like(bytes) {
+        return libsvm_from_bytes(bytes, name).map(|model| AnyModel::Libsvm(Box::new(model)));
     }
-    if liblinear::looks_like(&bytes) {
+    if liblinear::looks_like(bytes) {
         let model =
-            liblinear::parse(&bytes).map_err(|e| malformed(&name, e.to_string(), "give it whole and unchanged"))?;
+            liblinear::parse(bytes).map_err(|e| malformed(name, e.to_string(), "give it whole and unchanged"))?;
         return Ok(AnyModel::Native(Box::new(model)));
     }
-    Ok(AnyModel::Native(Box::new(from_bytes(&bytes, &name)?)))
+    Ok(AnyModel::Native(Box::new(from_bytes(bytes, name)?)))
 }
 
 /// Reads a LIBSVM model from memory; `name` is for messages.

@@ -82,6 +82,10 @@ impl View<'_> {
         out: &mut [T],
         norms: &mut [T],
     ) {
+        if self.points.dims() == 0 {
+            norms[..width].fill(T::default());
+            return;
+        }
         match self.points.storage() {
             Storage::DenseF32(m) => interleave(width, count, |j| m.row(index(j)), self.centre, out),
             Storage::DenseF64(m) => interleave(width, count, |j| m.row(index(j)), self.centre, out),
