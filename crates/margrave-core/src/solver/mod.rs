@@ -6,6 +6,7 @@
 
 pub mod choose;
 pub mod decomposition;
+mod gap;
 pub mod irwls;
 pub mod linear;
 pub mod ridge;
@@ -21,7 +22,7 @@ use crate::error::{Error, Result};
 pub struct Stop {
     /// Largest KKT violation, in units of the score; `None`: not asked for.
     pub tol: Option<f64>,
-    /// Largest relative duality gap, (P − D) / max(1, |P|, |D|); `None`: not asked for.
+    /// Largest relative duality gap, (P − D) / max(|P|, |D|); `None`: not asked for.
     pub gap: Option<f64>,
 }
 
