@@ -6,6 +6,7 @@
 
 pub mod choose;
 pub mod decomposition;
+mod gap;
 pub mod irwls;
 pub mod linear;
 pub mod ridge;

@@ -76,6 +76,8 @@ const REPORT: f64 = 0.04;
 const NONE: u32 = u32::MAX;
 /// Curvature below which a pair counts as flat, relative to its diagonal.
 const FLAT: f64 = 1e-12;
+/// β beyond this is never wanted: an indefinite kernel and a loss without bounds have no minimum. Products with K stay finite.
+const HUGE: f64 = 1e100;
 
 impl<T: Stored> Work<'_, '_, T> {
     /// The row of a variable over the active ones; it must be here.
@@ -102,7 +104,7 @@ impl<T: Stored> Work<'_, '_, T> {
             let (i, t) = (i as usize, &state.terms[i as usize]);
             score[i] = state.g[a] - t.p - t.d * state.beta[i];
         }
-        state.relative_gap(self.problem, |i| score[i]) <= 0.7 * wanted
+        state.gap(self.problem, |i| score[i]).relative() <= 0.7 * wanted
     }
 
     /// Makes sure the rows of `variables`, which are not here, are.
@@ -435,10 +437,10 @@ pub(super) fn move_pair<T: Stored>(
         // Flat and unbounded in this precision: move as if the curvature were the smallest we can tell from zero.
         t = -slope / (FLAT * scale).max(f64::MIN_POSITIVE);
     }
-    if !(t > 0.0) {
+    let (old_i, old_j) = (state.beta[i], state.beta[j]);
+    if !(t > 0.0) || !((old_i + t).abs() < HUGE && (old_j - t).abs() < HUGE) {
         return false;
     }
-    let (old_i, old_j) = (state.beta[i], state.beta[j]);
     state.beta[i] = settle(old_i + t, old_i, &ti);
     state.beta[j] = settle(old_j - t, old_j, &tj);
     let (di, dj) = (state.beta[i] - old_i, state.beta[j] - old_j);
@@ -487,7 +489,7 @@ pub(super) fn move_one<T: Stored>(state: &mut State, extremes: &mut [Extremes], 
         let mirror = crate::loss::DualTerm { lo: -term.hi, hi: -term.lo, ..term };
         -step::length(-e.down, kappa, (-old, &mirror), None)
     };
-    let t = if t.is_finite() { t } else { 0.0 };
+    let t = if (old + t).abs() < HUGE { t } else { 0.0 };
     state.beta[i] = settle(old + t, old, &term);
     let delta = state.beta[i] - old;
     if delta == 0.0 {

@@ -21,6 +21,10 @@ use crate::gram::Pick;
 
 /// The largest free set this method is used on.
 pub(super) const MOST: usize = 1200;
+/// Multiply–adds of one run at most: what it has gained by then is looked at in double precision before more is spent.
+const WORK: f64 = 2e9;
+/// What is added to the diagonal before it is factored, relative to its largest entry.
+const RIDGE: f64 = 1e-10;
 
 impl<T: Stored> Work<'_, '_, T> {
     /// Pivots until the violation of the active variables is at most `goal`.
@@ -36,8 +40,8 @@ impl<T: Stored> Work<'_, '_, T> {
         let mut release = 8;
         let mut idle = 0;
         let mut again = 0;
-        let most = 20 * state.active.len() + 1000;
-        for _ in 0..most {
+        let mut work = 0.0;
+        while work < WORK {
             let violation = state.violation(&state.extremes());
             if let Err(status) = self.report(state, "pivot", violation, false) {
                 return Polished::Stopped(status);
@@ -46,6 +50,8 @@ impl<T: Stored> Work<'_, '_, T> {
                 return Polished::Reached;
             }
             self.iterations += 1;
+            let m = free.len() as f64;
+            work += m * m * (m / 3.0 + self.gram.effort().min(1e6)) + m * state.active.len() as f64 + 1e4;
             let step = match self.towards_minimum(state, &free, &side, &position) {
                 Ok(step) => step,
                 Err(FactorError::Interrupted(why)) => return Polished::Stopped(why.into()),
@@ -141,7 +147,7 @@ impl<T: Stored> Work<'_, '_, T> {
         self.problem.gram.block_f64(Pick::List(&rows), Pick::List(&rows), &mut block, self.control)?;
         let scale =
             free.iter().map(|&i| (state.kernel_diag[i as usize] + state.terms[i as usize].d).abs()).fold(0.0, f64::max);
-        let mut ridge = 1e-10 * scale.max(f64::MIN_POSITIVE);
+        let mut ridge = RIDGE * scale.max(f64::MIN_POSITIVE);
         for (k, &i) in free.iter().enumerate() {
             block[k * m + k] += state.terms[i as usize].d;
         }

@@ -106,7 +106,7 @@ pub fn resident(
             && let Some(wanted) = stop.gap
             && goal > 1e-12
         {
-            let gap = solver.state.relative_gap(problem, |i| scores[i]);
+            let gap = solver.state.gap(problem, |i| scores[i]).relative();
             if gap > wanted {
                 goal = (0.5 * goal / (gap / wanted).min(1e3)).min(0.5 * violation.max(1e-13));
                 continue;

@@ -17,14 +17,19 @@ use crate::gram::{Gram, Pick, Precision};
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::KernelProblem;
 use crate::solver::Solution;
+use crate::solver::gap::Gap;
 
 /// Share of the memory budget that is given out; the rest is for vectors and what allocators round up.
 const SHARE: f64 = 0.95;
 /// Bytes the polish needs at most, in units of |F|² entries: matrix and factor in one square, with room to grow and twice
 /// while it is moved, and held ones.
 const POLISH_BLOCKS: f64 = 3.5;
-/// Turns of solve–check at most.
-const TURNS: usize = 30;
+/// A turn of solve and check that does not bring what is measured in double precision below this share of the least so far has
+/// made no progress; so many of them in a row are the end.
+const PROGRESS: f64 = 0.7;
+const POOR_TURNS: usize = 3;
+/// Looks at slow progress inside a turn (see [`Progress`]) without any before the turn ends.
+const FRUITLESS: usize = 3;
 
 /// Solves the dual of `problem`.
 pub fn solve(
@@ -38,14 +43,34 @@ pub fn solve(
     let begin = Begin { solver: "decomposition", n: problem.len(), tol: options.stop.tol, gap: options.stop.gap };
     let stop = observer.begin(&begin).is_break();
     let state = State::new(problem, options.start.as_deref())?;
-    if single_precision_suffices(problem, &state) {
+    let wide = !single_precision_suffices(problem, &state);
+    let mut solution = if wide {
+        Solver::<f64>::new(problem, problem.gram, options, control, observer, state).run(stop)
+    } else {
         // Without time left nothing is made ready.
         let rough = if control.check().is_ok() { problem.gram.rough() } else { None };
         let gram = rough.as_deref().unwrap_or(problem.gram);
         Solver::<f32>::new(problem, gram, options, control, observer, state).run(stop)
-    } else {
-        Solver::<f64>::new(problem, problem.gram, options, control, observer, state).run(stop)
+    };
+    if solution.status == Status::Stalled && !wide {
+        // What stopped it may be the rounding of single-precision rows: on from there in double precision.
+        let state = State::new(problem, Some(&solution.beta))?;
+        let left = options.iterations.map(|most| most.saturating_sub(solution.iterations));
+        let rest = Options { iterations: left, start: None, ..options.clone() };
+        let before = solution.iterations;
+        solution = Solver::<f64>::new(problem, problem.gram, &rest, control, observer, state).run(false);
+        solution.iterations += before;
     }
+    let last = Step {
+        iteration: solution.iterations,
+        seconds: control.seconds(),
+        phase: "done",
+        violation: Some(solution.violation),
+        kernel_entries: Some(problem.gram.entries()),
+        ..Step::default()
+    };
+    observer.finish(solution.status, &last);
+    Ok(solution)
 }
 
 /// Whether differences of single-precision entries still tell pairs of points apart: the typical pair curvature
@@ -88,10 +113,51 @@ fn single_precision_suffices(problem: &KernelProblem<'_>, state: &State) -> bool
     typical >= 1e-3 && largest <= 1e6
 }
 
+/// What was measured against the stopping rule.
+struct Measured {
+    violation: f64,
+    /// Whether the violation is within its tolerance, or none is asked for.
+    tol_holds: bool,
+    /// The largest ratio of what was measured to what is asked for: at most 1 where the rule holds.
+    excess: f64,
+}
+
+/// A point that was measured.
+struct Best {
+    beta: Vec<f64>,
+    f: Vec<f64>,
+    excess: f64,
+}
+
+/// Progress of slow phases, by the gap measured in double precision: the gap has fallen by a tenth, or the dual objective, which
+/// never falls, has come nearer by a twentieth of the gap.
+struct Progress {
+    least: f64,
+    dual: f64,
+    fruitless: usize,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { least: f64::INFINITY, dual: f64::NEG_INFINITY, fruitless: 0 }
+    }
+
+    /// Notes a measurement; false after too many in a row without progress.
+    fn goes_on(&mut self, gap: &Gap) -> bool {
+        let gains = gap.difference < 0.9 * self.least || gap.dual - self.dual > 0.05 * gap.difference;
+        self.fruitless = if gains && gap.difference.is_finite() { 0 } else { self.fruitless + 1 };
+        self.least = self.least.min(gap.difference);
+        self.dual = self.dual.max(gap.dual);
+        self.fruitless < FRUITLESS
+    }
+}
+
 struct Solver<'a, 'o, T> {
     options: &'a Options,
     work: Work<'a, 'o, T>,
     state: State,
+    /// The point that came nearest to the stopping rule, as measured in double precision.
+    best: Option<Best>,
     /// The last scores in double precision.
     exact: Option<Exact>,
 }
@@ -143,7 +209,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             drift: f64::INFINITY,
             entry_error,
         };
-        Self { options, work, state, exact: None }
+        Self { options, work, state, best: None, exact: None }
     }
 
     /// Largest number of free variables the polish may factor within the memory budget. Rows make room for it if need be:
@@ -163,7 +229,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         (left / unit).sqrt().min(most) as usize
     }
 
-    fn run(mut self, stop: bool) -> Result<Solution> {
+    fn run(mut self, stop: bool) -> Solution {
         self.lay_out_columns();
         let mut status = if stop { Status::Interrupted } else { Status::Optimal };
         let mut scores: Option<Vec<f64>> = None;
@@ -183,63 +249,67 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         let mut goal = self.options.stop.tol.unwrap_or(1e-3);
         let first = self.state.violation(&self.state.extremes());
         let mut try_at = self.first_try(first);
-        let mut best = f64::INFINITY;
-        let mut poor = 0;
-        let mut violation = first;
-        for turn in 0..=TURNS {
+        let (mut least, mut poor) = (f64::INFINITY, 0);
+        for turn in 0.. {
             if status != Status::Optimal {
                 break;
             }
             if turn > 0 || scores.is_none() {
+                scores = None;
                 if let Some(early) = self.approach(&mut newton, 0.5 * goal, &mut try_at) {
                     status = early;
-                    scores = None;
                     break;
                 }
                 match self.regrade(Precision::Double) {
                     Ok(f) => scores = Some(f),
                     Err(why) => {
                         status = why;
-                        scores = None;
                         break;
                     }
                 }
             }
-            violation = self.state.violation(&self.state.extremes());
-            let tol_holds = self.options.stop.tol.is_none_or(|tol| violation <= tol);
-            let mut excess = self.options.stop.tol.map_or(0.0, |tol| violation / tol);
-            let gap_holds = match (self.options.stop.gap, &scores) {
-                (Some(wanted), Some(f)) if tol_holds => {
-                    let gap = self.state.relative_gap(self.work.problem, |i| f[self.work.problem.row(i)]);
-                    excess = excess.max(gap / wanted);
-                    gap <= wanted
-                }
-                (Some(_), _) => false,
-                (None, _) => true,
-            };
-            let told = if turn > 0 { self.work.report(&self.state, "certify", violation, true) } else { Ok(()) };
-            if let Err(why) = told {
-                if !(tol_holds && gap_holds) {
-                    status = why;
-                }
+            let Some(f) = &scores else { break };
+            let measured = self.measure(f);
+            let reported =
+                if turn > 0 { self.work.report(&self.state, "certify", measured.violation, true) } else { Ok(()) };
+            if measured.excess <= 1.0 {
                 break;
             }
-            if tol_holds && gap_holds {
+            if let Err(why) = reported {
+                status = why;
                 break;
             }
-            if tol_holds {
-                goal = (0.5 * goal / excess.clamp(1.0, 1e3)).min(0.5 * violation.max(1e-300));
+            if measured.tol_holds {
+                goal = (0.5 * goal / measured.excess.clamp(1.0, 1e3)).min(0.5 * measured.violation.max(1e-300));
             }
-            // Rounding sets a floor: three turns without progress and we are on it.
-            poor = if excess < 0.7 * best { 0 } else { poor + 1 };
-            best = best.min(excess);
-            if turn == TURNS || (turn > 0 && poor >= 3) {
+            // Rounding sets a floor: turns without progress, each as much work as `approach` says, and we are on it.
+            poor = if measured.excess < PROGRESS * least { 0 } else { poor + 1 };
+            least = least.min(measured.excess);
+            if turn > 0 && poor >= POOR_TURNS {
                 status = Status::Stalled;
                 break;
             }
         }
         newton.forget();
-        Ok(self.finish(status, scores, violation))
+        self.finish(status, scores)
+    }
+
+    /// What the stopping rule asks for, measured at the present β, whose scores in double precision are `f`. The best point so far
+    /// is kept.
+    fn measure(&mut self, f: &[f64]) -> Measured {
+        let problem = self.work.problem;
+        let stop = self.options.stop;
+        let violation = self.state.violation(&self.state.extremes());
+        let finite = f.iter().chain(&self.state.beta).all(|v| v.is_finite()) && violation.is_finite();
+        let mut excess = if finite { stop.tol.map_or(0.0, |tol| violation / tol) } else { f64::INFINITY };
+        let tol_holds = excess <= 1.0;
+        if finite && let Some(wanted) = stop.gap {
+            excess = excess.max(self.state.gap(problem, |i| f[problem.row(i)]).relative() / wanted);
+        }
+        if finite && self.best.as_ref().is_none_or(|best| excess < best.excess) {
+            self.best = Some(Best { beta: self.state.beta.clone(), f: f.to_vec(), excess });
+        }
+        Measured { violation, tol_holds, excess }
     }
 
     /// The violation at which the polish is tried first.
@@ -256,7 +326,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         let mut stuck = 0;
         let mut crawling = 0;
         let mut narrow = true;
-        let (mut least, mut fruitless) = (f64::INFINITY, 0);
+        let mut progress = Progress::new();
         loop {
             let polish = self.options.polish && *try_at > 0.0;
             let until = if polish { goal.max(*try_at) } else { goal };
@@ -269,8 +339,8 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             match ended {
                 End::Stopped(status) => return Some(status),
                 End::Stuck => stuck += 1,
-                End::Crawling if self.options.polish => crawling += 1,
-                End::Crawling | End::Reached => {}
+                End::Crawling => crawling += 1,
+                End::Reached => {}
             }
             // Look at everything again before believing it.
             if let Err(why) = self.work.take_back(&mut self.state) {
@@ -287,13 +357,16 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
             }
             if crawling > 0 {
                 crawling = 0;
-                fruitless = if violation < 0.9 * least { 0 } else { fruitless + 1 };
-                least = least.min(violation);
-                if fruitless > 3 {
+                let f = match self.regrade(Precision::Double) {
+                    Ok(f) => f,
+                    Err(status) => return Some(status),
+                };
+                let problem = self.work.problem;
+                if !progress.goes_on(&self.state.gap(problem, |i| f[problem.row(i)])) {
                     return None;
                 }
-                if let Err(status) = self.regrade(Precision::Double) {
-                    return Some(status);
+                if !self.options.polish {
+                    continue;
                 }
                 let most = self.most_free();
                 let mut ended = self.work.pivot(&mut self.state, goal);
@@ -443,18 +516,29 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         self.work.columns = (!plain).then_some(rows);
     }
 
-    fn finish(self, status: Status, scores: Option<Vec<f64>>, violation: f64) -> Solution {
+    /// The present point, or the best one measured where the solver has gone nowhere better since.
+    fn finish(mut self, mut status: Status, mut scores: Option<Vec<f64>>) -> Solution {
+        let lost = self.state.beta.iter().chain(&self.state.g).any(|v| !v.is_finite());
+        if status == Status::Stalled || lost {
+            match self.best.take() {
+                Some(best) => {
+                    self.state.beta = best.beta;
+                    self.set_gradient(&best.f);
+                    scores = Some(best.f);
+                }
+                None => {
+                    self.state.beta.iter_mut().filter(|b| !b.is_finite()).for_each(|b| *b = 0.0);
+                    scores = None;
+                }
+            }
+            if status == Status::Optimal {
+                status = Status::Stalled;
+            }
+        }
+        let violation = self.state.violation(&self.state.extremes());
         let mu = self.state.multipliers();
-        let bias = (0..self.work.problem.constraint.groups()).map(|g| -mu[g]).collect();
-        let last = Step {
-            iteration: self.work.iterations,
-            seconds: self.work.control.seconds(),
-            phase: "done",
-            violation: Some(violation),
-            kernel_entries: Some(self.work.problem.gram.entries()),
-            ..Step::default()
-        };
-        self.work.observer.finish(status, &last);
+        let finite = |b: f64| if b.is_finite() { b } else { 0.0 };
+        let bias = (0..self.work.problem.constraint.groups()).map(|g| finite(-mu[g])).collect();
         Solution { beta: self.state.beta, bias, scores, status, iterations: self.work.iterations, violation }
     }
 }

@@ -4,6 +4,7 @@ use crate::backend::cpu::sweep::{self, Extremes};
 use crate::error::{Error, Result};
 use crate::loss::DualTerm;
 use crate::problem::{Constraint, KernelProblem};
+use crate::solver::gap::Gap;
 
 /// β of every variable, and g, up, down, diag of the active ones.
 ///
@@ -171,23 +172,33 @@ impl State {
         each.fold(0.0, f64::max)
     }
 
-    /// (P − D) / max(1, |P|, |D|), given (Kβ)ᵢ, with the biases the free variables give.
-    pub(super) fn relative_gap(&self, problem: &KernelProblem<'_>, score: impl Fn(usize) -> f64) -> f64 {
+    /// P, D and their difference, given (Kβ)ᵢ, with the biases the free variables give. The difference is a sum of terms that
+    /// are not negative, one per variable: it does not suffer from the cancellation of P − D.
+    pub(super) fn gap(&self, problem: &KernelProblem<'_>, score: impl Fn(usize) -> f64) -> Gap {
         let bias: Vec<f64> = self.multipliers().iter().map(|mu| -mu).collect();
-        let (mut quad, mut loss, mut dual) = (0.0, 0.0, 0.0);
+        let (mut quad, mut loss, mut dual, mut difference, mut size) = (0.0, 0.0, 0.0, 0.0, 0.0);
         for i in 0..problem.len() {
             let (b, f) = (self.beta[i], score(i));
-            let z = f + if self.paired { bias[self.group[i] as usize] } else { 0.0 };
-            quad += b * f;
-            if problem.costs[i] > 0.0 {
-                loss += problem.costs[i] * problem.loss(i).value(problem.targets[i], z);
-            }
+            let shift = if self.paired { bias[self.group[i] as usize] } else { 0.0 };
+            let own = match problem.costs[i] {
+                c if c > 0.0 => c * problem.loss(i).value(problem.targets[i], f + shift),
+                _ => 0.0,
+            };
             let t = &self.terms[i];
-            dual -= t.p * b + t.eps * b.abs() + 0.5 * t.d * b * b;
+            let h = t.p * b + t.eps * b.abs() + 0.5 * t.d * b * b;
+            quad += b * f;
+            loss += own;
+            dual -= h;
+            difference += own + h + b * f + b * shift;
+            size += own.abs() + (t.p * b).abs() + t.eps * b.abs() + t.d * b * b + (b * f).abs() + (b * shift).abs();
         }
         let linear: f64 = (0..problem.constraint.groups()).map(|g| problem.constraint.sum(g) * bias[g]).sum();
-        let (primal, dual) = (0.5 * quad + loss + linear, dual - 0.5 * quad);
-        (primal - dual) / 1f64.max(primal.abs()).max(dual.abs())
+        Gap {
+            primal: 0.5 * quad + loss + linear,
+            dual: dual - 0.5 * quad,
+            difference,
+            rounding: 2.0 * f64::EPSILON * size,
+        }
     }
 
     /// Whether β stands strictly inside a piece on which the objective is quadratic.
