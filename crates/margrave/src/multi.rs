@@ -213,7 +213,8 @@ fn one_by_one(
         tol: svm.stop.tol,
         gap: svm.stop.gap,
     };
-    run(&sizes, &begin, job.control, observer, |at, control, observer| {
+    let from = gram.entries();
+    let machines = run(&sizes, &begin, job.control, observer, |at, control, observer| {
         let begun = Instant::now();
         let rows = &parts[at].rows;
         let own: Option<Box<dyn Gram + '_>> = if rows.len() == prepared.points.len() {
@@ -265,7 +266,14 @@ fn one_by_one(
             }
         };
         Ok(One { column, part: parts[at].clone(), scores, sigmoid, solver, reason })
-    })
+    });
+    let mut machines = machines?;
+    if scheme == Scheme::OneVsRest {
+        // All count on the same Gram at the same time: only what they computed together is known.
+        let each = (gram.entries() - from) / machines.len().max(1) as u64;
+        machines.iter_mut().for_each(|machine| machine.column.record.kernel_entries = each);
+    }
+    Ok(machines)
 }
 
 /// Least squares of all classes against the rest: one factorisation, a right-hand side a class.

@@ -116,7 +116,7 @@ pub struct Machine {
     pub bias: f64,
     /// β = rho · coefficient: what f and b were divided by. 1 except for ν-classification.
     pub rho: f64,
-    /// Half the width of the tube that ν-regression found.
+    /// Half the width of the tube that ν-regression found; of ν-classification half the margin where f could not be divided by it.
     pub tube: Option<f64>,
 }
 
@@ -399,11 +399,14 @@ impl Setup {
             (Kind::NuClassify, &[positive, negative]) => {
                 machine.bias = 0.5 * (positive + negative);
                 let rho = 0.5 * (negative - positive);
-                // ρ = 0 only when f = 0: there is no margin to scale to 1.
-                if rho > 0.0 && rho.is_finite() {
+                let scalable = |v: f64| (v / rho).is_finite();
+                if rho > 0.0 && scalable(machine.bias) && machine.coefficients.iter().all(|v| scalable(*v)) {
                     machine.rho = rho;
                     machine.bias /= rho;
                     machine.coefficients.iter_mut().for_each(|v| *v /= rho);
+                } else {
+                    // Not optimal, or f = 0: there is no margin to scale to 1, and half its width is kept as it is.
+                    machine.tube = Some(rho);
                 }
             }
             (Kind::NuRegress, &[up, down]) => {
@@ -442,7 +445,8 @@ impl Setup {
         match self.kind {
             Kind::NuClassify => {
                 let b = machine.bias * rho;
-                (coefficients.collect(), vec![b - rho, b + rho])
+                let half = machine.tube.unwrap_or(rho);
+                (coefficients.collect(), vec![b - half, b + half])
             }
             Kind::NuRegress => {
                 let mut up: Vec<f64> = machine.coefficients.iter().map(|v| v.max(0.0)).collect();
