@@ -25,8 +25,23 @@ Examples:
   margrave plot iris.model iris.csv -o iris.png --features petal_length,petal_width
   margrave plot heart.model heart.svm -o heart.svg --features 3,8   by number, from 0; the others at their mean";
 
-/// Columns and rows that are computed.
+/// Columns and rows that are computed, and the fewest for models with very many features.
 const SIZE: (usize, usize) = (155, 115);
+const COARSE: (usize, usize) = (31, 23);
+
+/// Values in all points of a picture, more than which make it coarser; and in those computed at a time.
+const VALUES: usize = 200_000_000;
+const AT_ONCE: usize = 1 << 22;
+
+/// More features than this are not drawn: a point of the picture has a value of each.
+const WIDEST: usize = 1 << 20;
+
+/// Columns and rows of a picture of a model with `d` features.
+fn size(d: usize) -> (usize, usize) {
+    let share = (VALUES as f64 / (SIZE.0 * SIZE.1 * d.max(1)) as f64).sqrt().min(1.0);
+    let side = |full: usize, least: usize| ((full as f64 * share) as usize).max(least);
+    (side(SIZE.0, COARSE.0), side(SIZE.1, COARSE.1))
+}
 
 /// Arguments of `plot`.
 #[derive(Debug, Args)]
@@ -131,6 +146,12 @@ pub(crate) fn plane(
     control: &margrave::Control,
 ) -> Result<Plane, Failure> {
     let d = model.expansion.width();
+    if d > WIDEST {
+        return Err(Failure::with_hint(
+            format!("the model has {d} features, and pictures are drawn of at most {WIDEST}"),
+            "train on the two features to be drawn",
+        ));
+    }
     let n = data.len();
     let mut mean = vec![0.0; d];
     let mut at = Vec::with_capacity(n);
@@ -149,19 +170,22 @@ pub(crate) fn plane(
         (low - edge, high + edge)
     };
     let (x, y) = (span(|p| p.0), span(|p| p.1));
-    let (w, h) = SIZE;
-    let mut values = Vec::with_capacity(w * h * d);
-    for r in 0..h {
-        for c in 0..w {
-            let mut point = mean.clone();
-            point[a] = x.0 + (x.1 - x.0) * (c as f64 + 0.5) / w as f64;
-            point[b] = y.0 + (y.1 - y.0) * (r as f64 + 0.5) / h as f64;
-            values.extend(point);
+    let (w, h) = size(d);
+    let mut scores = Vec::with_capacity(w * h * model.expansion.outputs());
+    let places: Vec<usize> = (0..w * h).collect();
+    for part in places.chunks((AT_ONCE / d.max(1)).max(1)) {
+        let mut values = Vec::with_capacity(part.len() * d);
+        for place in part {
+            let (r, c) = (place / w, place % w);
+            let from = values.len();
+            values.extend_from_slice(&mean);
+            values[from + a] = x.0 + (x.1 - x.0) * (c as f64 + 0.5) / w as f64;
+            values[from + b] = y.0 + (y.1 - y.0) * (r as f64 + 0.5) / h as f64;
         }
+        let grid = Points::dense_f64(part.len(), d, values)?;
+        let grid = if data.points.is_sparse() { sparse(&grid)? } else { grid };
+        scores.extend(model.scores(&grid, Precision::Double, control)?);
     }
-    let grid = Points::dense_f64(w * h, d, values)?;
-    let grid = if data.points.is_sparse() { sparse(&grid)? } else { grid };
-    let scores = model.scores(&grid, Precision::Double, control)?;
     let field = match (model.task, model.scheme) {
         (Task::Classify, Scheme::One) => Field::Score(scores, [0, 1]),
         (Task::Novelty, _) => Field::Score(scores, [1, 0]),
@@ -197,7 +221,7 @@ pub(crate) fn plane(
         names: (name(a), name(b)),
         x,
         y,
-        size: SIZE,
+        size: (w, h),
         field,
         dots,
         classes: model.labels.iter().map(ToString::to_string).collect(),
