@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use margrave::data::{Label, Points};
+use margrave::data::{Csr, Label, Points};
 use margrave::gram::Precision;
 use margrave::model::{Prediction, Scheme};
 use margrave::problem::Task;
@@ -36,7 +36,7 @@ const AT_ONCE: usize = 1 << 22;
 /// More features than this are not drawn: a point of the picture has a value of each.
 const WIDEST: usize = 1 << 20;
 
-/// Columns and rows of a picture of a model with `d` features.
+/// Columns and rows of a picture whose points have `d` values each.
 fn size(d: usize) -> (usize, usize) {
     let share = (VALUES as f64 / (SIZE.0 * SIZE.1 * d.max(1)) as f64).sqrt().min(1.0);
     let side = |full: usize, least: usize| ((full as f64 * share) as usize).max(least);
@@ -170,20 +170,33 @@ pub(crate) fn plane(
         (low - edge, high + edge)
     };
     let (x, y) = (span(|p| p.0), span(|p| p.1));
-    let (w, h) = size(d);
-    let mut scores = Vec::with_capacity(w * h * model.expansion.outputs());
+    let columns: Vec<usize> = match data.points.is_sparse() {
+        true => (0..d).filter(|&k| mean[k] != 0.0 || k == a || k == b).collect(),
+        false => (0..d).collect(),
+    };
+    let (w, h) = size(columns.len());
     let places: Vec<usize> = (0..w * h).collect();
-    for part in places.chunks((AT_ONCE / d.max(1)).max(1)) {
-        let mut values = Vec::with_capacity(part.len() * d);
+    let mut scores = Vec::with_capacity(w * h * model.expansion.outputs());
+    for part in places.chunks((AT_ONCE / columns.len().max(1)).max(1)) {
+        let mut values = Vec::with_capacity(part.len() * columns.len());
         for place in part {
-            let (r, c) = (place / w, place % w);
-            let from = values.len();
-            values.extend_from_slice(&mean);
-            values[from + a] = x.0 + (x.1 - x.0) * (c as f64 + 0.5) / w as f64;
-            values[from + b] = y.0 + (y.1 - y.0) * (r as f64 + 0.5) / h as f64;
+            let across = x.0 + (x.1 - x.0) * ((place % w) as f64 + 0.5) / w as f64;
+            let up = y.0 + (y.1 - y.0) * ((place / w) as f64 + 0.5) / h as f64;
+            values.extend(columns.iter().map(|&k| match k {
+                _ if k == b => up,
+                _ if k == a => across,
+                _ => mean[k],
+            }));
         }
-        let grid = Points::dense_f64(part.len(), d, values)?;
-        let grid = if data.points.is_sparse() { sparse(&grid)? } else { grid };
+        // Stored as the data is: a model trained on sparse data wants sparse points.
+        let grid: Points = if data.points.is_sparse() {
+            let starts: Vec<usize> = (0..=part.len()).map(|row| row * columns.len()).collect();
+            let each = columns.iter().map(|&k| k as u32);
+            let all: Vec<u32> = std::iter::repeat_n(each, part.len()).flatten().collect();
+            Csr::new(d, starts, all, values)?.into()
+        } else {
+            Points::dense_f64(part.len(), d, values)?
+        };
         scores.extend(model.scores(&grid, Precision::Double, control)?);
     }
     let field = match (model.task, model.scheme) {
@@ -227,17 +240,4 @@ pub(crate) fn plane(
         classes: model.labels.iter().map(ToString::to_string).collect(),
         ring: "support vector".into(),
     })
-}
-
-/// The same points stored sparsely, as a model trained on sparse data wants them.
-fn sparse(points: &Points) -> Result<Points, Failure> {
-    let (mut starts, mut columns, mut values) = (vec![0usize], Vec::new(), Vec::new());
-    for row in 0..points.len() {
-        points.visit(row, |column, value| {
-            columns.push(column as u32);
-            values.push(value);
-        });
-        starts.push(columns.len());
-    }
-    Ok(margrave::data::Csr::new(points.dims(), starts, columns, values)?.into())
 }
