@@ -32,6 +32,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "detect", run: |bytes| data(bytes, None) },
     Target { name: "gz", run: |bytes| data(bytes, None) },
     Target { name: "gz-parts", run: gz_parts },
+    Target { name: "schema", run: with_schema },
     Target { name: "model-native", run: |bytes| native(bytes) },
     Target { name: "model-header", run: header },
     Target { name: "model-libsvm", run: any_model },
@@ -135,6 +136,25 @@ fn gz_parts(bytes: &[u8]) -> u64 {
     encoder.finish().map_or(0, |packed| data(&packed, None))
 }
 
+/// A schema, a separator and a table that is read by it, also with a target that is named.
+fn with_schema(bytes: &[u8]) -> u64 {
+    let Some(cut) = bytes.windows(PART.len()).position(|w| w == PART) else { return 1 };
+    let Ok(schema) = serde_json::from_slice::<margrave_io::Schema>(&bytes[..cut]) else { return 2 };
+    let table = &bytes[cut + PART.len()..];
+    let mut answer = 3;
+    for (target, no_target) in [(None, false), (None, true), (Some(margrave_io::Column::Number(0)), false)] {
+        let options = ReadOptions { schema: Some(&schema), target, no_target, ..ReadOptions::default() };
+        answer = match read_bytes(table, "input", &options) {
+            Ok(loaded) => {
+                assert_eq!(loaded.data.points.dims(), schema.features, "as many features as the schema has");
+                answer * 3 + 1
+            }
+            Err(e) => (answer * 3) ^ kind(&e.to_string()),
+        };
+    }
+    answer
+}
+
 /// Reads a native model; what was read is written, read again, converted and used.
 fn native(bytes: &[u8]) -> u64 {
     match from_bytes(bytes, "input") {
@@ -193,6 +213,12 @@ fn any_model(bytes: &[u8]) -> u64 {
             let _ = model.class_of();
             let text = model.to_text();
             assert!(any_from_bytes(text.as_bytes(), "copy").is_ok(), "what was written is not read");
+            // Linear machines and those on precomputed kernels keep one number for each feature or training row: in
+            // proportion to the largest index, up to a limit of its own.
+            let linear = model.kernel == margrave_core::kernel::Kernel::Linear;
+            if linear && model.centres.dims() > 1 << 16 || model.serials.iter().any(|serial| *serial > 1 << 16) {
+                return 3;
+            }
             match model.to_model(model.training(Some(3))) {
                 Ok(model) => used(&model),
                 Err(e) => kind(&e.to_string()),

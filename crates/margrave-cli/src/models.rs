@@ -4,12 +4,18 @@ use std::path::Path;
 
 use margrave::data::{Csr, Points};
 use margrave::io::model::{AnyModel, load_any};
-use margrave::{Kernel, Model};
+use margrave::{Budget, Kernel, Model};
 
 use crate::failure::Failure;
+use crate::options::data::check_width;
 
 /// A stored model as one of ours; `width` is the number of columns of the data, for precomputed kernels.
 pub(crate) fn native(stored: AnyModel, width: Option<usize>) -> Result<Model, Failure> {
+    let features = match &stored {
+        AnyModel::Native(model) => model.expansion.width(),
+        AnyModel::Libsvm(model) => model.centres.dims(),
+    };
+    check_width("the model", features, Budget::default().memory)?;
     match stored {
         AnyModel::Native(model) => Ok(*model),
         AnyModel::Libsvm(model) => Ok(model.to_model(model.training(width))?),

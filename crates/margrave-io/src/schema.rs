@@ -90,6 +90,13 @@ impl Schema {
 
     /// Fails unless the parts agree with each other: for schemas from files of strangers.
     pub fn check(&self) -> Result<(), margrave_core::Error> {
+        let features = self.columns.iter().flatten().map(|c| &c.name);
+        let extras = self.target.iter().chain(&self.targets).chain(&self.weights).map(|c| &c.name);
+        let mut names: Vec<&String> = features.chain(extras).flatten().collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
+            return Err(margrave_core::Error::data(format!("the schema has two columns named {:?}", twice[0])));
+        }
         if let Some(columns) = &self.columns {
             let width = columns.iter().try_fold(0usize, |sum, c| sum.checked_add(c.encoding.width()));
             if width != Some(self.features) {

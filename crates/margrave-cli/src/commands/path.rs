@@ -110,7 +110,7 @@ impl Path {
         }
         outputs::check(&self.data.inputs(), &[("--plot", self.plot.as_deref())])?;
         let threads = common.threads();
-        let loaded = self.data.load(threads.count())?;
+        let loaded = self.data.load_within(self.memory, threads.count())?;
         let points = &loaded.data.points;
         if points.is_empty() {
             return Err(Failure::new(format!("{} has no rows", self.data.name())));

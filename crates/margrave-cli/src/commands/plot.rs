@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use margrave::data::{Label, Points};
+use margrave::data::{Csr, Label, Points};
 use margrave::gram::Precision;
 use margrave::model::{Prediction, Scheme};
 use margrave::problem::Task;
@@ -25,8 +25,23 @@ Examples:
   margrave plot iris.model iris.csv -o iris.png --features petal_length,petal_width
   margrave plot heart.model heart.svm -o heart.svg --features 3,8   by number, from 0; the others at their mean";
 
-/// Columns and rows that are computed.
+/// Columns and rows that are computed, and the fewest for models with very many features.
 const SIZE: (usize, usize) = (155, 115);
+const COARSE: (usize, usize) = (31, 23);
+
+/// Values in all points of a picture, more than which make it coarser; and in those computed at a time.
+const VALUES: usize = 200_000_000;
+const AT_ONCE: usize = 1 << 22;
+
+/// More features than this are not drawn: a point of the picture has a value of each.
+const WIDEST: usize = 1 << 20;
+
+/// Columns and rows of a picture whose points have `d` values each.
+fn size(d: usize) -> (usize, usize) {
+    let share = (VALUES as f64 / (SIZE.0 * SIZE.1 * d.max(1)) as f64).sqrt().min(1.0);
+    let side = |full: usize, least: usize| ((full as f64 * share) as usize).max(least);
+    (side(SIZE.0, COARSE.0), side(SIZE.1, COARSE.1))
+}
 
 /// Arguments of `plot`.
 #[derive(Debug, Args)]
@@ -131,6 +146,12 @@ pub(crate) fn plane(
     control: &margrave::Control,
 ) -> Result<Plane, Failure> {
     let d = model.expansion.width();
+    if d > WIDEST {
+        return Err(Failure::with_hint(
+            format!("the model has {d} features, and pictures are drawn of at most {WIDEST}"),
+            "train on the two features to be drawn",
+        ));
+    }
     let n = data.len();
     let mut mean = vec![0.0; d];
     let mut at = Vec::with_capacity(n);
@@ -149,19 +170,35 @@ pub(crate) fn plane(
         (low - edge, high + edge)
     };
     let (x, y) = (span(|p| p.0), span(|p| p.1));
-    let (w, h) = SIZE;
-    let mut values = Vec::with_capacity(w * h * d);
-    for r in 0..h {
-        for c in 0..w {
-            let mut point = mean.clone();
-            point[a] = x.0 + (x.1 - x.0) * (c as f64 + 0.5) / w as f64;
-            point[b] = y.0 + (y.1 - y.0) * (r as f64 + 0.5) / h as f64;
-            values.extend(point);
+    let columns: Vec<usize> = match data.points.is_sparse() {
+        true => (0..d).filter(|&k| mean[k] != 0.0 || k == a || k == b).collect(),
+        false => (0..d).collect(),
+    };
+    let (w, h) = size(columns.len());
+    let places: Vec<usize> = (0..w * h).collect();
+    let mut scores = Vec::with_capacity(w * h * model.expansion.outputs());
+    for part in places.chunks((AT_ONCE / columns.len().max(1)).max(1)) {
+        let mut values = Vec::with_capacity(part.len() * columns.len());
+        for place in part {
+            let across = x.0 + (x.1 - x.0) * ((place % w) as f64 + 0.5) / w as f64;
+            let up = y.0 + (y.1 - y.0) * ((place / w) as f64 + 0.5) / h as f64;
+            values.extend(columns.iter().map(|&k| match k {
+                _ if k == b => up,
+                _ if k == a => across,
+                _ => mean[k],
+            }));
         }
+        // Stored as the data is: a model trained on sparse data wants sparse points.
+        let grid: Points = if data.points.is_sparse() {
+            let starts: Vec<usize> = (0..=part.len()).map(|row| row * columns.len()).collect();
+            let each = columns.iter().map(|&k| k as u32);
+            let all: Vec<u32> = std::iter::repeat_n(each, part.len()).flatten().collect();
+            Csr::new(d, starts, all, values)?.into()
+        } else {
+            Points::dense_f64(part.len(), d, values)?
+        };
+        scores.extend(model.scores(&grid, Precision::Double, control)?);
     }
-    let grid = Points::dense_f64(w * h, d, values)?;
-    let grid = if data.points.is_sparse() { sparse(&grid)? } else { grid };
-    let scores = model.scores(&grid, Precision::Double, control)?;
     let field = match (model.task, model.scheme) {
         (Task::Classify, Scheme::One) => Field::Score(scores, [0, 1]),
         (Task::Novelty, _) => Field::Score(scores, [1, 0]),
@@ -197,23 +234,10 @@ pub(crate) fn plane(
         names: (name(a), name(b)),
         x,
         y,
-        size: SIZE,
+        size: (w, h),
         field,
         dots,
         classes: model.labels.iter().map(ToString::to_string).collect(),
         ring: "support vector".into(),
     })
-}
-
-/// The same points stored sparsely, as a model trained on sparse data wants them.
-fn sparse(points: &Points) -> Result<Points, Failure> {
-    let (mut starts, mut columns, mut values) = (vec![0usize], Vec::new(), Vec::new());
-    for row in 0..points.len() {
-        points.visit(row, |column, value| {
-            columns.push(column as u32);
-            values.push(value);
-        });
-        starts.push(columns.len());
-    }
-    Ok(margrave::data::Csr::new(points.dims(), starts, columns, values)?.into())
 }

@@ -142,6 +142,12 @@ impl Train {
     }
 
     fn check_files(&self, output: &Path) -> Result<(), Failure> {
+        if self.machine.svdd && self.kernel.is_precomputed() {
+            return Err(Failure::with_hint(
+                "--svdd with a precomputed kernel cannot predict: the distance to the centre needs k(x, x) of new points",
+                "leave --svdd out: the one-class machine needs rows of the matrix only",
+            ));
+        }
         let [data, targets] = self.data.inputs();
         let resume = Input::new("--resume", self.resume.as_deref()).in_place("-o");
         let outputs = [("-o", Some(output)), ("--trace", self.trace.as_deref()), ("--report", self.report.as_deref())];
@@ -152,7 +158,7 @@ impl Train {
         if self.kernel.is_precomputed() && self.machine.task == Some(Task::Novelty) {
             self.data.load_matrix(threads)
         } else {
-            self.data.load(threads)
+            self.data.load_within(self.solver.memory(), threads)
         }
     }
 

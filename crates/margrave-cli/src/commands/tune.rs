@@ -93,7 +93,7 @@ impl Tune {
             return Err(no_map());
         }
         let threads = common.threads();
-        let loaded = self.data.load(threads.count())?;
+        let loaded = self.data.load_within(self.solver.memory(), threads.count())?;
         let flag = signal::listen()?;
         let training = Training {
             data: &self.data,

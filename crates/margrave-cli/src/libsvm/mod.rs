@@ -8,10 +8,12 @@ mod train;
 
 use std::path::Path;
 
+use margrave::Budget;
 use margrave::data::{Dataset, Points};
 use margrave::io::{Format, ReadOptions};
 
 use crate::failure::{Exit, Failure};
+use crate::options::data::check_width;
 use crate::outputs::{self, Input};
 use crate::terminal::Terminal;
 
@@ -141,6 +143,7 @@ pub(super) fn read(path: &str) -> Result<(Dataset, Option<Vec<u32>>), Trouble> {
     }
     let options = ReadOptions { format: Some(Format::Libsvm), ..ReadOptions::default() };
     let loaded = margrave::io::load(path, &options)?;
+    check_width(path, loaded.data.points.dims(), Budget::default().memory)?;
     Ok((loaded.data, loaded.serials))
 }
 

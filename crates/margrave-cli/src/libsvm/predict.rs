@@ -10,12 +10,13 @@ use margrave::io::{c_number, write_atomic};
 use margrave::model::calibration::{couple, sigmoid};
 use margrave::model::{Calibration, Prediction, Scheme, pairs};
 use margrave::problem::Task;
-use margrave::{Control, Model, Targets, Threads};
+use margrave::{Budget, Control, Model, Targets, Threads};
 
 use super::train::regression_quality;
 use super::{Trouble, check_files, number, read};
 use crate::failure::Exit;
 use crate::models::fit_width;
+use crate::options::data::check_width;
 use crate::terminal::Terminal;
 
 pub(super) const USAGE: &str = "\
@@ -44,6 +45,7 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
     let (data, _) = read(test)?;
     let bytes = std::fs::read(file).map_err(|_| Trouble::Failed(format!("can't open model file {file}")))?;
     let libsvm = libsvm_from_bytes(&bytes, file)?;
+    check_width(file, libsvm.centres.dims(), Budget::default().memory)?;
     let model = libsvm.to_model(libsvm.training(Some(data.points.dims())))?;
     if probability && (model.calibration.is_none() || model.task == Task::Novelty) {
         return Err(Trouble::Failed("Model does not support probabiliy estimates".into()));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use margrave::gram::Matrix;
 use margrave::io::{Column, Format, Loaded, ReadOptions, Schema, Streamed, StreamedRows};
-use margrave::{Dataset, Points};
+use margrave::{Budget, Dataset, Points};
 
 use crate::failure::Failure;
 use crate::outputs::Input;
@@ -92,9 +92,16 @@ impl DataOptions {
         [Input::new("DATA", self.path.as_path()), Input::new("--target-file", self.reading.target_file.as_deref())]
     }
 
-    /// Reads the file.
+    /// Reads the file, for work that may take the default memory.
     pub(crate) fn load(&self, threads: usize) -> Result<Loaded, Failure> {
-        self.reading.load(&self.path, None, threads)
+        self.load_within(Budget::default().memory, threads)
+    }
+
+    /// Reads the file, for work that may take `memory` bytes.
+    pub(crate) fn load_within(&self, memory: u64, threads: usize) -> Result<Loaded, Failure> {
+        let loaded = self.reading.load(&self.path, None, threads)?;
+        check_width(&self.name(), loaded.data.points.dims(), memory)?;
+        Ok(loaded)
     }
 
     /// The rows in a temporary file in `folder`, where the file is plain LIBSVM text of more than `memory` bytes.
@@ -110,6 +117,7 @@ impl DataOptions {
             _ => return Ok(None),
         }
         let Streamed { matrix, targets, schema } = margrave::io::stream(&self.path, folder, &options)?;
+        check_width(&self.name(), matrix.dims(), memory.max(Budget::default().memory))?;
         let nothing = Points::dense_f64(matrix.rows(), 0, vec![])?;
         let data = Dataset::new(nothing, targets)?;
         Ok(Some((Loaded { data, format: Format::Libsvm, schema, serials: None }, matrix)))
@@ -117,15 +125,38 @@ impl DataOptions {
 
     /// Reads the file as an earlier one was read; its target may be missing.
     pub(crate) fn load_like(&self, schema: Option<&Schema>, threads: usize) -> Result<Loaded, Failure> {
-        self.reading.load(&self.path, schema, threads)
+        let loaded = self.reading.load(&self.path, schema, threads)?;
+        check_width(&self.name(), loaded.data.points.dims(), Budget::default().memory)?;
+        Ok(loaded)
     }
 
     /// Reads the file, taking all columns as features unless a target was named.
     pub(crate) fn load_matrix(&self, threads: usize) -> Result<Loaded, Failure> {
         let mut reading = self.reading.clone();
         reading.no_target = reading.target.is_none() && reading.target_file.is_none();
-        reading.load(&self.path, None, threads)
+        let loaded = reading.load(&self.path, None, threads)?;
+        check_width(&self.name(), loaded.data.points.dims(), Budget::default().memory)?;
+        Ok(loaded)
     }
+}
+
+/// Bytes a feature takes while a machine works: eight rows unpacked side by side.
+const UNPACKED: u64 = 64;
+
+/// Fails if sparse rows are so wide that unpacking a few of them takes more than `memory` bytes.
+pub(crate) fn check_width(file: &str, features: usize, memory: u64) -> Result<(), Failure> {
+    let needed = (features as u64).saturating_mul(UNPACKED);
+    if needed <= memory {
+        return Ok(());
+    }
+    Err(Failure::with_hint(
+        format!(
+            "{file}: its largest feature index is {features}: work with so many features takes {:.1} GiB, and {:.1} GiB are allowed",
+            needed as f64 / (1u64 << 30) as f64,
+            memory as f64 / (1u64 << 30) as f64
+        ),
+        "number the features from 1 without gaps; 'train' and 'tune' may be allowed more with --memory",
+    ))
 }
 
 impl ReadingOptions {

@@ -194,6 +194,12 @@ impl Setup {
         let side = |sign: f64| -> f64 { labels.iter().zip(&costs).filter(|(y, _)| **y == sign).map(|(_, w)| w).sum() };
         let (positive, negative) = (side(1.0), side(-1.0));
         let largest = largest_nu(positive, negative);
+        if !(largest > 0.0) {
+            return Err(Error::data(
+                "all rows are of one class, and ν-classification needs two; so does every part of the data that is held out \
+                 for probabilities or scores: give more rows of the smaller class",
+            ));
+        }
         // A ν meant to be the largest may be off in its last digit.
         if nu > largest * (1.0 + 1e-12) {
             return Err(Error::option("nu", nu, format!("with these classes at most {largest}")));

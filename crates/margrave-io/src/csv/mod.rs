@@ -340,6 +340,20 @@ mod tests {
     }
 
     #[test]
+    fn columns_of_one_name_are_told_apart() {
+        let text = "a,b,a,a.1,a\n1,2,3,4,0\n5,6,7,8,1\n";
+        let l = parse(text, &ReadOptions::default()).unwrap();
+        assert_eq!(l.data.names.as_deref(), Some(&["a", "b", "a.2", "a.1"].map(String::from)[..]));
+        assert_eq!(l.schema.target.as_ref().and_then(|t| t.name.as_deref()), Some("a.3"));
+        let again = parse(text, &ReadOptions { schema: Some(&l.schema), ..ReadOptions::default() }).unwrap();
+        assert_eq!(rows(&again), rows(&l));
+        assert_eq!(again.data.targets, Targets::Real(vec![0.0, 1.0]));
+        let target = Some(Column::Name("b".into()));
+        let e = parse(text, &ReadOptions { schema: Some(&l.schema), target, ..ReadOptions::default() }).unwrap_err();
+        assert!(e.to_string().contains("feature of the model"), "{e}");
+    }
+
+    #[test]
     fn numbers_with_and_without_header() {
         for text in
             ["a,b,y\n1,2,3\n4,5,6\n", "1,2,3\r\n4,5,6", "1;2;3\n\n4;5;6", "1\t2\t3\n4\t5\t6\n", " 1  2 3\n4 5  6 \n"]

@@ -105,6 +105,7 @@ impl LibsvmModel {
             self.centres.clone().widen(width)
         };
         let m = centres.len();
+        super::check_size(&self.kernel, width, bias.len())?;
         let expansion = Expansion::with_layout(self.kernel, centres, rows, coefficients, layout, bias, width)?;
         let machines = (0..expansion.outputs())
             .map(|output| unknown_record(&expansion.column(output)))

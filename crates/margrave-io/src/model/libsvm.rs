@@ -381,7 +381,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<LibsvmModel, Broken> {
             "the LIBSVM model promises {total} support vectors and has {m}: it is cut short"
         )));
     }
-    if kind.classifies() && header.counts.iter().sum::<usize>() != m {
+    if kind.classifies() && header.counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count)) != Some(m) {
         return Err(Broken::new(format!("the numbers of nr_sv do not add up to {m} support vectors")));
     }
     let d = columns.iter().max().map_or(0, |c| *c as usize + 1);

@@ -196,12 +196,16 @@ fn check(model: &Model) -> margrave_core::Result<()> {
     if possible { Ok(()) } else { wrong(format!("the model was trained with {text}, which is not possible")) }
 }
 
-/// Training rows of a precomputed kernel times outputs: prediction keeps that many numbers in memory.
-const LARGEST_LOOKUP: usize = 1 << 28;
+/// Training rows of a precomputed kernel, or features of a linear one, times outputs: prediction keeps that many numbers in
+/// memory.
+const LARGEST_DENSE: usize = 1 << 28;
 
 fn check_size(kernel: &Kernel, width: usize, outputs: usize) -> margrave_core::Result<()> {
     match width.checked_mul(outputs) {
-        Some(size) if *kernel != Kernel::Precomputed || size <= LARGEST_LOOKUP => Ok(()),
-        _ => Err(Error::data(format!("a model over {width} columns and {outputs} outputs is too large"))),
+        Some(size) if !matches!(kernel, Kernel::Precomputed | Kernel::Linear) || size <= LARGEST_DENSE => Ok(()),
+        _ => Err(Error::data(format!(
+            "a {} model over {width} features and {outputs} outputs is too large: number the features from 1 without gaps",
+            kernel.name()
+        ))),
     }
 }

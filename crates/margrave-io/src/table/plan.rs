@@ -1,6 +1,6 @@
 //! Which column of a table is what.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::{ReadError, Result, malformed};
 use crate::options::{Column, ReadOptions};
@@ -62,6 +62,7 @@ impl<'a> Plan<'a> {
         mut kinds: Vec<Kind>,
         options: &ReadOptions<'a>,
     ) -> Result<Self> {
+        let names = names.map(distinct);
         let count = kinds.len();
         let mut roles = vec![Role::Ignored; count];
         let resolver = Resolver { file, names: names.as_deref(), count };
@@ -79,6 +80,14 @@ impl<'a> Plan<'a> {
                 (targets, weights, order)
             }
         };
+        if let Some(both) = order.iter().find(|k| targets.contains(k) || weights == Some(**k)) {
+            let option = if targets.contains(both) { "--target" } else { "--weights" };
+            return Err(ReadError::Option {
+                file: file.to_owned(),
+                option,
+                problem: format!("column {both} is a feature of the model: choose another"),
+            });
+        }
         if let Some(both) = weights.filter(|k| targets.contains(k)) {
             return Err(ReadError::Option {
                 file: file.to_owned(),
@@ -166,6 +175,29 @@ impl<'a> Plan<'a> {
     pub(super) fn texts(&self) -> usize {
         self.actions.iter().filter(|a| matches!(a, Action::Text(_))).count()
     }
+}
+
+/// The names, those that occur again with a number behind them: a model finds its columns by name, and two of one name would
+/// be taken for each other.
+fn distinct(mut names: Vec<String>) -> Vec<String> {
+    let mut taken: HashSet<String> = names.iter().cloned().collect();
+    // How often each name occurred, and with it the number that was tried last.
+    let mut seen: HashMap<String, u64> = HashMap::new();
+    for name in &mut names {
+        let Some(last) = seen.get_mut(name.as_str()) else {
+            seen.insert(name.clone(), 0);
+            continue;
+        };
+        let other = loop {
+            *last += 1;
+            let other = format!("{name}.{last}");
+            if taken.insert(other.clone()) {
+                break other;
+            }
+        };
+        *name = other;
+    }
+    names
 }
 
 struct Resolver<'a> {
