@@ -6,7 +6,7 @@
 
 use super::reweight::Model;
 use super::sets::At;
-use super::solve::{End, PATIENCE, Run};
+use super::solve::{End, PATIENCE, Progress, Run};
 use crate::control::Status;
 
 /// Newton steps inside one envelope at most.
@@ -64,6 +64,7 @@ impl Run<'_, '_, '_> {
         };
         let mut asked = f64::INFINITY;
         let (mut best, mut before, mut idle) = (f64::INFINITY, f64::INFINITY, 0);
+        let mut progress = Progress::new();
         let mut pieces: Option<Pieces> = None;
         // With scores worth something rounds begin at once, if their first system can be factored.
         let mut rounds_at = 1.0;
@@ -94,21 +95,25 @@ impl Run<'_, '_, '_> {
                 }
                 idle += 1;
                 if idle >= PATIENCE {
-                    let done = self.certified()?;
-                    return Ok(done.unwrap_or(Status::Stalled));
+                    if let Some(status) = self.settled(&mut progress)? {
+                        return Ok(status);
+                    }
+                    idle = 0;
                 }
                 let gentler = (k / (3.0 * GROWTH)).max(floor);
                 k = if convex || k > floor { gentler } else { 3.0 * k };
                 continue;
             }
-            if !convex && self.objective(&self.now)? > self.lowest + 1e-9 * self.lowest.abs().max(1.0) {
+            if !convex && self.objective(&self.now)? > self.lowest + 1e-9 * self.lowest.abs() {
                 // Another valley, and a higher one: back, and closer to the loss itself.
                 self.now = self.best.clone();
                 mu = self.clipped();
                 idle += 1;
                 if idle >= PATIENCE {
-                    let done = self.certified()?;
-                    return Ok(done.unwrap_or(Status::Stalled));
+                    if let Some(status) = self.settled(&mut progress)? {
+                        return Ok(status);
+                    }
+                    idle = 0;
                 }
                 k = (GROWTH * GROWTH * k).min(largest_k);
                 continue;
@@ -129,7 +134,7 @@ impl Run<'_, '_, '_> {
                 self.snap(&mu, &settled);
                 if let Some(status) = self.certified()? {
                     let value = self.objective(&self.now)?;
-                    if value <= self.lowest + 1e-9 * self.lowest.abs().max(1.0) || convex && idle >= 3 {
+                    if value <= self.lowest + 1e-9 * self.lowest.abs() || convex && idle >= 3 {
                         self.record(value);
                         return Ok(status);
                     }
@@ -147,8 +152,10 @@ impl Run<'_, '_, '_> {
             idle = if distance < 0.7 * best { 0 } else { idle + 1 };
             best = best.min(distance);
             if idle >= PATIENCE && (k >= largest_k || idle >= 2 * PATIENCE) {
-                let done = self.certified()?;
-                return Ok(done.unwrap_or(Status::Stalled));
+                if let Some(status) = self.settled(&mut progress)? {
+                    return Ok(status);
+                }
+                idle = 0;
             }
             // Falling by itself, the distance needs no larger K.
             if distance > 0.03 * before || idle > 0 {
@@ -156,6 +163,15 @@ impl Run<'_, '_, '_> {
             }
             before = distance;
         }
+    }
+
+    /// After a while without getting nearer: how it ends, or `None` where the run still gains. A loss that is not convex may
+    /// leave a saddle point slowly, its objective falling all the while.
+    fn settled(&mut self, progress: &mut Progress) -> Result<Option<Status>, End> {
+        if let Some(status) = self.certified()? {
+            return Ok(Some(status));
+        }
+        Ok((!progress.goes_on(self.gap, self.lowest)).then_some(Status::Stalled))
     }
 
     /// β, each in its box.
@@ -233,7 +249,7 @@ impl Run<'_, '_, '_> {
                 Some(to) => to.eta,
                 None => {
                     let full = segment.at(1.0)?;
-                    if full.value <= start.value + 1e-11 * start.value.abs().max(1.0) { 1.0 } else { 0.0 }
+                    if full.value <= start.value + 1e-11 * start.value.abs() { 1.0 } else { 0.0 }
                 }
             };
             if eta > 0.0 {

@@ -78,7 +78,7 @@ impl Run<'_, '_, '_> {
             if violation <= goal {
                 if let Some(status) = self.certified()?
                     && let value = self.objective(&self.now)?
-                    && (rough || value <= self.lowest + 1e-9 * self.lowest.abs().max(1.0) || goal < 1e-9)
+                    && (rough || value <= self.lowest + 1e-9 * self.lowest.abs() || goal < 1e-9)
                 {
                     self.lowest = value;
                     self.best.clone_from(&self.now);

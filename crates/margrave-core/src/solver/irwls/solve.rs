@@ -21,6 +21,7 @@ use crate::gram::Precision;
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Constraint, KernelProblem};
 use crate::solver::Solution;
+use crate::solver::gap::Gap;
 
 /// Majorising steps end when one lowers the objective by less than this share.
 const GAIN: f64 = 1e-3;
@@ -110,6 +111,39 @@ pub(super) struct Run<'r, 'p, 'a> {
     /// Ask for a certificate when the residual is below this.
     pub(super) ask_at: f64,
     pub(super) violation: f64,
+    /// The relative gap of the last certificate, for a convex loss.
+    pub(super) gap: Option<f64>,
+}
+
+/// The relative gap of a proof; `None` for a loss that is not convex.
+fn relative_gap(certificate: &Certificate) -> Option<f64> {
+    let (primal, dual, difference) = (certificate.primal(), certificate.dual()?, certificate.gap()?);
+    let rounding = 2.0 * f64::EPSILON * primal.abs().max(dual.abs());
+    Some(Gap { primal, dual, difference, rounding }.relative())
+}
+
+/// Whether a run still gains, by the gap its certificates find or, without one, by the lowest objective. Asked once per
+/// [`PATIENCE`] systems whose residual did not fall.
+pub(super) struct Progress {
+    gap: f64,
+    lowest: f64,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self { gap: f64::INFINITY, lowest: f64::INFINITY }
+    }
+
+    /// Notes where the run stands; false if neither the gap has fallen by a tenth nor the objective by 1e-7 of itself (for a convex
+    /// loss: by a tenth of the gap).
+    pub(super) fn goes_on(&mut self, gap: Option<f64>, lowest: f64) -> bool {
+        let step = gap.map_or(1e-7, |gap| 0.1 * gap.min(1.0)).max(1e-12);
+        let gains = gap.is_some_and(|gap| gap < 0.9 * self.gap)
+            || lowest.is_finite() && !(lowest > self.lowest - step * self.lowest.abs());
+        self.gap = gap.map_or(self.gap, |gap| gap.min(self.gap));
+        self.lowest = lowest.min(self.lowest);
+        gains
+    }
 }
 
 /// Solves `problem` for any loss. `linear`: the points, if K is the linear kernel over them.
@@ -168,6 +202,7 @@ pub fn solve(
         certificate: None,
         ask_at: 1e-2,
         violation: f64::INFINITY,
+        gap: None,
     };
     let mut start_objective = f64::INFINITY;
     let ended = if broken { End::Done(Status::Interrupted) } else { run.phases(&mut start_objective) };
@@ -383,7 +418,8 @@ impl Run<'_, '_, '_> {
         let stop = self.options.stop;
         self.violation = certificate.violation();
         let tol_holds = stop.tol.is_none_or(|tol| certificate.violation() <= tol);
-        let gap_holds = match (stop.gap, certificate.relative_gap()) {
+        self.gap = relative_gap(&certificate);
+        let gap_holds = match (stop.gap, self.gap) {
             (Some(wanted), Some(gap)) => gap <= wanted,
             _ => true,
         };
@@ -484,6 +520,7 @@ impl Run<'_, '_, '_> {
     fn newton(&mut self) -> Result<Status, End> {
         let model = Model::Newton { cap: self.options.cap };
         let (mut least, mut idle) = (f64::INFINITY, 0);
+        let mut progress = Progress::new();
         // Systems are solved as exactly as the residual deserves; a direction that leads nowhere deserved better.
         let mut roughest: f64 = 1e-3;
         let mut accuracy = roughest;
@@ -504,7 +541,7 @@ impl Run<'_, '_, '_> {
                 // At the floor of rounding the step may still put β right.
                 None if idle < PATIENCE / 2 => {
                     let full = segment.at(1.0)?;
-                    let slack = 1e-11 * start.value.abs().max(1.0);
+                    let slack = 1e-11 * start.value.abs();
                     if full.value <= start.value + slack {
                         self.go(&d, 1.0);
                         1.0
@@ -530,18 +567,39 @@ impl Run<'_, '_, '_> {
                 }
                 self.ask_at = 0.5 * residual;
             }
-            idle = if residual < 0.9 * least || eta > 0.0 && eta < 1.0 { 0 } else { idle + 1 };
+            idle = if residual < 0.9 * least { 0 } else { idle + 1 };
             least = least.min(residual);
             if idle >= PATIENCE {
-                let done = self.certified()?;
-                return Ok(done.unwrap_or(Status::Stalled));
+                if let Some(status) = self.certified()? {
+                    return Ok(status);
+                }
+                if !progress.goes_on(self.gap, self.lowest) && !self.leave_primal(d.free) {
+                    return Ok(Status::Stalled);
+                }
+                idle = 0;
             }
         }
+    }
+
+    /// Gives up the primal side for a factor of K, whose rounding is another; false if that was not the way, or is not possible.
+    fn leave_primal(&mut self, free: usize) -> bool {
+        if !self.core.is_primal(free) || !self.core.factors(free) || free > FEW {
+            return false;
+        }
+        self.core.linear = None;
+        true
     }
 
     fn finish(mut self, status: Status, start_objective: f64) -> Irwls {
         if status != Status::Optimal && self.lowest.is_finite() {
             self.now = self.best.clone();
+            self.certificate = None;
+        }
+        if !self.now.bias.is_finite() || self.now.beta.iter().any(|b| !b.is_finite()) {
+            // No point of the run was finite: the machine that is zero everywhere is.
+            self.now.beta.fill(0.0);
+            self.now.f.fill(0.0);
+            (self.now.bias, self.now.fresh) = (0.0, true);
             self.certificate = None;
         }
         let last = Step {

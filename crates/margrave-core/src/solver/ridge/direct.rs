@@ -6,13 +6,20 @@
 //! Cost: n²  kernel entries, n³/3 multiply–adds to factor, n² a target, n³/3 for the leave-one-out. Memory: n² doubles;
 //! the factor overwrites K.
 //!
-//! Departure from the paper: jitter (see the module head), and refinement of the solution against the true K.
+//! Departures from the paper: refinement of the solution against the true K; where K + diag(r) is not positive definite, first
+//! a multiple τ of 11ᵀ, which with Σβ = s only moves b by τ·s (a kernel that is positive on vectors of sum zero, such as a
+//! linear one minus a constant, becomes positive), and only then jitter (see the module head).
 
 use super::{Halt, check_memory, not_semidefinite};
 use crate::backend::cpu::factor::{Cholesky, FactorError};
 use crate::backend::cpu::pages;
 use crate::control::{Control, Interrupt};
 use crate::gram::{Gram, Pick, Precision};
+
+/// τ relative to the largest |Kᵢᵢ|.
+const LIFT: f64 = 10.0;
+/// Rounds of refinement at most: more where a jitter keeps the factor away from the system.
+const ROUNDS: (usize, usize) = (4, 60);
 
 /// A factored system over the rows it was given.
 pub struct System<'a> {
@@ -23,6 +30,8 @@ pub struct System<'a> {
     ridge: &'a [f64],
     factor: Cholesky<f64>,
     jitter: f64,
+    /// τ.
+    lift: f64,
     /// v = A⁻¹1 and 1ᵀv, with a bias.
     border: Option<(Vec<f64>, f64)>,
 }
@@ -36,7 +45,7 @@ pub struct Solved {
     pub bias: Vec<f64>,
     /// K·β of the rows of the system, without bias, rows × k.
     pub scores: Vec<f64>,
-    /// max |yᵢ − (Kβ)ᵢ − b − rᵢβᵢ| of each target.
+    /// max |yᵢ − (Kβ)ᵢ − b − rᵢβᵢ| of each target, or |s − Σβ|/Σ(1/r) where that is larger: both in units of the score.
     pub violation: Vec<f64>,
 }
 
@@ -54,16 +63,20 @@ impl<'a> System<'a> {
         check_memory("the matrix of a least-squares system", n * n, memory)?;
         let all = gram.diag();
         let largest = rows.iter().map(|&i| all[i as usize].abs()).fold(f64::MIN_POSITIVE, f64::max);
-        let mut jitter = 0.0;
+        let (mut jitter, mut lift) = (0.0, 0.0);
         let factor = loop {
             let mut a = pages::zeros(n * n);
             gram.block_f64(Pick::List(rows), Pick::List(rows), &mut a, control)?;
+            if lift > 0.0 {
+                a.iter_mut().for_each(|a| *a += lift);
+            }
             for i in 0..n {
                 a[i * n + i] += ridge[i] + jitter;
             }
             match Cholesky::new(a, n, n, control) {
                 Ok(factor) => break factor,
                 Err(FactorError::Interrupted(why)) => return Err(why.into()),
+                Err(FactorError::NotPositive(_)) if bias && lift == 0.0 => lift = LIFT * largest,
                 Err(FactorError::NotPositive(_)) => {
                     jitter = if jitter == 0.0 { n as f64 * f64::EPSILON * largest } else { 10.0 * jitter };
                     // No eigenvalue of K is below −n·max|K|; entries off a sound diagonal do not exceed it.
@@ -73,7 +86,7 @@ impl<'a> System<'a> {
                 }
             }
         };
-        let mut this = Self { gram, rows, ridge, factor, jitter, border: None };
+        let mut this = Self { gram, rows, ridge, factor, jitter, lift, border: None };
         if bias {
             let mut v = vec![1.0; n];
             this.factor.solve(&mut v);
@@ -101,7 +114,7 @@ impl<'a> System<'a> {
         self.factor.solve(&mut beta);
         let b = (beta.iter().sum::<f64>() - s) / total;
         beta.iter_mut().zip(v).for_each(|(x, v)| *x -= b * v);
-        (beta, mean + b)
+        (beta, mean + b + self.lift * s)
     }
 
     /// Solves for k targets (`y` is rows × k), Σβ = s for each, and refines against the true K while that helps.
@@ -113,7 +126,8 @@ impl<'a> System<'a> {
         let mut residual = y.to_vec();
         let mut best = zero;
         let mut open: Vec<usize> = (0..k).collect();
-        for round in 0..4 {
+        let (rounds, enough) = if self.jitter > 0.0 { (ROUNDS.1, 0.9) } else { (ROUNDS.0, 0.5) };
+        for round in 0..rounds {
             let steps = control.threads.map(open.len(), |c| {
                 let j = open[c];
                 let short = s - (0..n).map(|i| best.beta[i * k + j]).sum::<f64>();
@@ -125,7 +139,7 @@ impl<'a> System<'a> {
                 (0..n).for_each(|i| next.beta[i * k + j] += beta[i]);
                 next.bias[j] += bias;
             }
-            let next_residual = self.residual(&mut next, y, k, control)?;
+            let next_residual = self.residual(&mut next, y, k, s, control)?;
             if round == 0 {
                 (best, residual) = (next, next_residual);
                 open.retain(|&j| best.violation[j] > 0.0);
@@ -139,8 +153,8 @@ impl<'a> System<'a> {
                         }
                         (best.bias[j], best.violation[j]) = (next.bias[j], after);
                     }
-                    // A step that gains less than half is rounding.
-                    after < 0.5 * before && after > 0.0
+                    // A step that gains less is rounding, or the jitter speaking.
+                    after < enough * before && after > 0.0
                 });
             }
             if open.is_empty() {
@@ -151,7 +165,14 @@ impl<'a> System<'a> {
     }
 
     /// The residuals of all equations at `point`, whose scores and violations are set.
-    fn residual(&self, point: &mut Solved, y: &[f64], k: usize, control: &Control) -> Result<Vec<f64>, Interrupt> {
+    fn residual(
+        &self,
+        point: &mut Solved,
+        y: &[f64],
+        k: usize,
+        s: f64,
+        control: &Control,
+    ) -> Result<Vec<f64>, Interrupt> {
         let n = self.rows.len();
         let mut all = vec![0.0; self.gram.shape().1 * k];
         for (i, &row) in self.rows.iter().enumerate() {
@@ -164,7 +185,14 @@ impl<'a> System<'a> {
             .collect();
         point.violation.fill(0.0);
         for (at, r) in residual.iter().enumerate() {
-            point.violation[at % k] = point.violation[at % k].max(r.abs());
+            point.violation[at % k] = larger(point.violation[at % k], r.abs());
+        }
+        if self.border.is_some() {
+            let total: f64 = self.ridge.iter().map(|r| 1.0 / r).sum();
+            for (j, worst) in point.violation.iter_mut().enumerate() {
+                let sum: f64 = (0..n).map(|i| point.beta[i * k + j]).sum();
+                *worst = larger(*worst, (s - sum).abs() / total);
+            }
         }
         Ok(residual)
     }
@@ -177,4 +205,9 @@ impl<'a> System<'a> {
         }
         Ok(diag)
     }
+}
+
+/// The larger of two numbers; what is not a number counts as infinite.
+pub(super) fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::INFINITY } else { a.max(b) }
 }

@@ -59,23 +59,27 @@ pub struct RidgeOptions {
     pub loo: bool,
     /// Primal or kernel side, where both exist.
     pub side: Side,
-    /// Largest violation of an equation of the system, relative to 1 + the largest target, that still counts as solved.
+    /// Largest violation of an equation of the system, relative to the spread of the targets, that still counts as solved.
     pub tol: f64,
+    /// Largest relative duality gap that still counts as solved.
+    pub gap: f64,
     /// Bytes for matrices.
     pub memory: u64,
 }
 
 impl Default for RidgeOptions {
     fn default() -> Self {
-        Self { loo: false, side: Side::Auto, tol: 1e-6, memory: 2 << 30 }
+        Self { loo: false, side: Side::Auto, tol: 1e-6, gap: 1e-6, memory: 2 << 30 }
     }
 }
 
 impl RidgeOptions {
     /// Fails if an option is outside its range.
     pub fn check(&self) -> Result<()> {
-        if !(self.tol > 0.0 && self.tol.is_finite()) {
-            return Err(Error::option("tol", self.tol, "a finite number > 0"));
+        for (name, value) in [("tol", self.tol), ("gap", self.gap)] {
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(Error::option(name, value, "a finite number > 0"));
+            }
         }
         Ok(())
     }

@@ -120,8 +120,8 @@ pub struct Weights {
     pub weights: Vec<f64>,
     /// b of each target, 0 without a bias.
     pub bias: Vec<f64>,
-    /// X·w of the rows that took part, without bias, rows × k.
-    pub scores: Vec<f64>,
+    /// β = c·(y − z) of the rows that took part, rows × k.
+    pub beta: Vec<f64>,
     /// Leverages hᵢ, if asked for.
     pub leverage: Option<Vec<f64>>,
     /// What was added to the diagonal.
@@ -160,28 +160,50 @@ pub fn solve(scaled: &Scaled<'_>, leverage: bool, memory: u64, control: &Control
     let parts = control.threads.map(scaled.blocks(), |t| -> Result<(Vec<f64>, Vec<f64>), Interrupt> {
         control.check()?;
         let range = scaled.range(t);
-        let mut scores = vec![0.0; range.len() * k];
-        for (r, at) in range.clone().enumerate() {
-            let out = &mut scores[r * k..(r + 1) * k];
-            scaled.points.visit(scaled.rows[at] as usize, |i, x| (0..k).for_each(|j| out[j] += x * weights[i * k + j]));
-        }
+        let x = scaled.block(t);
+        let mut beta = vec![0.0; range.len() * k];
         let mut leverages = Vec::new();
-        if leverage {
-            let x = scaled.block(t);
-            for (r, at) in range.enumerate() {
-                let row = &x[r * d..(r + 1) * d];
+        for (r, at) in range.enumerate() {
+            let row = &x[r * d..(r + 1) * d];
+            // Centred scores: nothing cancels that b would have to put right.
+            for j in 0..k {
+                let score: f64 = row.iter().enumerate().map(|(i, x)| x * weights[i * k + j]).sum();
+                beta[r * k + j] = scaled.roots[at] * (scaled.targets[at * k + j] - score);
+            }
+            if leverage {
                 let mut solved = row.to_vec();
                 factor.solve(&mut solved);
                 leverages.push(row.iter().zip(&solved).map(|(a, b)| a * b).sum::<f64>() + scaled.own[at]);
             }
         }
-        Ok((scores, leverages))
+        Ok((beta, leverages))
     });
-    let (mut scores, mut leverages) = (Vec::new(), Vec::new());
+    let (mut beta, mut leverages) = (Vec::new(), Vec::new());
     for part in parts {
-        let (s, l) = part?;
-        scores.extend(s);
+        let (b, l) = part?;
+        beta.extend(b);
         leverages.extend(l);
     }
-    Ok(Weights { weights, bias, scores, leverage: leverage.then_some(leverages), jitter })
+    Ok(Weights { weights, bias, beta, leverage: leverage.then_some(leverages), jitter })
+}
+
+/// Xᵀβ, d × k, of the points and every row's β, n × k.
+pub(super) fn expand(points: &Points, beta: &[f64], k: usize) -> Vec<f64> {
+    let mut w = vec![0.0; points.dims() * k];
+    for row in 0..points.len() {
+        let own = &beta[row * k..(row + 1) * k];
+        if own.iter().any(|b| *b != 0.0) {
+            points.visit(row, |i, x| (0..k).for_each(|j| w[i * k + j] += x * own[j]));
+        }
+    }
+    w
+}
+
+/// X·w of every point, n × k.
+pub(super) fn scores(points: &Points, weights: &[f64], k: usize) -> Vec<f64> {
+    let mut out = vec![0.0; points.len() * k];
+    for (row, out) in out.chunks_mut(k.max(1)).enumerate() {
+        points.visit(row, |i, x| (0..k).for_each(|j| out[j] += x * weights[i * k + j]));
+    }
+    out
 }

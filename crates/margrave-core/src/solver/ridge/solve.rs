@@ -1,9 +1,9 @@
 //! The front of the ridge solvers: one fit of a problem, one fit of several targets, a path of λ.
 
-use super::direct::{Solved, System};
+use super::direct::{Solved, System, larger};
 use super::primal::{self, Scaled};
 use super::spectral::{PathPoint, Spectrum};
-use super::{Halt, PathOptions, RidgeOptions, Side};
+use super::{Halt, PathOptions, RidgeOptions, Side, check_memory};
 use crate::backend::cpu::CpuGram;
 use crate::control::{Control, Interrupt, Status};
 use crate::data::Points;
@@ -13,6 +13,12 @@ use crate::kernel::Kernel;
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Constraint, KernelProblem};
 use crate::solver::Solution;
+use crate::solver::gap::Gap;
+
+/// Rounds of refinement on the primal side at most.
+const PRIMAL_ROUNDS: usize = 4;
+/// Rows up to which a primal side that is not exact enough is left for the kernel side.
+const KERNEL_INSTEAD: usize = 4000;
 
 /// Where K comes from.
 #[derive(Clone, Copy)]
@@ -95,10 +101,31 @@ pub fn fit(
         Source::Linear(points)
             if sum.is_none_or(|s| s == 0.0) && options.side.choose(rows.len(), points.dims()) == Side::Primal =>
         {
-            let scaled = Scaled::new(points, &rows, &active_costs, &active_targets, k, sum.is_some());
-            let solved = primal::solve(&scaled, options.loo, options.memory, control)?;
-            fill_primal(&mut out, points, &rows, costs, targets, k, solved);
-            return Ok(out);
+            let mut residual = active_targets.clone();
+            for round in 0..PRIMAL_ROUNDS {
+                let before = out.clone();
+                let scaled = Scaled::new(points, &rows, &active_costs, &residual, k, sum.is_some());
+                let solved = primal::solve(&scaled, options.loo && round == 0, options.memory, control)?;
+                add_primal(&mut out, points, &rows, costs, targets, k, sum.is_some(), solved);
+                if round > 0 && !(out.violation < 0.5 * before.violation) {
+                    out = if out.violation < before.violation { out } else { before };
+                    break;
+                }
+                if out.violation <= 1e-3 * options.tol * spread(targets, costs, k) {
+                    break;
+                }
+                residual = equations(&out, &rows, costs, targets, k);
+            }
+            let kernel_fits =
+                rows.len() <= KERNEL_INSTEAD && check_memory("", rows.len().pow(2), options.memory).is_ok();
+            if out.violation <= options.tol * spread(targets, costs, k) || options.side == Side::Primal || !kernel_fits
+            {
+                return Ok(out);
+            }
+            // β from the primal side is c times a small difference of large numbers: the kernel side solves for it.
+            let other = RidgeOptions { side: Side::Kernel, ..options.clone() };
+            let other = fit(source, targets, k, costs, sum, &other, control)?;
+            return Ok(if other.violation < out.violation { other } else { out });
         }
         Source::Linear(points) => {
             linear = CpuGram::square(Kernel::Linear, points)?;
@@ -112,7 +139,7 @@ pub fn fit(
     let inverse = if options.loo { Some(system.inverse_diag(control)?) } else { None };
     let Solved { beta, bias, scores, violation } = system.solve(&active_targets, k, sum.unwrap_or(0.0), control)?;
     out.bias = bias;
-    out.violation = violation.into_iter().fold(0.0, f64::max);
+    out.violation = violation.into_iter().fold(0.0, larger);
     for (i, &row) in rows.iter().enumerate() {
         for j in 0..k {
             let (at, from) = (row as usize * k + j, i * k + j);
@@ -141,38 +168,74 @@ pub fn fit(
     Ok(out)
 }
 
-fn fill_primal(
+/// Adds a solution of the primal side for what was left of the targets. Scores are those of β, b is the best one for them, and
+/// the violation that of the equations with both.
+fn add_primal(
     out: &mut Fit,
     points: &Points,
     rows: &[u32],
     costs: &[f64],
     targets: &[f64],
     k: usize,
+    bias: bool,
     solved: primal::Weights,
 ) {
     out.side = Side::Primal;
     out.jitter = solved.jitter;
-    out.bias.clone_from(&solved.bias);
-    let mut position = vec![None; points.len()];
-    rows.iter().enumerate().for_each(|(i, &row)| position[row as usize] = Some(i));
-    for (row, position) in position.iter().enumerate() {
+    for (i, &row) in rows.iter().enumerate() {
+        (0..k).for_each(|j| out.beta[row as usize * k + j] += solved.beta[i * k + j]);
+    }
+    let total: f64 = rows.iter().map(|&row| costs[row as usize]).sum();
+    if bias {
+        // Σβ = 0 up to rounding, which K would magnify: spread as the costs are.
         for j in 0..k {
-            let at = row * k + j;
-            match position {
-                Some(i) => out.scores[at] = solved.scores[i * k + j],
-                None => points.visit(row, |column, x| out.scores[at] += x * solved.weights[column * k + j]),
-            }
-            let residual = targets[at] - out.scores[at] - solved.bias[j];
-            out.beta[at] = costs[row] * residual;
-            if let (Some(loo), Some(leverage)) = (&mut out.loo, &solved.leverage) {
-                let h = position.map_or(0.0, |i| leverage[i]);
-                loo[at] = residual / (1.0 - h).max(f64::EPSILON);
-            }
+            let sum: f64 = rows.iter().map(|&row| out.beta[row as usize * k + j]).sum();
+            rows.iter().for_each(|&row| out.beta[row as usize * k + j] -= sum * costs[row as usize] / total);
         }
     }
-    out.degrees_of_freedom = solved.leverage.map(|h| h.iter().sum());
-    // β = c·(y − z) satisfies every equation by construction; what is left is ‖w − Xᵀβ‖, seen by the certificate.
-    out.weights = Some(solved.weights);
+    let weights = primal::expand(points, &out.beta, k);
+    out.scores = primal::scores(points, &weights, k);
+    for j in (0..k).filter(|_| bias) {
+        let at = |row: u32| costs[row as usize] * (targets[row as usize * k + j] - out.scores[row as usize * k + j]);
+        out.bias[j] = rows.iter().map(|&row| at(row)).sum::<f64>() / total;
+    }
+    out.violation = equations(out, rows, costs, targets, k).iter().fold(0.0, |worst, r| larger(worst, r.abs()));
+    if let (Some(loo), Some(leverage)) = (&mut out.loo, &solved.leverage) {
+        let mut own = vec![0.0; points.len()];
+        rows.iter().zip(leverage).for_each(|(&row, h)| own[row as usize] = *h);
+        for at in 0..loo.len() {
+            let residual = targets[at] - out.scores[at] - out.bias[at % k];
+            loo[at] = residual / (1.0 - own[at / k]).max(f64::EPSILON);
+        }
+        out.degrees_of_freedom = Some(leverage.iter().sum());
+    }
+    out.weights = Some(weights);
+}
+
+/// y − K·β − b − β/c of the rows that take part.
+fn equations(fit: &Fit, rows: &[u32], costs: &[f64], targets: &[f64], k: usize) -> Vec<f64> {
+    let each = rows.iter().flat_map(|&row| (0..k).map(move |j| (row as usize, j)));
+    each.map(|(row, j)| {
+        let at = row * k + j;
+        targets[at] - fit.scores[at] - fit.bias[j] - fit.beta[at] / costs[row]
+    })
+    .collect()
+}
+
+/// How far the targets of cost > 0 are apart, the largest over the targets: the unit of a tolerance on scores. A spread that
+/// is rounding of the targets themselves counts as that.
+fn spread(targets: &[f64], costs: &[f64], k: usize) -> f64 {
+    let mut widest = 0.0f64;
+    for j in 0..k {
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        for at in (j..targets.len()).step_by(k).filter(|at| costs[at / k] > 0.0) {
+            (low, high) = (low.min(targets[at]), high.max(targets[at]));
+        }
+        if low <= high {
+            widest = widest.max(high - low).max(1e-9 * low.abs().max(high.abs()));
+        }
+    }
+    widest
 }
 
 fn check_inputs(n: usize, targets: &[f64], k: usize, costs: &[f64]) -> Result<()> {
@@ -239,20 +302,16 @@ pub fn solve(
     let groups = problem.constraint.groups();
     let (solution, fit) = match outcome {
         Ok(fit) => {
-            let scale = 1.0 + targets.iter().fold(0.0f64, |m, y| m.max(y.abs()));
-            let solved = fit.violation <= options.tol * scale;
-            let solution = Solution {
-                beta: fit.beta.clone(),
-                bias: fit.bias[..groups].to_vec(),
-                scores: Some(fit.scores.clone()),
-                status: if solved { Status::Optimal } else { Status::Stalled },
-                iterations: 1,
-                violation: fit.violation,
-            };
-            (solution, Some(fit))
+            let finite = fit.beta.iter().chain(&fit.bias).chain(&fit.scores).all(|v| v.is_finite());
+            if !finite {
+                // Nothing of it can be used: the system has no solution in this arithmetic.
+                (without_solving(&targets, &costs, groups, Status::Stalled), None)
+            } else {
+                (self::solution(&fit, &targets, &costs, groups, options), Some(fit))
+            }
         }
         Err(Halt::Error(error)) => return Err(error),
-        Err(Halt::Interrupted(why)) => (nothing_yet(&targets, &costs, groups, why), None),
+        Err(Halt::Interrupted(why)) => (without_solving(&targets, &costs, groups, why.into()), None),
     };
     last.iteration = solution.iterations;
     last.seconds = control.seconds();
@@ -263,8 +322,31 @@ pub fn solve(
     Ok(RidgeSolution { solution, fit })
 }
 
-/// β = 0 with the bias that is best for it: what a run without time can still answer.
-fn nothing_yet(targets: &[f64], costs: &[f64], groups: usize, why: Interrupt) -> Solution {
+/// A fit as a solution: optimal if every equation and the gap hold, in double precision, as exactly as asked for.
+fn solution(fit: &Fit, targets: &[f64], costs: &[f64], groups: usize, options: &RidgeOptions) -> Solution {
+    let bias = if groups > 0 { fit.bias[0] } else { 0.0 };
+    let (mut primal, mut difference) = (0.0, 0.0);
+    for i in (0..targets.len()).filter(|&i| costs[i] > 0.0) {
+        let error = targets[i] - fit.scores[i] - bias;
+        primal += 0.5 * fit.beta[i] * fit.scores[i] + 0.5 * costs[i] * error * error;
+        // The term of one sample of P − D: ½c·(y − z − β/c)².
+        difference += 0.5 * costs[i] * (error - fit.beta[i] / costs[i]).powi(2);
+    }
+    let rounding = 2.0 * f64::EPSILON * primal.abs();
+    let gap = Gap { primal, dual: primal - difference, difference, rounding }.relative();
+    let solved = fit.violation <= options.tol * spread(targets, costs, 1) && gap <= options.gap;
+    Solution {
+        beta: fit.beta.clone(),
+        bias: fit.bias[..groups].to_vec(),
+        scores: Some(fit.scores.clone()),
+        status: if solved { Status::Optimal } else { Status::Stalled },
+        iterations: 1,
+        violation: fit.violation,
+    }
+}
+
+/// β = 0 with the bias that is best for it: what a run without time, or without a solution, can still answer.
+fn without_solving(targets: &[f64], costs: &[f64], groups: usize, status: Status) -> Solution {
     let total: f64 = costs.iter().sum();
     let mean = if groups > 0 && total > 0.0 {
         targets.iter().zip(costs).map(|(y, c)| c * y).sum::<f64>() / total
@@ -275,7 +357,7 @@ fn nothing_yet(targets: &[f64], costs: &[f64], groups: usize, why: Interrupt) ->
         beta: vec![0.0; targets.len()],
         bias: vec![mean; groups],
         scores: Some(vec![0.0; targets.len()]),
-        status: why.into(),
+        status,
         iterations: 0,
         violation: targets.iter().zip(costs).filter(|(_, c)| **c > 0.0).fold(0.0, |m, (y, _)| m.max((y - mean).abs())),
     }

@@ -103,6 +103,37 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Ends a run that goes on without getting anywhere: the gap must halve within every [`Stall::window`] of iterations.
+struct Stall {
+    gap: f64,
+    since: u64,
+}
+
+impl Stall {
+    fn new() -> Self {
+        Self { gap: f64::INFINITY, since: 0 }
+    }
+
+    /// Iterations within which the gap must halve, for so many variables.
+    fn window(variables: usize) -> u64 {
+        300 * variables as u64 + 20_000
+    }
+
+    /// Whether the gap should be looked at now.
+    fn due(&self, iterations: u64, variables: usize) -> bool {
+        iterations - self.since >= Self::window(variables)
+    }
+
+    /// Notes the objectives at a look, computed in double precision from β; false if the gap has not halved since the last.
+    fn goes_on(&mut self, iterations: u64, (primal, dual): (f64, f64)) -> bool {
+        let gap = primal - dual;
+        self.since = iterations;
+        let halved = gap <= 0.5 * self.gap;
+        self.gap = gap;
+        halved
+    }
+}
+
 /// Speaks to the observer at most every 20 ms, so that small problems are not slowed and large ones stay watched.
 struct Pulse<'a> {
     observer: &'a mut dyn Observer,

@@ -28,7 +28,7 @@
 //! - K₀₀ + K₁₁ − 2K₀₁ ≤ 0 (duplicates, both copies of one point, indefinite kernels): the pair goes to the end of its
 //!   segment, the better one because F falls along it.
 
-use super::{Pulse, Record, Rows, dual_terms, objectives};
+use super::{Pulse, Record, Rows, Stall, dual_terms, objectives};
 use crate::control::{Control, Interrupt, Status};
 use crate::error::{Error, Result};
 use crate::gram::{Pick, Precision};
@@ -227,18 +227,35 @@ impl Run<'_> {
 
     fn iterate(&mut self) -> Result<Status, Status> {
         let mut idle = 0;
+        let mut stall = Stall::new();
         loop {
             if self.pick.violation(self.options.rule) <= self.options.tol {
-                if self.active.len() == self.all.len() {
+                if self.active.len() < self.all.len() {
+                    self.unshrink()?;
+                    continue;
+                }
+                // F at hand are sums of as many changes as there were iterations.
+                self.refresh()?;
+                if self.pick.violation(self.options.rule) <= self.options.tol {
                     return Ok(Status::Optimal);
                 }
-                self.unshrink()?;
-                continue;
             }
             if self.options.max_iterations.is_some_and(|limit| self.iterations >= limit) {
                 return Err(Status::IterationLimit);
             }
             self.control.check()?;
+            if stall.due(self.iterations, self.all.len()) {
+                if self.active.len() < self.all.len() {
+                    self.unshrink()?;
+                }
+                self.refresh()?;
+                let (beta, scores) = (self.beta(), self.scores()?);
+                let now = objectives(self.problem, &self.terms, &beta, &scores, self.pick.level);
+                if !stall.goes_on(self.iterations, now) {
+                    return Err(Status::Stalled);
+                }
+                continue;
+            }
             let before = self.objective;
             self.step()?;
             // The worst pair of a problem solved to the last bit still differs by rounding: give up, do not spin.
@@ -354,6 +371,16 @@ impl Run<'_> {
         self.stuck_since.fill(self.iterations);
         self.rechecks += 1;
         self.shrinking = self.rechecks < MAX_RECHECKS;
+        self.pick = self.select();
+        Ok(())
+    }
+
+    /// F of all variables anew, everybody being active, and the worst pair by them.
+    fn refresh(&mut self) -> Result<(), Interrupt> {
+        let rows: Vec<u32> = (0..self.u.len() as u32).collect();
+        let mut fresh = vec![0.0; rows.len()];
+        self.products(&rows, &mut fresh)?;
+        self.u = fresh;
         self.pick = self.select();
         Ok(())
     }
