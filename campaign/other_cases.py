@@ -153,6 +153,7 @@ def wide(case: Case, rng: Rng) -> None:
     ran = case.run("train", str(path), "-o", str(saved), *drawn.arguments(), "--json", n=n, codes=(0, 2, 3), limited=True)
     if ran.code == 2:
         case.add(invariants.refusal(ran, [saved]))
+    if ran.code not in (0, 3) or ran.killed:
         return
     case.add(invariants.status(ran, ran.report()))
     for arguments in (

@@ -382,7 +382,7 @@ def dual_objective(problem: Problem, model: Model, given: Scores, x: Array, outp
     if (c <= 0).any() or (header["free_bias"] and abs(beta.sum()) > 1e-12 * size):
         return None
     found = conjugate(header["loss"], y, beta / c)
-    if found is None or (found[1] > 1e-12 * np.maximum(np.abs(beta / c), 1.0)).any():
+    if found is None or (found[1] > 1e-12 * np.abs(beta / c)).any():
         return None
     if "weights" in model.arrays:
         w = beta @ x[rows]
