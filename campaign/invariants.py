@@ -197,11 +197,10 @@ def asked_level(machine: dict[str, Any], tol: float) -> list[str]:
 
 def descent(ran: Ran, report: dict[str, Any], slip: float) -> list[Finding]:
     """A loss that is not convex ends no higher than its convex start."""
-    start, end = report.get("start_objective"), report.get("objective")
-    if start is None or end is None or not (finite(start) and finite(end)):
-        return []
-    if end > start + 1e-9 * abs(start) + slip:
-        return [Finding("descent", f"objective {end!r} above that of the convex start, {start!r}", ran.shell())]
+    for machine in machines(report):
+        start, end = machine.get("start_objective"), machine.get("objective")
+        if start is not None and end is not None and finite(start) and finite(end) and end > start + 1e-9 * abs(start) + slip:
+            return [Finding("descent", f"objective {end!r} above that of the convex start, {start!r}", ran.shell())]
     return []
 
 
