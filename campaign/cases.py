@@ -23,8 +23,10 @@ def run_case(case: Case) -> None:
         other_cases.damaged_model(case, rng)
     elif kind < 0.95:
         other_cases.libsvm(case, rng)
-    elif kind < 0.97:
+    elif kind < 0.965:
         other_cases.tune(case, rng)
+    elif kind < 0.97:
+        other_cases.wide(case, rng)
     elif kind < 0.98:
         other_cases.overwrite(case, rng)
     elif kind < 0.99:

@@ -73,7 +73,8 @@ class Table:
     def take(self, rows: Array) -> Table:
         """Some of the rows, in this order."""
         return Table(
-            [column[rows] for column in self.columns],
+            # Texts that are all numbers in the rows that are left are numbers to any reader.
+            [typed(column[rows]) if column.dtype == object else column[rows] for column in self.columns],
             None if self.target is None else self.target[rows],
             self.about,
             None if self.weights is None else self.weights[rows],

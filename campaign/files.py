@@ -13,7 +13,7 @@ import numpy as np
 
 from .data import Array, Rng, Table, from_matrix
 
-FORMATS = ["svm", "svm", "svm.gz", "csv", "csv", "csv.gz", "bare.csv", "npy", "f32.npy", "npz", "f32.npz"]
+FORMATS = ["svm", "svm", "svm.gz", "csv", "csv", "csv.gz", "bare.csv", "npy", "f32.npy", "npz", "f32.npz", "sparse.npz"]
 
 
 @dataclass
@@ -77,7 +77,7 @@ def store(table: Table, folder: Path, stem: str, form: str) -> Stored:
     elif form.endswith("npy"):
         reading, data = npy_bytes(table, features, single)
     elif form.endswith("npz"):
-        reading, data = npz_bytes(table, features, single)
+        reading, data = npz_bytes(table, features, single, form.startswith("sparse"))
     else:
         reading, data = csv_bytes(table, header=not form.startswith("bare"))
     path.write_bytes(gzip.compress(data, mtime=0) if form.endswith(".gz") else data)
@@ -144,8 +144,14 @@ def npy_bytes(table: Table, x: Array, single: bool) -> tuple[list[str], bytes]:
     return reading, out.getvalue()
 
 
-def npz_bytes(table: Table, x: Array, single: bool) -> tuple[list[str], bytes]:
+def npz_bytes(table: Table, x: Array, single: bool, sparse: bool) -> tuple[list[str], bytes]:
     arrays = {"X": x.astype(np.float32 if single else np.float64)}
+    if sparse:
+        # As scipy.sparse.save_npz writes a matrix by rows.
+        rows, columns = np.nonzero(x)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(x)))])
+        arrays = {"indices": columns.astype(np.int32), "indptr": starts.astype(np.int32), "format": np.array(b"csr")}
+        arrays |= {"shape": np.array(x.shape), "data": x[rows, columns]}
     reading: list[str] = []
     if table.target is not None:
         arrays["y"] = table.target.astype(float)
@@ -172,7 +178,7 @@ def damage(rng: Rng, path: Path, form: str) -> str:
     text = form.startswith("svm") or form.endswith(("csv", "csv.gz"))
     ways = ["truncate", "flip", "empty", "repeat", "insert"]
     if text:
-        ways += ["line", "nan", "index", "huge", "blank", "null", "columns"]
+        ways += ["line", "nan", "index", "huge", "blank", "null", "columns", "bare"]
     way = str(rng.choice(ways))
     at = int(rng.integers(len(data) + 1))
     lines = bytes(data).split(b"\n")
@@ -204,7 +210,9 @@ def damage(rng: Rng, path: Path, form: str) -> str:
         lines[spot] = b"\0" * 9
     elif way == "columns":
         lines[spot] = lines[spot].replace(b",", b",,", 1).replace(b" ", b"  \t", 1)
-    if way in ("line", "nan", "index", "huge", "blank", "null", "columns"):
+    elif way == "bare":
+        lines = [line.split(b" ")[0] for line in lines]
+    if way in ("line", "nan", "index", "huge", "blank", "null", "columns", "bare"):
         data = bytearray(b"\n".join(lines))
     path.write_bytes(gzip.compress(bytes(data), mtime=0) if form.endswith(".gz") and rng.random() < 0.8 else bytes(data))
     return way

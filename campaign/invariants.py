@@ -197,11 +197,10 @@ def asked_level(machine: dict[str, Any], tol: float) -> list[str]:
 
 def descent(ran: Ran, report: dict[str, Any], slip: float) -> list[Finding]:
     """A loss that is not convex ends no higher than its convex start."""
-    start, end = report.get("start_objective"), report.get("objective")
-    if start is None or end is None or not (finite(start) and finite(end)):
-        return []
-    if end > start + 1e-9 * abs(start) + slip:
-        return [Finding("descent", f"objective {end!r} above that of the convex start, {start!r}", ran.shell())]
+    for machine in machines(report):
+        start, end = machine.get("start_objective"), machine.get("objective")
+        if start is not None and end is not None and finite(start) and finite(end) and end > start + 1e-9 * abs(start) + slip:
+            return [Finding("descent", f"objective {end!r} above that of the convex start, {start!r}", ran.shell())]
     return []
 
 
@@ -299,7 +298,8 @@ def objective_matches(ran: Ran, report: dict[str, Any], values: list[Value], nam
             continue
         dual = machine.get("dual")
         size = max(abs(float(said)), abs(float(dual)) if dual is not None and finite(dual) else 0.0)
-        if not abs(value.value - said) <= AGREE * size + value.slip + rounding(machine):
+        room = AGREE * size + value.slip + rounding(machine)
+        if not (abs(value.value - said) <= room or (value.other is not None and abs(value.other - said) <= room)):
             found.append(f"{where}reported {said!r}, the saved model has {value.value:.17g} (rounding ≤ {value.slip:.2g})")
     return [Finding(name, text, ran.shell()) for text in found[:2]]
 

@@ -220,6 +220,8 @@ class Value:
 
     value: float
     slip: float
+    # Another fair reading of what was saved.
+    other: float | None = None
 
 
 @dataclass
@@ -295,16 +297,17 @@ def evaluate(problem: Problem, model: Model, norm: Value, f: Array, slip: Array,
     above = {"name": "above"}
     if form["name"] == "nu" and model.header["task"] == "classify":
         w, rho = (c / problem.cost()), float(record["rho"])
-        if rho == 1.0:
-            # A machine without a margin is saved unscaled, and its ρ is not: the best one is a fair reading.
-            rho = best_margin(w, y * (f + b), float(form["nu"]))
-            total, moved = summed(above, w, np.full(len(y), rho), y * (f + b), slip)
-            linear = -form["nu"] * w.sum() * rho
-            return Value(half + total + linear, 0.5 * norm.slip + moved + 8 * EPS * abs(linear))
         total, moved = summed(above, w, np.full(len(y), rho), rho * y * (f + b), rho * slip)
         linear = -form["nu"] * w.sum() * rho
         value = rho * rho * half + total + linear
-        return Value(value, rho * rho * 0.5 * norm.slip + moved + 8 * EPS * abs(linear))
+        bound = rho * rho * 0.5 * norm.slip + moved + 8 * EPS * abs(linear)
+        if rho != 1.0:
+            return Value(value, bound)
+        # A machine without a margin is saved unscaled, and its ρ is not: the best one is a fair reading, too.
+        margin = best_margin(w, y * (f + b), float(form["nu"]))
+        total, _ = summed(above, w, np.full(len(y), margin), y * (f + b), slip)
+        best = half + total - form["nu"] * w.sum() * margin
+        return Value(min(value, best), bound, value)
     if form["name"] == "nu":
         tube = float(record["tube"])
         up, moved_up = summed(above, c, y, f + b + tube, slip)
@@ -379,7 +382,7 @@ def dual_objective(problem: Problem, model: Model, given: Scores, x: Array, outp
     if (c <= 0).any() or (header["free_bias"] and abs(beta.sum()) > 1e-12 * size):
         return None
     found = conjugate(header["loss"], y, beta / c)
-    if found is None or (found[1] > 1e-12 * np.maximum(np.abs(beta / c), 1.0)).any():
+    if found is None or (found[1] > 1e-12 * np.abs(beta / c)).any():
         return None
     if "weights" in model.arrays:
         w = beta @ x[rows]
