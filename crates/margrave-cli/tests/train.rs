@@ -1,10 +1,8 @@
 //! Train, predict, verify, inspect: whole conversations.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Desk, heart, margrave, number};
+use crate::common::{Desk, heart, margrave, number};
 
 /// Two interleaved arcs with text labels, quoted names and a weight column.
 fn arcs() -> String {

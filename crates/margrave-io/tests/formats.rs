@@ -1,8 +1,6 @@
 //! The right answers: what each format holds comes out.
 
-mod common;
-
-use common::{idx, npy, npy_f64, npy_ordered, npz};
+use crate::common::{idx, npy, npy_f64, npy_ordered, npz};
 use margrave_core::data::{Storage, Targets};
 use margrave_io::{Column, Format, Loaded, ReadOptions, Schema, load, read_bytes};
 

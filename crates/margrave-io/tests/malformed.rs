@@ -1,13 +1,11 @@
 //! Malformed and odd files: each gives a clear error or the right answer, never a panic, and never takes memory out of
 //! proportion to its size.
 
-mod common;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{gzip, idx, npy, npy_f64, npz};
+use crate::common::{gzip, idx, npy, npy_f64, npz};
 use margrave_io::{Column, Format, ReadOptions, read_bytes};
 
 /// Counts the bytes in use and remembers the most there were.

@@ -1,8 +1,6 @@
 //! Whatever bytes come, no reader panics; and what is written is read back to the bit.
 
-mod common;
-
-use common::{gzip, idx, npy_f64, npz};
+use crate::common::{gzip, idx, npy_f64, npz};
 use margrave_core::data::{Csr, Dataset, Points, Targets};
 use margrave_io::{Format, ReadOptions, read_bytes, write_csv, write_libsvm};
 use proptest::prelude::*;

@@ -139,6 +139,7 @@ impl<T: Number> Rows<T> {
     }
 
     /// The number of the next column with this action.
+    #[cfg(feature = "parquet")]
     pub(crate) fn push_value(&mut self, action: Action, value: f64) -> Result<(), Unfit> {
         let stored = T::from_f64(value);
         if !value.is_finite() || (action == Action::Number && !stored.to_f64().is_finite()) {
