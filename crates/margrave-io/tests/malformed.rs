@@ -183,7 +183,7 @@ impl Case {
 
 #[cfg(feature = "parquet")]
 fn parquet() -> Vec<Case> {
-    let table = common::parquet_numbers(&["a", "b", "y"], &[&[1.0, 2.0], &[3.0, 4.0], &[5.0, 6.0]]);
+    let table = crate::common::parquet_numbers(&["a", "b", "y"], &[&[1.0, 2.0], &[3.0, 4.0], &[5.0, 6.0]]);
     vec![
         case("good.parquet", &table, Set(2, 2)),
         case("other.csv", &table, Set(2, 2)),
@@ -191,9 +191,9 @@ fn parquet() -> Vec<Case> {
         case("magic.parquet", b"hello, world", Error(&["PAR1"])),
         case("short.parquet", b"PAR1", Error(&["damaged"])),
         case("cut.parquet", &table[..table.len() - 9], Error(&["damaged"])),
-        case("nested.parquet", common::parquet_nested(), Error(&["row 0, column 1", "`list`", "nested"])),
-        case("null.parquet", common::parquet_null(), Error(&["row 1, column 0", "`a`", "null"])),
-        case("dates.parquet", common::parquet_dates(), Error(&["column 0", "`when`", "dates"])),
+        case("nested.parquet", crate::common::parquet_nested(), Error(&["row 0, column 1", "`list`", "nested"])),
+        case("null.parquet", crate::common::parquet_null(), Error(&["row 1, column 0", "`a`", "null"])),
+        case("dates.parquet", crate::common::parquet_dates(), Error(&["column 0", "`when`", "dates"])),
     ]
 }
 
