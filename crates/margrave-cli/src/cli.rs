@@ -106,4 +106,8 @@ pub(crate) enum Command {
     SvmScale(Passed),
     /// Print shell completions
     Completions(completions::Completions),
+    /// Write the manual pages into a folder
+    #[cfg(feature = "man")]
+    #[command(hide = true)]
+    Man(super::commands::man::Man),
 }

@@ -1,8 +1,6 @@
 //! Losses beyond the hinge: reweighting, least squares, losses that are not convex.
 
-mod common;
-
-use common::{Desk, heart, margrave, number};
+use crate::common::{Desk, heart, margrave, number};
 use serde_json::Value;
 
 #[test]

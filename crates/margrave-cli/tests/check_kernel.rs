@@ -1,11 +1,9 @@
 //! `margrave check kernel`: yes, no, and stopped.
 
-mod common;
-
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use common::{Said, command, heart, margrave};
+use crate::common::{Said, command, heart, margrave};
 
 #[test]
 fn an_rbf_gram_is_positive_semi_definite() {

@@ -1,8 +1,6 @@
 //! What holds for every command: usage errors, help, completions, closed pipes.
 
-mod common;
-
-use common::{command, heart, margrave};
+use crate::common::{command, heart, margrave};
 
 #[test]
 fn without_arguments_it_explains_itself_and_fails() {

@@ -1,10 +1,8 @@
 //! LIBSVM's tools and formats, compared with what its own tools (3.24) printed.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Desk, heart, margrave, text};
+use crate::common::{Desk, heart, margrave, text};
 
 /// The numbers of `obj = …, rho = …`.
 fn objective(said: &str) -> (f64, f64) {

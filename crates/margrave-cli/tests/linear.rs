@@ -1,8 +1,6 @@
 //! The linear kernel from the outside: train, predict, verify, inspect, resume.
 
-mod common;
-
-use common::{heart, margrave, number};
+use crate::common::{heart, margrave, number};
 
 #[test]
 fn a_linear_machine_holds_its_weights_and_is_proven() {

@@ -1,8 +1,6 @@
 //! Nothing is lost: outputs that are inputs or each other are refused before anything runs, and so is what cannot be written.
 
-mod common;
-
-use common::{Desk, heart, margrave, text};
+use crate::common::{Desk, heart, margrave, text};
 
 const SMALL: &str = "1 1:0.5 2:1\n-1 1:-0.5 2:-1\n1 1:0.6 2:0.9\n-1 1:-0.7 2:-1.1\n1 1:0.4 2:1.2\n-1 1:-0.6 2:-0.8\n";
 

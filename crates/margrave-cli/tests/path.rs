@@ -1,10 +1,8 @@
 //! `margrave path`: table, JSON, plot, and what it refuses.
 
-mod common;
-
 use std::path::PathBuf;
 
-use common::{Said, heart, margrave};
+use crate::common::{Said, heart, margrave};
 
 fn run(text: &str, args: &[&str]) -> Said {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,8 +1,6 @@
 //! Several numbers to predict, from the outside.
 
-mod common;
-
-use common::{Desk, Said, margrave};
+use crate::common::{Desk, Said, margrave};
 
 fn train_square(desk: &Desk, data: &str, model: &str, args: &[&str]) -> Said {
     let model = desk.path(model);

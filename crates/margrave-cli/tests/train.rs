@@ -1,10 +1,8 @@
 //! Train, predict, verify, inspect: whole conversations.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Desk, heart, margrave, number};
+use crate::common::{Desk, heart, margrave, number};
 
 /// Two interleaved arcs with text labels, quoted names and a weight column.
 fn arcs() -> String {
@@ -342,7 +340,7 @@ fn ctrl_c_keeps_the_best_model_so_far() {
     }
     let data = desk.file("noise.svm", &text);
     let args = ["train", &data, "-o", &model, "-C", "1000", "--gamma", "1", "--gap", "1e-9", "--json"];
-    let child = common::command(&args).spawn().expect("the program starts");
+    let child = crate::common::command(&args).spawn().expect("the program starts");
     std::thread::sleep(Duration::from_millis(2500));
     let begun = Instant::now();
     let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");

@@ -1,10 +1,8 @@
 //! Searching grids, drawing, reporting.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Desk, heart, margrave, text};
+use crate::common::{Desk, heart, margrave, text};
 
 /// Two arcs, and a number beside them.
 fn arcs() -> String {

@@ -1,8 +1,6 @@
 //! Certificates of LIBSVM's model files, whose C and ν are not stored.
 
-mod common;
-
-use common::{Desk, Said, heart, margrave};
+use crate::common::{Desk, Said, heart, margrave};
 
 /// A model of `margrave svm-train`, which writes LIBSVM's files.
 fn model_of(desk: &Desk, data: &str, options: &[&str]) -> String {

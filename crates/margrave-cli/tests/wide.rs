@@ -1,8 +1,6 @@
 //! Absurd feature indices, no features at all, and very wide pictures.
 
-mod common;
-
-use common::{Desk, margrave};
+use crate::common::{Desk, margrave};
 
 /// Rows of which one has a feature with an absurd number.
 const WIDE: &str = "1 4000000000:1\n-1 2:1\n1 1:1\n-1 3:1\n";
@@ -15,7 +13,7 @@ fn absurd_indices_are_refused_clearly() {
         "w.libsvm",
         "svm_type c_svc\nkernel_type rbf\ngamma 0.5\nnr_class 2\ntotal_sv 2\nrho 0.25\nlabel 1 -1\nnr_sv 1 1\nSV\n0.5 1:1 \n-0.5 4000000000:1 \n",
     );
-    let linear = desk.file("l.libsvm", common::text(&model).replace("rbf\ngamma 0.5", "linear"));
+    let linear = desk.file("l.libsvm", crate::common::text(&model).replace("rbf\ngamma 0.5", "linear"));
     let data = desk.file("d.svm", "1 1:1\n-1 2:1\n");
     let (out, range) = (desk.path("out"), desk.path("range"));
     let refused: [&[&str]; 13] = [
@@ -59,7 +57,7 @@ fn no_features_make_a_constant_machine() {
         assert_eq!(said.out.lines().count(), 5, "{}", said.out);
         margrave(&["svm-predict", "-q", &data, &model, &out]).exits(0);
     }
-    let lines = common::text(&out);
+    let lines = crate::common::text(&out);
     assert!(lines.lines().all(|line| line == lines.lines().next().unwrap_or("")), "{lines}");
 }
 
@@ -78,7 +76,7 @@ fn a_picture_of_a_very_wide_model_takes_little_memory() {
     desk.train(&data, &[]).exits(0);
     let picture = desk.path("w.svg");
     margrave(&["plot", &desk.path("m.model"), &data, "--features", "0,1", "-o", &picture]).exits(0);
-    assert!(common::text(&picture).contains("<svg"));
+    assert!(crate::common::text(&picture).contains("<svg"));
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! The right answers: what each format holds comes out.
 
-mod common;
-
-use common::{idx, npy, npy_f64, npy_ordered, npz};
+use crate::common::{idx, npy, npy_f64, npy_ordered, npz};
 use margrave_core::data::{Storage, Targets};
 use margrave_io::{Column, Format, Loaded, ReadOptions, Schema, load, read_bytes};
 
@@ -109,7 +107,7 @@ fn npz_dense_sparse_and_named() {
 fn images_find_their_labels() {
     let dir = tempfile::tempdir().unwrap();
     let images = dir.path().join("train-images-idx3-ubyte.gz");
-    std::fs::write(&images, common::gzip(&idx(8, &[2, 1, 2], &[0, 255, 3, 4]))).unwrap();
+    std::fs::write(&images, crate::common::gzip(&idx(8, &[2, 1, 2], &[0, 255, 3, 4]))).unwrap();
     std::fs::write(dir.path().join("train-labels-idx1-ubyte"), idx(8, &[2], &[7, 1])).unwrap();
     let l = load(&images, &plain()).unwrap();
     assert_eq!((rows(&l), l.format), (vec![vec![0.0, 255.0], vec![3.0, 4.0]], Format::Idx));

@@ -1,13 +1,11 @@
 //! Malformed and odd files: each gives a clear error or the right answer, never a panic, and never takes memory out of
 //! proportion to its size.
 
-mod common;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{gzip, idx, npy, npy_f64, npz};
+use crate::common::{gzip, idx, npy, npy_f64, npz};
 use margrave_io::{Column, Format, ReadOptions, read_bytes};
 
 /// Counts the bytes in use and remembers the most there were.
@@ -185,7 +183,7 @@ impl Case {
 
 #[cfg(feature = "parquet")]
 fn parquet() -> Vec<Case> {
-    let table = common::parquet_numbers(&["a", "b", "y"], &[&[1.0, 2.0], &[3.0, 4.0], &[5.0, 6.0]]);
+    let table = crate::common::parquet_numbers(&["a", "b", "y"], &[&[1.0, 2.0], &[3.0, 4.0], &[5.0, 6.0]]);
     vec![
         case("good.parquet", &table, Set(2, 2)),
         case("other.csv", &table, Set(2, 2)),
@@ -193,9 +191,9 @@ fn parquet() -> Vec<Case> {
         case("magic.parquet", b"hello, world", Error(&["PAR1"])),
         case("short.parquet", b"PAR1", Error(&["damaged"])),
         case("cut.parquet", &table[..table.len() - 9], Error(&["damaged"])),
-        case("nested.parquet", common::parquet_nested(), Error(&["row 0, column 1", "`list`", "nested"])),
-        case("null.parquet", common::parquet_null(), Error(&["row 1, column 0", "`a`", "null"])),
-        case("dates.parquet", common::parquet_dates(), Error(&["column 0", "`when`", "dates"])),
+        case("nested.parquet", crate::common::parquet_nested(), Error(&["row 0, column 1", "`list`", "nested"])),
+        case("null.parquet", crate::common::parquet_null(), Error(&["row 1, column 0", "`a`", "null"])),
+        case("dates.parquet", crate::common::parquet_dates(), Error(&["column 0", "`when`", "dates"])),
     ]
 }
 

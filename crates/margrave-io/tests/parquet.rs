@@ -1,14 +1,12 @@
 //! What a Parquet file holds comes out.
 #![cfg(feature = "parquet")]
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::parquet;
 use arrow_array::{
     ArrayRef, BooleanArray, DictionaryArray, Float32Array, Int32Array, Int64Array, StringArray, UInt8Array,
 };
-use common::parquet;
 use margrave_core::data::Targets;
 use margrave_io::{Loaded, ReadOptions, read_bytes};
 

@@ -1,8 +1,6 @@
 //! Whatever bytes come, no reader panics; and what is written is read back to the bit.
 
-mod common;
-
-use common::{gzip, idx, npy_f64, npz};
+use crate::common::{gzip, idx, npy_f64, npz};
 use margrave_core::data::{Csr, Dataset, Points, Targets};
 use margrave_io::{Format, ReadOptions, read_bytes, write_csv, write_libsvm};
 use proptest::prelude::*;
@@ -23,7 +21,7 @@ fn samples() -> Vec<Vec<u8>> {
     let csr = [("indptr", &[0u64, 1, 2][..]), ("indices", &[1, 0]), ("shape", &[2, 2]), ("data", &[1, 2])];
     let arrays = csr.map(|(name, v)| {
         let data: Vec<u8> = v.iter().flat_map(|k| k.to_le_bytes()).collect();
-        (name, common::npy("<i8", &format!("{},", v.len()), &data))
+        (name, crate::common::npy("<i8", &format!("{},", v.len()), &data))
     });
     let parts: Vec<(&str, &[u8])> = arrays.iter().map(|(n, b)| (*n, &b[..])).collect();
     vec![
@@ -37,7 +35,7 @@ fn samples() -> Vec<Vec<u8>> {
         npz(&parts),
         idx(8, &[2, 1, 2], &[1, 2, 3, 4]),
         #[cfg(feature = "parquet")]
-        common::parquet_numbers(&["a", "y"], &[&[1.0, 2.0], &[3.0, 4.0]]),
+        crate::common::parquet_numbers(&["a", "y"], &[&[1.0, 2.0], &[3.0, 4.0]]),
     ]
 }
 

@@ -6,6 +6,8 @@ pub(crate) mod convert;
 pub(crate) mod demo;
 pub(crate) mod inspect;
 pub(crate) mod losses;
+#[cfg(feature = "man")]
+pub(crate) mod man;
 pub(crate) mod path;
 pub(crate) mod plot;
 pub(crate) mod predict;
@@ -38,5 +40,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Outcome {
         Command::SvmPredict(passed) => Ok(libsvm::run(Tool::Predict, &passed.arguments)),
         Command::SvmScale(passed) => Ok(libsvm::run(Tool::Scale, &passed.arguments)),
         Command::Completions(completions) => completions.run(terminal),
+        #[cfg(feature = "man")]
+        Command::Man(man) => man.run(terminal),
     }
 }

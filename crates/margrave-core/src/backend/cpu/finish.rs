@@ -207,14 +207,16 @@ unsafe fn splat<V: Simd>(value: f64) -> V {
     unsafe { V::splat(V::T::from_f64(value)) }
 }
 
-/// The kernel as a function of the sum over features; `COMMON` where the sum is that of what two points have in common and
-/// a distance is ‖x‖ + ‖x′‖ − 2·sum.
+/// The kernel as a function of the sum over features; `common` where the sum is that of what two points have in common and
+/// a distance is ‖x‖ + ‖x′‖ − 2·sum. A value rather than a parameter of the type: this is inlined once for every instruction
+/// set and scalar, and took most of the time of compiling the engine when it was inlined once for every sum as well.
 ///
 /// # Safety
 /// As [`each`].
 #[inline(always)]
-pub(crate) unsafe fn finish<V: Simd, const COMMON: bool>(
+pub(crate) unsafe fn finish<V: Simd>(
     kernel: Kernel,
+    common: bool,
     refine: Option<Refine<'_>>,
     tile: Tile<'_, V::T>,
     to: *mut V::T,
@@ -224,24 +226,35 @@ pub(crate) unsafe fn finish<V: Simd, const COMMON: bool>(
 {
     // SAFETY: as the caller's.
     unsafe {
-        match kernel {
-            Kernel::Linear | Kernel::Precomputed => each::<V>(tile, to, stride, Plain),
-            Kernel::Poly { gamma, coef0, degree } => {
+        match (kernel, common) {
+            (Kernel::Linear | Kernel::Precomputed, _) => each::<V>(tile, to, stride, Plain),
+            (Kernel::Poly { gamma, coef0, degree }, _) => {
                 each(tile, to, stride, Power::<V> { gamma: splat(gamma), coef0: splat(coef0), degree });
             }
-            Kernel::Sigmoid { gamma, coef0 } => {
+            (Kernel::Sigmoid { gamma, coef0 }, _) => {
                 each(tile, to, stride, Tanh::<V> { gamma: splat(gamma), coef0: splat(coef0) });
             }
-            Kernel::Rbf { gamma } | Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } => {
-                each(tile, to, stride, Exponential::<V, COMMON>(splat(-gamma)));
+            (Kernel::Rbf { gamma } | Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma }, true) => {
+                each(tile, to, stride, Exponential::<V, true>(splat(-gamma)));
             }
-            Kernel::Matern32 { gamma } => each(tile, to, stride, Matern3::<V, COMMON>(splat(6.0 * gamma))),
-            Kernel::Matern52 { gamma } => each(tile, to, stride, Matern5::<V, COMMON>(splat(10.0 * gamma))),
+            (Kernel::Rbf { gamma } | Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma }, false) => {
+                each(tile, to, stride, Exponential::<V, false>(splat(-gamma)));
+            }
+            (Kernel::Matern32 { gamma }, true) => each(tile, to, stride, Matern3::<V, true>(splat(6.0 * gamma))),
+            (Kernel::Matern32 { gamma }, false) => each(tile, to, stride, Matern3::<V, false>(splat(6.0 * gamma))),
+            (Kernel::Matern52 { gamma }, true) => each(tile, to, stride, Matern5::<V, true>(splat(10.0 * gamma))),
+            (Kernel::Matern52 { gamma }, false) => each(tile, to, stride, Matern5::<V, false>(splat(10.0 * gamma))),
         }
         if let Some(refine) = refine {
             recompute::<V>(kernel, refine, tile, to, stride);
         }
     }
+}
+
+/// The kernel of two points, from the points themselves.
+#[inline(never)]
+fn entry(kernel: Kernel, refine: Refine<'_>, row: usize, column: usize) -> f64 {
+    kernel.of_statistic(exact::statistic(kernel.statistic(), refine.rows, row, refine.cols, column))
 }
 
 /// Computes entries above the limit again.
@@ -263,9 +276,7 @@ unsafe fn recompute<V: Simd>(kernel: Kernel, refine: Refine<'_>, tile: Tile<'_, 
                     if let Some(column) = tile.columns.get(w * V::N + lane)
                         && *at.add(lane) > limit
                     {
-                        let row = tile.rows[i] as usize;
-                        let s = exact::statistic(kernel.statistic(), refine.rows, row, refine.cols, column);
-                        *at.add(lane) = V::T::from_f64(kernel.of_statistic(s));
+                        *at.add(lane) = V::T::from_f64(entry(kernel, refine, tile.rows[i] as usize, column));
                     }
                 }
             }

@@ -280,7 +280,7 @@ fn single<T: SparseEngine, const FMA: bool>(
 /// # Safety
 /// As there, and needs the instructions of `V`.
 #[inline(always)]
-unsafe fn tiles<V: Simd, S: Step, const W: usize, const FMA: bool, const COMMON: bool>(
+unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
     source: &Sparse<'_, V::T>,
     rows: &SpreadRows<V::T>,
     groups: Range<usize>,
@@ -294,6 +294,8 @@ unsafe fn tiles<V: Simd, S: Step, const W: usize, const FMA: bool, const COMMON:
     let nr = V::T::NR;
     let lanes = V::T::NR / 2;
     let d = source.cols.dims();
+    let statistic = source.kernel.statistic();
+    let common = !matches!(statistic, Statistic::Dot | Statistic::Lookup);
     let mut norms = [V::T::ZERO; 32];
     assert!(lanes == W * V::N && scratch.len() >= lanes * nr);
     for p in 0..run.count {
@@ -310,9 +312,18 @@ unsafe fn tiles<V: Simd, S: Step, const W: usize, const FMA: bool, const COMMON:
                     single::<V::T, FMA>(source, spread, columns, &mut scratch[i * nr..(i + 1) * nr]);
                 }
             } else {
-                let spread = &rows.values[first * d..(first + lanes) * d];
+                let spread = rows.values[first * d..(first + lanes) * d].as_ptr();
+                let to = scratch.as_mut_ptr();
                 // SAFETY: `spread` has `lanes` values a feature, `scratch` `lanes` lines of NR.
-                unsafe { panel::<V, S, W>(source, spread.as_ptr(), columns, scratch.as_mut_ptr()) };
+                unsafe {
+                    match statistic {
+                        Statistic::SquaredDistance | Statistic::Dot | Statistic::Lookup => {
+                            panel::<V, Product, W>(source, spread, columns, to);
+                        }
+                        Statistic::AbsoluteDistance => panel::<V, CommonPart, W>(source, spread, columns, to),
+                        Statistic::ChiSquare => panel::<V, HarmonicPart, W>(source, spread, columns, to),
+                    }
+                }
             }
             let tile = Tile {
                 height,
@@ -325,7 +336,7 @@ unsafe fn tiles<V: Simd, S: Step, const W: usize, const FMA: bool, const COMMON:
             // SAFETY: the tile's pointers have `height` lines and NR norms; `to` by the caller's word.
             unsafe {
                 let to = to.add((g - groups.start) * lanes * stride + p * nr);
-                finish::<V, COMMON>(source.kernel, source.refine, tile, to, stride);
+                finish::<V>(source.kernel, common, source.refine, tile, to, stride);
             }
         }
     }
@@ -360,34 +371,6 @@ macro_rules! sparse_engine {
                 stride: usize,
                 scratch: &mut [$t],
             ) {
-                #[inline(always)]
-                unsafe fn all<V: Simd<T = $t>, const W: usize, const FMA: bool>(
-                    source: &Sparse<'_, $t>,
-                    rows: &SpreadRows<$t>,
-                    groups: Range<usize>,
-                    run: PanelRun<'_, $t>,
-                    to: *mut $t,
-                    stride: usize,
-                    scratch: &mut [$t],
-                ) {
-                    // SAFETY: as the caller's.
-                    unsafe {
-                        match source.kernel.statistic() {
-                            Statistic::SquaredDistance => {
-                                tiles::<V, Product, W, FMA, true>(source, rows, groups, run, to, stride, scratch);
-                            }
-                            Statistic::Dot | Statistic::Lookup => {
-                                tiles::<V, Product, W, FMA, false>(source, rows, groups, run, to, stride, scratch);
-                            }
-                            Statistic::AbsoluteDistance => {
-                                tiles::<V, CommonPart, W, FMA, true>(source, rows, groups, run, to, stride, scratch);
-                            }
-                            Statistic::ChiSquare => {
-                                tiles::<V, HarmonicPart, W, FMA, true>(source, rows, groups, run, to, stride, scratch);
-                            }
-                        }
-                    }
-                }
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
                 unsafe fn avx512(
@@ -401,7 +384,7 @@ macro_rules! sparse_engine {
                 ) {
                     // SAFETY: as the caller's.
                     unsafe {
-                        all::<std::arch::x86_64::$avx512, 1, true>(source, rows, groups, run, to, stride, scratch)
+                        tiles::<std::arch::x86_64::$avx512, 1, true>(source, rows, groups, run, to, stride, scratch)
                     }
                 }
                 #[cfg(target_arch = "x86_64")]
@@ -416,7 +399,9 @@ macro_rules! sparse_engine {
                     scratch: &mut [$t],
                 ) {
                     // SAFETY: as the caller's.
-                    unsafe { all::<std::arch::x86_64::$avx2, 2, true>(source, rows, groups, run, to, stride, scratch) }
+                    unsafe {
+                        tiles::<std::arch::x86_64::$avx2, 2, true>(source, rows, groups, run, to, stride, scratch)
+                    }
                 }
                 // SAFETY: the caller has checked that the processor has the level.
                 unsafe {
@@ -425,7 +410,7 @@ macro_rules! sparse_engine {
                         Level::Avx512 => avx512(source, rows, groups, run, to, stride, scratch),
                         #[cfg(target_arch = "x86_64")]
                         Level::Avx2 => avx2(source, rows, groups, run, to, stride, scratch),
-                        _ => all::<$portable, 2, PORTABLE_FMA>(source, rows, groups, run, to, stride, scratch),
+                        _ => tiles::<$portable, 2, PORTABLE_FMA>(source, rows, groups, run, to, stride, scratch),
                     }
                 }
             }

@@ -141,7 +141,7 @@ fn map(level: Level, kernel: Kernel, sums: &[f32], out: &mut [f32; SIDE * SIDE])
         };
         // SAFETY: `sums` has `SIDE` lines of `NR`, the norms one line, `out` as much room with lines of `SIDE`; the caller has
         // the instructions of V.
-        unsafe { finish::<V, false>(kernel, None, tile, out.as_mut_ptr(), SIDE) }
+        unsafe { finish::<V>(kernel, false, None, tile, out.as_mut_ptr(), SIDE) }
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]

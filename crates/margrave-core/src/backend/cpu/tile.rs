@@ -8,7 +8,7 @@ use super::finish::{Columns, Refine, Tile, finish};
 use super::math::ExpTable;
 use super::pack::{GROUP, PackedRows};
 use super::simd::{Level, Scalar, Simd, Wide32, Wide64};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Statistic};
 
 /// What is summed over the features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,13 +211,48 @@ unsafe fn group<V: Simd, S: Step>(
     }
 }
 
+/// The sums of the row groups `groups` with one panel, into `scratch`: a tile of `GROUP` lines for every group.
+///
+/// # Safety
+/// Needs the instructions of `V`; `panel` has `d` lines of `NR`; `scratch` room for all the groups.
+#[inline(always)]
+unsafe fn sums<V: Simd, S: Step>(
+    job: &Job<'_, V::T>,
+    groups: std::ops::Range<usize>,
+    panel: *const V::T,
+    scratch: &mut [V::T],
+) where
+    V::T: ExpTable,
+{
+    let nr = V::T::NR;
+    let d = job.d;
+    let step = chain(d);
+    let mut from = 0;
+    loop {
+        let until = (from + step).min(d);
+        for g in groups.clone() {
+            let (values, height) = job.rows.group(g);
+            // SAFETY: offsets stay inside the group, the panel and the scratch, whose sizes the caller has checked.
+            unsafe {
+                let tile = scratch.as_mut_ptr().add((g - groups.start) * GROUP * nr);
+                let (values, panel) = (values.as_ptr().add(from * height), panel.add(from * nr));
+                group::<V, S>(height, until - from, values, panel, tile, from > 0);
+            }
+        }
+        from = until;
+        if from >= d {
+            break;
+        }
+    }
+}
+
 /// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride + j]`.
 ///
 /// # Safety
 /// Needs the instructions of `V`; `to` must have room for `NR·run.count` entries in each line of `stride`, for every row
 /// of the groups; `scratch` for a panel-wide tile of all the groups.
 #[inline(always)]
-unsafe fn tiles<V: Simd, S: Step, const COMMON: bool>(
+unsafe fn tiles<V: Simd>(
     job: &Job<'_, V::T>,
     groups: std::ops::Range<usize>,
     run: PanelRun<'_, V::T>,
@@ -230,32 +265,18 @@ unsafe fn tiles<V: Simd, S: Step, const COMMON: bool>(
     let nr = V::T::NR;
     let d = job.d;
     let rows = job.rows;
-    let step = chain(d);
     assert!(run.values.len() >= run.count * d * nr && run.norms.len() >= run.count * nr);
     assert!(scratch.len() >= groups.len() * GROUP * nr && groups.end <= rows.groups());
+    let common = job.sum == Sum::Product && job.kernel.statistic() == Statistic::SquaredDistance;
     // SAFETY: offsets stay inside the slices checked above; `to` by the caller's word.
     unsafe {
         for p in 0..run.count {
             let panel = run.values.as_ptr().add(p * d * nr);
-            let mut from = 0;
-            loop {
-                let until = (from + step).min(d);
-                for g in groups.clone() {
-                    let (values, height) = rows.group(g);
-                    let tile = scratch.as_mut_ptr().add((g - groups.start) * GROUP * nr);
-                    group::<V, S>(
-                        height,
-                        until - from,
-                        values.as_ptr().add(from * height),
-                        panel.add(from * nr),
-                        tile,
-                        from > 0,
-                    );
-                }
-                from = until;
-                if from >= d {
-                    break;
-                }
+            match job.sum {
+                Sum::Product => sums::<V, Product>(job, groups.clone(), panel, scratch),
+                Sum::SquaredDifference => sums::<V, SquaredDifference>(job, groups.clone(), panel, scratch),
+                Sum::AbsoluteDifference => sums::<V, AbsoluteDifference>(job, groups.clone(), panel, scratch),
+                Sum::ChiSquare => sums::<V, ChiSquare>(job, groups.clone(), panel, scratch),
             }
             let first = groups.start * GROUP;
             let height = rows.len().min(groups.end * GROUP) - first;
@@ -267,7 +288,7 @@ unsafe fn tiles<V: Simd, S: Step, const COMMON: bool>(
                 rows: &rows.numbers()[first..first + height],
                 columns: run.columns.part(p * nr, nr),
             };
-            finish::<V, COMMON>(job.kernel, job.refine, tile, to.add(p * nr), stride);
+            finish::<V>(job.kernel, common, job.refine, tile, to.add(p * nr), stride);
         }
     }
 }
@@ -301,33 +322,6 @@ macro_rules! engine {
                 stride: usize,
                 scratch: &mut [$t],
             ) {
-                #[inline(always)]
-                unsafe fn all<V: Simd<T = $t>>(
-                    job: &Job<'_, $t>,
-                    groups: std::ops::Range<usize>,
-                    run: PanelRun<'_, $t>,
-                    to: *mut $t,
-                    stride: usize,
-                    scratch: &mut [$t],
-                ) {
-                    use crate::kernel::Statistic;
-                    // SAFETY: as the caller's.
-                    unsafe {
-                        match job.sum {
-                            Sum::Product if job.kernel.statistic() == Statistic::SquaredDistance => {
-                                tiles::<V, Product, true>(job, groups, run, to, stride, scratch);
-                            }
-                            Sum::Product => tiles::<V, Product, false>(job, groups, run, to, stride, scratch),
-                            Sum::SquaredDifference => {
-                                tiles::<V, SquaredDifference, false>(job, groups, run, to, stride, scratch);
-                            }
-                            Sum::AbsoluteDifference => {
-                                tiles::<V, AbsoluteDifference, false>(job, groups, run, to, stride, scratch);
-                            }
-                            Sum::ChiSquare => tiles::<V, ChiSquare, false>(job, groups, run, to, stride, scratch),
-                        }
-                    }
-                }
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
                 unsafe fn avx512(
@@ -339,7 +333,7 @@ macro_rules! engine {
                     scratch: &mut [$t],
                 ) {
                     // SAFETY: as the caller's.
-                    unsafe { all::<std::arch::x86_64::$avx512>(job, groups, run, to, stride, scratch) }
+                    unsafe { tiles::<std::arch::x86_64::$avx512>(job, groups, run, to, stride, scratch) }
                 }
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx2,fma")]
@@ -352,7 +346,7 @@ macro_rules! engine {
                     scratch: &mut [$t],
                 ) {
                     // SAFETY: as the caller's.
-                    unsafe { all::<std::arch::x86_64::$avx2>(job, groups, run, to, stride, scratch) }
+                    unsafe { tiles::<std::arch::x86_64::$avx2>(job, groups, run, to, stride, scratch) }
                 }
                 // SAFETY: the caller has checked that the processor has `level`.
                 unsafe {
@@ -361,7 +355,7 @@ macro_rules! engine {
                         Level::Avx512 => avx512(job, groups, run, to, stride, scratch),
                         #[cfg(target_arch = "x86_64")]
                         Level::Avx2 => avx2(job, groups, run, to, stride, scratch),
-                        _ => all::<$portable>(job, groups, run, to, stride, scratch),
+                        _ => tiles::<$portable>(job, groups, run, to, stride, scratch),
                     }
                 }
             }

@@ -1,0 +1,28 @@
+//! All tests of the public interface in one program: linking one for every file took longer than running them.
+
+mod any_loss;
+mod check_kernel;
+mod common;
+mod frame;
+mod libsvm;
+mod linear;
+mod outputs;
+mod path;
+mod several_targets;
+mod train;
+mod tune;
+mod verify_libsvm;
+mod wide;
+
+/// A file beside this one that nobody lists here would never run.
+#[test]
+fn every_file_of_tests_is_listed() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+    let this = include_str!("main.rs");
+    for entry in std::fs::read_dir(folder).expect("the folder of this file exists") {
+        let name = entry.expect("a readable entry").file_name().into_string().expect("names are UTF-8");
+        if let Some(module) = name.strip_suffix(".rs").filter(|module| *module != "main") {
+            assert!(this.contains(&format!("\nmod {module};\n")), "add 'mod {module};' to tests/main.rs");
+        }
+    }
+}
