@@ -421,7 +421,7 @@ impl State<'_, '_> {
         }
     }
 
-    /// What Σβ ≠ 0 costs under a free bias: about its product with a score.
+    /// What Σβ ≠ 0 costs under a free bias, roughly: its product with a score. Decides when to measure, nothing else.
     fn slack(&self) -> f64 {
         if self.rho == Some(0.0) { self.sum.abs() * (1.0 + self.b.abs()) } else { 0.0 }
     }
@@ -430,14 +430,14 @@ impl State<'_, '_> {
     fn estimate(&self, loss: f64, excess: f64) -> f64 {
         let norm = squared_norm(&self.w);
         let bias = self.rho.map_or(0.0, |rho| 0.5 * rho * self.b * self.b);
-        (excess + self.slack()) / (0.5 * norm + bias + loss).max(1.0)
+        (excess + self.slack()) / (0.5 * norm + bias + loss).max(f64::MIN_POSITIVE)
     }
 
-    /// A measurement of all rows at w = Xᵀβ.
+    /// A measurement of all rows at w = Xᵀβ. Under a free bias β is moved to Σβ = 0 first and b to its best place.
     fn measured(&mut self, terms: &Terms, active: usize) -> Result<Measure, Status> {
-        self.v.copy_from_slice(&self.w);
-        self.rescore()?;
-        let m = self.measure(&Smoothed::new(terms, 0.0, &self.beta));
+        let piece = Smoothed::new(terms, 0.0, &self.beta);
+        self.make_feasible(&piece)?;
+        let m = self.measure(&piece)?;
         self.report("coordinate", &m, active)?;
         Ok(m)
     }
@@ -496,12 +496,13 @@ impl State<'_, '_> {
             }
             self.beta.iter_mut().zip(&sweep.cells).for_each(|(b, cell)| *b = cell.beta);
             let m = self.measured(terms, sweep.active.len())?;
-            if m.gap() + self.slack() <= aim * m.scale() {
+            if m.relative() <= aim {
                 return Ok(Descended::Reached(m));
             }
             if epoch >= most {
                 return Ok(Descended::Crawling(m));
             }
+            sweep.cells.iter_mut().zip(&self.beta).for_each(|(cell, b)| cell.beta = *b);
             next = epoch + (epoch / 2).max(16);
             sweep.restart(&self.z);
         }
@@ -563,12 +564,12 @@ impl State<'_, '_> {
             last = last.min(estimate);
             // Notes of a block are from before the blocks after it moved w: they tell too little, not too much.
             if estimate > 2.0 * aim && round < most && poor < 4 {
-                let m = Measure { primal: loss, excess, mismatch: 0.0 };
+                let m = Measure { primal: loss, excess, mismatch: 0.0, rounding: 0.0 };
                 self.report("coordinate", &m, self.n())?;
                 continue;
             }
             let m = self.measured(terms, self.n())?;
-            if m.gap() + self.slack() <= aim * m.scale() {
+            if m.relative() <= aim {
                 return Ok(Descended::Reached(m));
             }
             if round >= most || poor >= 4 {

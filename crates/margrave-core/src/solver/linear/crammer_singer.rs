@@ -1,24 +1,41 @@
-//! Several classes at once: the machine of Crammer and Singer (JMLR 2, 2001), by dual descent a sample at a time (Keerthi,
-//! Sundararajan, Chang, Hsieh and Lin, KDD 2008, section 3).
+//! Several classes at once: the machine of Crammer and Singer (JMLR 2, 2001).
 //!
 //! ```text
 //! minimise over W:   ½Σ_m ‖w_m‖² + Σᵢ cᵢ·max_m (e_im + w_mᵀxᵢ − w_yᵢᵀxᵢ),   e_im = 1 if m ≠ yᵢ, else 0
 //! dual:   −½Σ_m ‖w_m‖² − Σᵢ Σ_m e_im·α_im,   w_m = Σᵢ α_im·xᵢ,   Σ_m α_im = 0,   α_im ≤ cᵢ if m = yᵢ, else ≤ 0
 //! ```
 //!
-//! For one sample the dual is ½A‖α‖² + Bᵀα, so α_m = min(bound, (θ − B_m)/A) with the θ that makes the sum 0: found by sorting. A step costs
-//! k times the stored values of a row. Samples that agree are set aside until all others do. Memory: n·k numbers for α, d·k for W.
+//! First comes dual descent one sample at a time (Keerthi, Sundararajan, Chang, Hsieh and Lin, KDD 2008, section 3): for one sample the
+//! dual is ½A‖α‖² + Bᵀα, so α_m = min(bound, (θ − B_m)/A) with the θ that makes the sum 0, found by sorting. A step costs k times
+//! the stored values of a row. Samples that agree are set aside until the next measurement of all. Where its epochs gain little (large
+//! costs, raw features), proximal points of the dual by Newton's method follow (`crammer_singer_newton.rs`).
+//!
+//! P, D and the violation are measured over all samples at W and α themselves; only such a measurement ends a run. Memory: n·k numbers
+//! for α, d·k for W; twice that and the Newton matrix in the second phase.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::Options;
-use crate::control::{Control, Status};
+use super::solve::Progress;
+use super::state::{ROUNDING, relative_gap};
+use crate::control::{Control, Interrupt, Status};
 use crate::data::Points;
 use crate::error::{Error, Result, check_len};
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::Bias;
+
+/// Samples between two looks at the clock.
+const LOOK: usize = 256;
+/// Seconds between two reports.
+const REPORT: f64 = 0.04;
+/// Epochs of coordinate descent that are always made.
+const FIRST: u64 = 30;
+/// Epochs that more may be needed, by the rate of the last ones, for coordinate descent to go on.
+const AHEAD: f64 = 60.0;
+/// Epochs after which Newton is tried in any case.
+const LONG: u64 = 400;
 
 /// The machine of Crammer and Singer: the class of x is the one with the largest w_mᵀx + b_m.
 #[derive(Debug, Clone)]
@@ -35,40 +52,84 @@ pub struct CrammerSinger {
     pub dual: f64,
     /// How it ended.
     pub status: Status,
-    /// Epochs.
+    /// Epochs and Newton steps.
     pub iterations: u64,
 }
 
 impl CrammerSinger {
-    /// (primal − dual) / max(1, |primal|, |dual|).
+    /// (primal − dual) / max(|primal|, |dual|); 0 where both are 0.
     pub fn relative_gap(&self) -> f64 {
-        (self.primal - self.dual) / self.primal.abs().max(self.dual.abs()).max(1.0)
+        relative_gap(self.primal, self.primal - self.dual, 0.0)
     }
 }
 
-struct Work<'a> {
-    points: &'a Points,
-    codes: &'a [u32],
-    costs: &'a [f64],
-    k: usize,
-    /// Value of the feature that stands for the bias; 0 without one.
-    scaling: f64,
-    w: Vec<f64>,
-    /// Weights of that feature.
-    extra: Vec<f64>,
-    alpha: Vec<f64>,
+/// P, D and the violation at W and α.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Measured {
+    pub(super) primal: f64,
+    /// Σ of the samples' own shares of the gap.
+    pub(super) excess: f64,
+    /// ½‖W − Σ xα‖²: the rest of the gap.
+    pub(super) mismatch: f64,
+    pub(super) violation: f64,
+    pub(super) rounding: f64,
 }
 
-impl Work<'_> {
+impl Measured {
+    pub(super) fn gap(&self) -> f64 {
+        self.excess + self.mismatch
+    }
+
+    pub(super) fn relative(&self) -> f64 {
+        relative_gap(self.primal, self.gap(), self.rounding)
+    }
+}
+
+/// Where the solver stands.
+pub(super) struct Work<'a, 'o> {
+    pub(super) points: &'a Points,
+    pub(super) codes: &'a [u32],
+    pub(super) costs: &'a [f64],
+    pub(super) k: usize,
+    /// Value of the feature that stands for the bias; 0 without one.
+    pub(super) scaling: f64,
+    /// (d + 1) × k: W, and the weights of that feature.
+    pub(super) w: Vec<f64>,
+    pub(super) alpha: Vec<f64>,
+    pub(super) options: &'a Options,
+    pub(super) control: &'a Control,
+    observer: &'o mut dyn Observer,
+    pub(super) iterations: u64,
+    last: Option<Measured>,
+    reported: f64,
+}
+
+impl Work<'_, '_> {
+    pub(super) fn n(&self) -> usize {
+        self.codes.len()
+    }
+
+    /// Calls `each` with the features of row `i`, the one of the bias among them.
+    #[inline(always)]
+    pub(super) fn visit(&self, i: usize, mut each: impl FnMut(usize, f64)) {
+        self.points.visit(i, &mut each);
+        if self.scaling > 0.0 {
+            each(self.points.dims(), self.scaling);
+        }
+    }
+
+    /// w_mᵀx of every class, for any w of the same shape.
+    pub(super) fn products(&self, i: usize, w: &[f64], out: &mut [f64]) {
+        let k = self.k;
+        out.fill(0.0);
+        self.visit(i, |j, v| out.iter_mut().zip(&w[j * k..(j + 1) * k]).for_each(|(g, w)| *g += v * w));
+    }
+
     /// e_m + w_mᵀx of every class.
     fn scores(&self, i: usize, out: &mut [f64]) {
-        let k = self.k;
-        for (m, (g, extra)) in out.iter_mut().zip(&self.extra).enumerate() {
-            *g = self.scaling * extra + f64::from(u8::from(m != self.codes[i] as usize));
-        }
-        self.points.visit(i, |j, v| {
-            out.iter_mut().zip(&self.w[j * k..(j + 1) * k]).for_each(|(g, w)| *g += v * w);
-        });
+        self.products(i, &self.w, out);
+        let own = self.codes[i] as usize;
+        out.iter_mut().enumerate().filter(|(m, _)| *m != own).for_each(|(_, g)| *g += 1.0);
     }
 
     fn bound(&self, i: usize, m: usize) -> f64 {
@@ -79,64 +140,237 @@ impl Work<'_> {
     fn violation(&self, i: usize, g: &[f64]) -> f64 {
         let alpha = &self.alpha[i * self.k..(i + 1) * self.k];
         let most = g.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let least = (0..self.k).filter(|&m| alpha[m] < self.bound(i, m)).map(|m| g[m]).fold(f64::INFINITY, f64::min);
+        let touch = 1e-12 * self.costs[i];
+        let rising = (0..self.k).filter(|&m| alpha[m] < self.bound(i, m) - touch);
+        let least = rising.map(|m| g[m]).fold(f64::INFINITY, f64::min);
         if least.is_finite() { (most - least).max(0.0) } else { 0.0 }
     }
 
-    /// The best α of sample `i`, given its scores.
-    fn step(&mut self, i: usize, g: &[f64], square: f64, order: &mut Vec<(f64, usize)>, new: &mut [f64]) {
+    /// Σ xα of all samples, in the shape of W.
+    pub(super) fn combined(&self) -> Result<Vec<f64>, Interrupt> {
         let k = self.k;
-        let old = &self.alpha[i * k..(i + 1) * k];
-        order.clear();
-        for m in 0..k {
-            let b = g[m] - square * old[m];
-            order.push((b + square * self.bound(i, m), m));
-        }
-        order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        // Classes at their bound come first; θ must lie beyond the last of them and not beyond the next.
-        let mut rest: f64 = (0..k).map(|m| g[m] - square * old[m]).sum();
-        let mut capped = 0.0;
-        let mut theta = rest / k as f64;
-        for r in 0..k {
-            theta = (rest - square * capped) / (k - r) as f64;
-            if theta <= order[r].0 {
-                break;
+        let mut v = vec![0.0; self.w.len()];
+        for i in 0..self.n() {
+            if i % LOOK == 0 {
+                self.control.check()?;
             }
-            let m = order[r].1;
-            rest -= g[m] - square * old[m];
-            capped += self.bound(i, m);
+            let alpha = &self.alpha[i * k..(i + 1) * k];
+            if alpha.iter().any(|a| *a != 0.0) {
+                self.visit(i, |j, x| v[j * k..(j + 1) * k].iter_mut().zip(alpha).for_each(|(v, a)| *v += x * a));
+            }
         }
-        for m in 0..k {
-            new[m] = ((theta - (g[m] - square * old[m])) / square).min(self.bound(i, m));
-        }
-        let mut delta: Vec<f64> = new.iter().zip(old).map(|(n, o)| n - o).collect();
-        // The sum is 0 by construction; what rounding leaves goes to the largest.
-        let off: f64 = delta.iter().sum();
-        if let Some(at) = (0..k).max_by(|a, b| delta[*a].abs().total_cmp(&delta[*b].abs())) {
-            let fixed = (new[at] - off).min(self.bound(i, at));
-            delta[at] += fixed - new[at];
-            new[at] = fixed;
-        }
-        self.alpha[i * k..(i + 1) * k].copy_from_slice(new);
-        let (w, points) = (&mut self.w, self.points);
-        points.visit(i, |j, v| w[j * k..(j + 1) * k].iter_mut().zip(&delta).for_each(|(w, d)| *w += v * d));
-        let scaling = self.scaling;
-        self.extra.iter_mut().zip(&delta).for_each(|(w, d)| *w += scaling * d);
+        Ok(v)
     }
 
-    /// Primal and dual objective.
-    fn bounds(&self) -> (f64, f64) {
-        let norm: f64 = self.w.iter().chain(&self.extra).map(|w| w * w).sum();
-        let (mut loss, mut linear) = (0.0, 0.0);
-        let mut g = vec![0.0; self.k];
-        for i in 0..self.codes.len() {
+    /// P, D and the violation; `v` is Σ xα.
+    pub(super) fn measure(&mut self, v: &[f64]) -> Result<Measured, Interrupt> {
+        let (k, norm) = (self.k, 0.5 * self.w.iter().map(|w| w * w).sum::<f64>());
+        let mismatch = 0.5 * self.w.iter().zip(v).map(|(w, v)| (w - v) * (w - v)).sum::<f64>();
+        let (mut loss, mut excess, mut violation, mut terms) = (0.0, 0.0, 0.0f64, 0.0);
+        let mut g = vec![0.0; k];
+        for i in (0..self.n()).filter(|&i| self.costs[i] > 0.0) {
+            if i % LOOK == 0 {
+                self.control.check()?;
+            }
             self.scores(i, &mut g);
-            let own = self.codes[i] as usize;
-            loss += self.costs[i] * (g.iter().copied().fold(f64::NEG_INFINITY, f64::max) - g[own]);
-            let alpha = &self.alpha[i * self.k..(i + 1) * self.k];
-            linear += (0..self.k).filter(|m| *m != own).map(|m| alpha[m]).sum::<f64>();
+            let (own, c) = (self.codes[i] as usize, self.costs[i]);
+            let most = g.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            loss += c * (most - g[own]);
+            terms += c * (most.abs() + g[own].abs());
+            let alpha = &self.alpha[i * k..(i + 1) * k];
+            excess += (0..k).map(|m| (self.bound(i, m) - alpha[m]).max(0.0) * (most - g[m])).sum::<f64>();
+            violation = violation.max(self.violation(i, &g));
         }
-        (0.5 * norm + loss, -0.5 * norm - linear)
+        let m = Measured { primal: norm + loss, excess, mismatch, violation, rounding: ROUNDING * (terms + norm) };
+        self.last = Some(m);
+        Ok(m)
+    }
+
+    /// Whether all that was asked for holds.
+    pub(super) fn holds(&self, m: &Measured) -> bool {
+        let stop = &self.options.stop;
+        stop.tol.is_none_or(|tol| m.violation <= tol) && stop.gap.is_none_or(|gap| m.relative() <= gap)
+    }
+
+    /// The relative gap to aim at.
+    pub(super) fn aim(&self) -> f64 {
+        self.options.stop.gap.unwrap_or(1e-4)
+    }
+
+    /// Looks at the budget, and reports if it is time; `Err` when the run must end now.
+    pub(super) fn poll(&mut self, phase: &'static str, active: usize) -> Result<(), Status> {
+        self.control.check().map_err(Status::from)?;
+        if self.control.seconds() < self.reported + REPORT {
+            return Ok(());
+        }
+        self.report(phase, active)
+    }
+
+    /// Reports the last measurement.
+    pub(super) fn report(&mut self, phase: &'static str, active: usize) -> Result<(), Status> {
+        self.reported = self.control.seconds();
+        let step = Step {
+            iteration: self.iterations,
+            seconds: self.reported,
+            phase,
+            violation: self.last.map(|m| m.violation),
+            primal: self.last.map(|m| m.primal),
+            dual: self.last.map(|m| m.primal - m.gap()),
+            active: Some(active),
+            ..Step::default()
+        };
+        if self.observer.step(&step).is_break() { Err(Status::Interrupted) } else { Ok(()) }
+    }
+
+    /// `Err` if the iterations are used up; counts one otherwise.
+    pub(super) fn count(&mut self) -> Result<(), Status> {
+        if self.options.iterations.is_some_and(|most| self.iterations >= most) {
+            return Err(Status::IterationLimit);
+        }
+        self.iterations += 1;
+        Ok(())
+    }
+
+    /// The best α of sample `i`, given its scores.
+    fn step(&mut self, i: usize, g: &[f64], square: f64, order: &mut Vec<(f64, usize)>, delta: &mut [f64]) {
+        let k = self.k;
+        let old = &self.alpha[i * k..(i + 1) * k];
+        let target = |m: usize| g[m] - square * old[m];
+        order.clear();
+        order.extend((0..k).map(|m| (target(m) + square * self.bound(i, m), m)));
+        order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        // Classes at their bound come first; θ must lie beyond the last of them and not beyond the next.
+        let mut rest: f64 = (0..k).map(target).sum();
+        let (mut capped, mut theta) = (0.0, rest / k as f64);
+        for (r, &(edge, m)) in order.iter().enumerate() {
+            theta = (rest - square * capped) / (k - r) as f64;
+            if theta <= edge {
+                break;
+            }
+            rest -= target(m);
+            capped += self.bound(i, m);
+        }
+        let own = self.codes[i] as usize;
+        let mut others = 0.0;
+        for m in (0..k).filter(|&m| m != own) {
+            let new = ((theta - target(m)) / square).min(0.0);
+            delta[m] = new - old[m];
+            others += new;
+        }
+        // The own class takes what makes the sum 0, up to rounding the value the formula gives; at most the cost.
+        let c = self.costs[i];
+        if -others > c {
+            let shrink = c / -others;
+            (0..k).filter(|&m| m != own).for_each(|m| delta[m] = shrink * (old[m] + delta[m]) - old[m]);
+            others = -c;
+        }
+        delta[own] = -others - old[own];
+        let moved: Vec<(usize, f64)> = (0..k).filter(|&m| delta[m] != 0.0).map(|m| (m, delta[m])).collect();
+        if moved.is_empty() {
+            return;
+        }
+        moved.iter().for_each(|&(m, d)| self.alpha[i * k + m] += d);
+        let (w, points, scaling) = (&mut self.w, self.points, self.scaling);
+        let mut add = |j: usize, v: f64| moved.iter().for_each(|&(m, d)| w[j * k + m] += v * d);
+        points.visit(i, &mut add);
+        if scaling > 0.0 {
+            add(points.dims(), scaling);
+        }
+    }
+
+    /// W = Σ xα, and a measurement there.
+    fn settle(&mut self) -> Result<Measured, Interrupt> {
+        let v = self.combined()?;
+        self.w.copy_from_slice(&v);
+        self.measure(&v)
+    }
+
+    /// Epochs of dual descent from the present α: `Optimal` once what was asked for holds, `Stalled` without progress in the gap or, where
+    /// Newton can follow, where it is slow.
+    fn descend(&mut self, rng: &mut ChaCha8Rng, newton_follows: bool) -> Result<Status, Status> {
+        let (n, k) = (self.n(), self.k);
+        let bias_square = self.scaling * self.scaling;
+        let squares: Vec<f64> = self.points.squared_norms().iter().map(|q| q + bias_square).collect();
+        let all: Vec<u32> = (0..n as u32).filter(|&i| self.costs[i as usize] > 0.0).collect();
+        for &i in &all {
+            // An empty row costs 1 whatever W is; its α only has to say so.
+            let (i, own) = (i as usize, self.codes[i as usize] as usize);
+            if squares[i] == 0.0 {
+                self.alpha[i * k + own] = self.costs[i];
+                self.alpha[i * k + usize::from(own == 0)] = -self.costs[i];
+            }
+        }
+        let mut m = self.settle()?;
+        self.report("coordinate", all.len())?;
+        let mut active = all.clone();
+        let (mut g, mut delta, mut order) = (vec![0.0; k], vec![0.0; k], Vec::with_capacity(k));
+        let (mut epoch, mut next, mut bar) = (0, 1, 0.0);
+        let mut progress = Progress::default();
+        let mut history: Vec<(u64, f64)> = Vec::new();
+        loop {
+            if self.holds(&m) {
+                return Ok(Status::Optimal);
+            }
+            history.push((epoch, m.gap()));
+            let slow = epoch >= LONG || (epoch >= FIRST && self.is_slow(&history, &m));
+            if progress.ended(m.gap(), 12) || (newton_follows && slow) {
+                return Ok(Status::Stalled);
+            }
+            let before = m.violation;
+            while epoch < next {
+                self.count()?;
+                epoch += 1;
+                active.shuffle(rng);
+                let (mut worst, mut kept) = (0.0f64, 0);
+                for at in 0..active.len() {
+                    if at % LOOK == 0 {
+                        self.poll("coordinate", active.len())?;
+                    }
+                    let i = active[at] as usize;
+                    if squares[i] == 0.0 {
+                        continue;
+                    }
+                    self.scores(i, &mut g);
+                    let violation = self.violation(i, &g);
+                    if violation <= bar {
+                        continue;
+                    }
+                    active[kept] = active[at];
+                    kept += 1;
+                    worst = worst.max(violation);
+                    self.step(i, &g, squares[i], &mut order, &mut delta);
+                }
+                active.truncate(kept);
+                bar = 0.01 * worst;
+                // A few samples far from their optimum must not keep all others waiting.
+                if active.is_empty() || worst <= 0.1 * before {
+                    break;
+                }
+            }
+            m = self.settle()?;
+            self.report("coordinate", active.len())?;
+            next = epoch + 1 + (epoch / 6).min(20);
+            active.clone_from(&all);
+            bar = 0.0;
+        }
+    }
+
+    /// Whether, at the rate of the later half of its epochs, descent would need many more.
+    fn is_slow(&self, history: &[(u64, f64)], m: &Measured) -> bool {
+        let ahead = if self.has_direct_newton() { AHEAD } else { 10.0 * AHEAD };
+        let Some(&(now, gap)) = history.last() else { return false };
+        let Some(&(then, before)) = history.iter().rev().find(|(epoch, _)| 2 * epoch <= now) else { return false };
+        let rate = (before / gap).ln() / (now - then).max(1) as f64;
+        let left = (gap / (self.aim() * m.primal.abs())).ln();
+        !(rate > 0.0) || left > ahead * rate
+    }
+
+    fn run(&mut self) -> Result<Status, Status> {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.options.seed);
+        if self.descend(&mut rng, true)? == Status::Optimal || self.proximal()? == Status::Optimal {
+            return Ok(Status::Optimal);
+        }
+        self.descend(&mut rng, false)
     }
 }
 
@@ -172,94 +406,33 @@ pub fn solve_crammer_singer(
             });
         }
     };
-    let size =
-        n.checked_mul(k).filter(|s| s.checked_mul(8).is_some()).ok_or_else(|| Error::data("n·k is too large"))?;
-    let mut work =
-        Work { points, codes, costs, k, scaling, w: vec![0.0; d * k], extra: vec![0.0; k], alpha: vec![0.0; size] };
+    let fits = |rows: usize| rows.checked_mul(k).filter(|size| size.checked_mul(8).is_some());
+    let (Some(alphas), Some(weights)) = (fits(n), d.checked_add(1).and_then(fits)) else {
+        return Err(Error::data("n·k or d·k is too large"));
+    };
     let begin = Begin { solver: "crammer-singer", n, tol: options.stop.tol, gap: options.stop.gap };
-    let mut status = if observer.begin(&begin).is_break() { Status::Interrupted } else { Status::Optimal };
-    let squares: Vec<f64> = points.squared_norms().iter().map(|q| q + scaling * scaling).collect();
-    let all = || (0..n as u32).filter(|&i| costs[i as usize] > 0.0).collect::<Vec<u32>>();
-    let mut active = all();
-    let mut rng = ChaCha8Rng::seed_from_u64(options.seed);
-    let (mut g, mut new, mut order) = (vec![0.0; k], vec![0.0; k], Vec::with_capacity(k));
-    let (mut epoch, mut check_at) = (0u64, 1u64);
-    let (mut primal, mut dual) = work.bounds();
-    let (mut bar, mut checked) = (0.0, f64::INFINITY);
-    while status == Status::Optimal {
-        if options.iterations.is_some_and(|most| epoch >= most) {
-            status = Status::IterationLimit;
-            break;
-        }
-        epoch += 1;
-        active.shuffle(&mut rng);
-        let mut worst = 0.0f64;
-        let mut kept = 0;
-        for at in 0..active.len() {
-            if at % 256 == 0
-                && let Err(why) = control.check()
-            {
-                status = why.into();
-                break;
-            }
-            let i = active[at] as usize;
-            work.scores(i, &mut g);
-            let violation = work.violation(i, &g);
-            if violation <= bar {
-                continue;
-            }
-            active[kept] = active[at];
-            kept += 1;
-            worst = worst.max(violation);
-            if squares[i] > 0.0 {
-                work.step(i, &g, squares[i], &mut order, &mut new);
-            } else {
-                // An empty row costs 1 whatever W is; its α only has to say so.
-                let own = codes[i] as usize;
-                let row = &mut work.alpha[i * k..(i + 1) * k];
-                row[own] = costs[i];
-                row[usize::from(own == 0)] = -costs[i];
-            }
-        }
-        if status != Status::Optimal {
-            break;
-        }
-        active.truncate(kept);
-        // A few stubborn samples must not keep all others waiting.
-        if epoch < check_at && !active.is_empty() && worst > 0.1 * checked {
-            bar = 0.01 * worst;
-            continue;
-        }
-        (primal, dual) = work.bounds();
-        let relative = (primal - dual) / primal.abs().max(dual.abs()).max(1.0);
-        let step = Step {
-            iteration: epoch,
-            seconds: control.seconds(),
-            phase: "coordinate",
-            violation: Some(worst),
-            primal: Some(primal),
-            dual: Some(dual),
-            active: Some(active.len()),
-            ..Step::default()
-        };
-        if observer.step(&step).is_break() {
-            status = Status::Interrupted;
-            break;
-        }
-        let whole = kept == all().len() || worst == 0.0;
-        let tol_holds = options.stop.tol.is_none_or(|tol| worst <= tol && (whole || relative <= 1e-3));
-        if tol_holds && options.stop.gap.is_none_or(|gap| relative <= gap) {
-            break;
-        }
-        check_at = epoch + 1 + (epoch / 6).min(20);
-        checked = worst;
-        active = all();
-        bar = 0.0;
-    }
-    if status != Status::Optimal {
-        (primal, dual) = work.bounds();
-    }
-    observer.finish(status, &Step { iteration: epoch, seconds: control.seconds(), ..Step::default() });
-    let bias = work.extra.iter().map(|w| scaling * w).collect();
-    Ok(CrammerSinger { weights: work.w, bias, alpha: work.alpha, primal, dual, status, iterations: epoch })
+    let stopped = observer.begin(&begin).is_break();
+    let (w, alpha) = (vec![0.0; weights], vec![0.0; alphas]);
+    let (iterations, last, reported) = (0, None, f64::NEG_INFINITY);
+    let mut work =
+        Work { points, codes, costs, k, scaling, w, alpha, options, control, observer, iterations, last, reported };
+    let status = if stopped { Status::Interrupted } else { work.run().unwrap_or_else(|early| early) };
+    // The last measurement is certainly of this very point only where it said so.
+    let unlimited = control.without_deadline();
+    work.control = &unlimited;
+    let measured = match (status, work.last) {
+        (Status::Optimal, Some(m)) => m,
+        _ => work.combined().and_then(|v| work.measure(&v)).unwrap_or(Measured {
+            primal: f64::INFINITY,
+            excess: f64::INFINITY,
+            mismatch: 0.0,
+            violation: f64::INFINITY,
+            rounding: 0.0,
+        }),
+    };
+    let end = Step { iteration: work.iterations, seconds: control.seconds(), ..Step::default() };
+    work.observer.finish(status, &end);
+    let bias = work.w.split_off(d * k).iter().map(|w| scaling * w).collect();
+    let (primal, dual) = (measured.primal, measured.primal - measured.gap());
+    Ok(CrammerSinger { weights: work.w, bias, alpha: work.alpha, primal, dual, status, iterations: work.iterations })
 }

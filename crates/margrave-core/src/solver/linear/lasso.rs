@@ -16,6 +16,10 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
+use super::envelope::Envelope;
+use super::piece::{Direct, Piece, Smoothed, Terms};
+use super::solve::{Progress, SHRINK, unit};
+use super::state::{ROUNDING, relative_gap};
 use super::{LinearSolution, Options};
 use crate::control::{Control, Status};
 use crate::data::Points;
@@ -29,6 +33,10 @@ const SUFFICIENT: f64 = 0.01;
 const HALVINGS: usize = 20;
 /// Most features of proximal Newton steps.
 const DIRECT: usize = 1500;
+/// Measurements without progress in the gap after which the run ends.
+const PATIENCE: usize = 20;
+/// Epochs of a round at most.
+const ROUND: u64 = 60;
 
 /// X by columns.
 struct Columns {
@@ -71,28 +79,22 @@ pub(super) struct Descent<'a> {
     pub(super) w: Vec<f64>,
     pub(super) b: f64,
     pub(super) z: Vec<f64>,
+    /// The losses, smoothed where they have to be.
+    piece: Box<dyn Piece + 'a>,
 }
 
 impl Descent<'_> {
+    /// The smoothed loss.
     pub(super) fn value(&self, i: usize, z: f64) -> f64 {
-        match self.problem.costs[i] {
-            0.0 => 0.0,
-            c => c * self.problem.loss.value(self.problem.targets[i], z),
-        }
+        self.piece.smooth_value(i, z)
     }
 
     pub(super) fn slope(&self, i: usize) -> f64 {
-        match self.problem.costs[i] {
-            0.0 => 0.0,
-            c => c * self.problem.loss.slope(self.problem.targets[i], self.z[i]),
-        }
+        -self.piece.beta(i, self.z[i])
     }
 
     pub(super) fn bend(&self, i: usize) -> f64 {
-        match self.problem.costs[i] {
-            0.0 => 0.0,
-            c => c * self.problem.loss.second(self.problem.targets[i], self.z[i]).max(0.0),
-        }
+        self.piece.curvature(i, self.z[i])
     }
 
     /// The step that minimises l1·|w + d| + Gd + ½Hd².
@@ -147,7 +149,7 @@ impl Descent<'_> {
                     let (i, z) = (i as usize, self.z[i as usize]);
                     let old = self.value(i, z);
                     change += self.value(i, z + t * d * x) - old;
-                    size += old;
+                    size += old.abs();
                 }
                 // Below the rounding of the losses the promise is all there is to go by.
                 if change <= SUFFICIENT * t * promised || promised.abs() <= 1e-13 * size {
@@ -178,8 +180,73 @@ impl Descent<'_> {
         worst
     }
 
-    /// P, D and β: minus the slopes, scaled into the feasible set.
-    fn bounds(&self) -> (f64, f64, Vec<f64>) {
+    /// Moves a free bias to where the slopes sum to 0: the dual point −slope is feasible only there.
+    fn balance(&mut self) {
+        if self.problem.bias != Bias::Free {
+            return;
+        }
+        let at = |shift: f64| {
+            let (mut sum, mut size, mut bend) = (0.0, 0.0, 0.0);
+            for (i, z) in self.z.iter().enumerate() {
+                let beta = self.piece.beta(i, z + shift);
+                sum -= beta;
+                size += beta.abs();
+                bend += self.piece.curvature(i, z + shift);
+            }
+            (sum, size, bend)
+        };
+        let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
+        let (mut shift, mut width, mut newtons) = (0.0f64, 1e-3, 0);
+        let mut least = (f64::INFINITY, 0.0);
+        for _ in 0..200 {
+            let (sum, size, bend) = at(shift);
+            if sum.abs() < least.0 {
+                least = (sum.abs(), shift);
+            }
+            if sum.abs() <= 1e-15 * size || !sum.is_finite() {
+                break;
+            }
+            if sum < 0.0 {
+                low = shift
+            } else {
+                high = shift
+            }
+            let bracketed = low.is_finite() && high.is_finite();
+            let newton = shift - sum / bend;
+            shift = if bend > 0.0 && newton > low && newton < high && (newton - shift).abs() < 1e15 {
+                // Newton on a piecewise linear slope may creep from piece to piece: every third step bisects.
+                newtons += 1;
+                width *= 2.0;
+                match bracketed {
+                    true if newtons % 3 == 0 => 0.5 * (low + high),
+                    // A slope that vanishes only at infinity (one class under the logistic loss) must not cost a step per unit.
+                    false if newtons > 8 => {
+                        if sum < 0.0 {
+                            newton.max(shift + width)
+                        } else {
+                            newton.min(shift - width)
+                        }
+                    }
+                    _ => newton,
+                }
+            } else if bracketed {
+                0.5 * (low + high)
+            } else {
+                width *= 4.0;
+                shift - width * sum.signum()
+            };
+            if width > 1e18 || (bracketed && (shift <= low || shift >= high)) {
+                break;
+            }
+        }
+        let shift = least.1;
+        self.b += shift;
+        self.z.iter_mut().for_each(|z| *z += shift);
+    }
+
+    /// P, D, the rounding of their sums, and β: minus the slopes, scaled into the feasible set. D is that of β = 0 where β does not
+    /// sum to 0 under a free bias.
+    fn bounds(&self) -> Bounds {
         let p = self.problem;
         let n = self.z.len();
         let mut beta: Vec<f64> = (0..n).map(|i| -self.slope(i)).collect();
@@ -194,18 +261,183 @@ impl Descent<'_> {
             most = most.max(beta.iter().sum::<f64>().abs() * scaling);
             primal += self.b.abs() / scaling;
         }
-        let scale = 1.0 / most.max(1.0);
+        let mut scale = 1.0 / most.max(1.0);
+        let size: f64 = beta.iter().map(|b| b.abs()).sum();
+        if p.bias == Bias::Free && beta.iter().sum::<f64>().abs() > 1e-10 * size {
+            scale = 0.0;
+        }
         beta.iter_mut().for_each(|b| *b *= scale);
-        let mut dual = 0.0;
-        for i in 0..n {
+        let (mut dual, mut terms) = (0.0, primal);
+        for i in (0..n).filter(|&i| p.costs[i] > 0.0) {
             let c = p.costs[i];
-            if c > 0.0 {
-                primal += self.value(i, self.z[i]);
-                let (lo, hi) = p.loss.domain(p.targets[i]);
-                dual -= c * p.loss.conjugate(p.targets[i], (-beta[i] / c).clamp(lo, hi)).unwrap_or(f64::INFINITY);
+            let value = self.piece.value(i, self.z[i]);
+            let (lo, hi) = p.loss.domain(p.targets[i]);
+            let conjugate = c * p.loss.conjugate(p.targets[i], (-beta[i] / c).clamp(lo, hi)).unwrap_or(f64::INFINITY);
+            primal += value;
+            dual -= conjugate;
+            terms += value.abs() + conjugate.abs();
+        }
+        Bounds { primal, dual, rounding: ROUNDING * terms, beta }
+    }
+}
+
+/// What is known of the optimum.
+struct Bounds {
+    primal: f64,
+    dual: f64,
+    rounding: f64,
+    beta: Vec<f64>,
+}
+
+/// The points of a problem this solver takes; fails for a loss with a kink, or rows that are not in memory.
+fn supported<'a>(problem: &LinearProblem<'a>) -> Result<&'a Points> {
+    let unsupported =
+        |what: String, instead: &str| Error::Unsupported { solver: "linear", what, instead: instead.into() };
+    let properties = problem.loss.properties();
+    let kinked = (0..problem.len()).any(|i| problem.dual_term(i).is_some_and(|t| t.d == 0.0 && t.hi > t.lo));
+    if !properties.convex || kinked {
+        let what = format!("the {} loss with the L1 penalty", problem.loss.name());
+        return Err(unsupported(what, "squared-hinge or logistic"));
+    }
+    let in_blocks = || unsupported("the L1 penalty on rows read in blocks".into(), "data that fits in memory");
+    problem.matrix.points().ok_or_else(in_blocks)
+}
+
+/// How a run goes on.
+struct Epochs<'a, 'o> {
+    options: &'a Options,
+    control: &'a Control,
+    observer: &'o mut dyn Observer,
+    /// Penalty on |b|; `None` without a bias.
+    bias_penalty: Option<f64>,
+    rng: ChaCha8Rng,
+    /// Weights that are not set aside.
+    active: Vec<u32>,
+    /// Weights at 0 whose slope is below 1 by more than this are set aside.
+    bar: f64,
+    epoch: u64,
+    violation: f64,
+    relative: f64,
+}
+
+impl Epochs<'_, '_> {
+    /// Measures P, D and the violation over all weights; true if all that was asked for holds.
+    fn measure(&mut self, descent: &mut Descent<'_>) -> std::result::Result<bool, Status> {
+        descent.balance();
+        let Bounds { primal, dual, rounding, .. } = descent.bounds();
+        self.relative = relative_gap(primal, primal - dual, rounding);
+        self.violation = descent.worst(self.bias_penalty);
+        let step = Step {
+            iteration: self.epoch,
+            seconds: self.control.seconds(),
+            phase: "coordinate",
+            primal: Some(primal),
+            dual: Some(dual),
+            violation: Some(self.violation),
+            active: Some(self.active.len()),
+            ..Step::default()
+        };
+        if self.observer.step(&step).is_break() {
+            return Err(Status::Interrupted);
+        }
+        let stop = &self.options.stop;
+        let tol_holds = stop.tol.is_none_or(|tol| self.violation <= tol && self.relative <= 1e-3);
+        Ok(tol_holds && stop.gap.is_none_or(|gap| self.relative <= gap))
+    }
+
+    /// One epoch of coordinate descent over the active weights and the bias.
+    fn sweep(&mut self, descent: &mut Descent<'_>) -> std::result::Result<(), Status> {
+        self.active.shuffle(&mut self.rng);
+        let (mut worst, mut kept) = (0.0f64, 0);
+        for at in 0..self.active.len() {
+            if at % 64 == 0 {
+                self.control.check().map_err(Status::from)?;
+            }
+            let j = self.active[at];
+            let (violation, slope) = descent.step(Some(j as usize), 1.0);
+            worst = worst.max(violation);
+            if descent.w[j as usize] != 0.0 || slope.abs() >= 1.0 - self.bar {
+                self.active[kept] = j;
+                kept += 1;
             }
         }
-        (primal, dual, beta)
+        self.active.truncate(kept);
+        if let Some(penalty) = self.bias_penalty {
+            worst = worst.max(descent.step(None, penalty).0);
+        }
+        self.bar = worst / descent.z.len().max(1) as f64;
+        Ok(())
+    }
+
+    /// Solves the smoothed problem: proximal Newton steps as long as they gain, then epochs. `Some` once the run is over; `None` once the
+    /// gap is mostly that of the smoothing.
+    fn round(&mut self, descent: &mut Descent<'_>, smoothed: bool) -> std::result::Result<Option<Status>, Status> {
+        let d = descent.w.len();
+        let mut newton = d <= DIRECT && 40 * (d * d) as u64 <= self.options.memory;
+        let first = self.epoch;
+        let mut next = 0;
+        let mut progress = Progress::default();
+        loop {
+            if newton || self.epoch >= next || self.active.is_empty() {
+                if self.measure(descent)? {
+                    return Ok(Some(Status::Optimal));
+                }
+                let settled = self.violation <= 0.1 * self.relative.min(1.0);
+                if smoothed && (settled || self.epoch >= first + ROUND) {
+                    return Ok(None);
+                }
+                if progress.ended(self.relative, PATIENCE) {
+                    return Ok(if smoothed { None } else { Some(Status::Stalled) });
+                }
+                next = self.epoch + 1 + (self.epoch - first) / 8;
+                self.active = (0..d as u32).collect();
+                self.bar = f64::INFINITY;
+            }
+            if self.options.iterations.is_some_and(|most| self.epoch >= most) {
+                return Err(Status::IterationLimit);
+            }
+            self.epoch += 1;
+            if newton {
+                let gain = descent.newton_step(self.bias_penalty, self.control).map_err(Status::from)?;
+                newton = gain > 0.0;
+            }
+            if !newton {
+                self.sweep(descent)?;
+            }
+        }
+    }
+
+    /// Rounds of smoothed problems, the smoothing moved along with β, where the losses have flat or steep parts; one round of the
+    /// losses as they are otherwise.
+    fn run<'p>(
+        &mut self,
+        descent: &mut Descent<'p>,
+        problem: &'p LinearProblem<'p>,
+        terms: Option<&'p Terms>,
+    ) -> std::result::Result<Status, Status> {
+        let unit = unit(problem);
+        let smoothed = terms.map_or(problem.loss.sharp(), |terms| terms.least_width().is_finite());
+        let mut width = if smoothed { 2.0 * unit } else { 0.0 };
+        let mut progress = Progress::default();
+        loop {
+            let beta: Vec<f64> = (0..descent.z.len()).map(|i| descent.piece.beta(i, descent.z[i])).collect();
+            let beta = if self.epoch == 0 { vec![0.0; beta.len()] } else { beta };
+            descent.piece = match terms {
+                Some(terms) => Box::new(Smoothed::new(terms, width, &beta)),
+                None if smoothed => Box::new(Envelope::new(problem, width, &beta)),
+                None => Box::new(Direct::new(problem)),
+            };
+            if let Some(status) = self.round(descent, smoothed)? {
+                return Ok(status);
+            }
+            if self.measure(descent)? {
+                return Ok(Status::Optimal);
+            }
+            if progress.ended(self.relative, PATIENCE) {
+                return Ok(Status::Stalled);
+            }
+            width = (SHRINK * width).max(1e-10 * unit);
+        }
     }
 }
 
@@ -217,21 +449,14 @@ pub fn solve_l1(
     observer: &mut dyn Observer,
 ) -> Result<LinearSolution> {
     options.check()?;
-    let unsupported =
-        |what: String, instead: &str| Error::Unsupported { solver: "linear", what, instead: instead.into() };
-    let properties = problem.loss.properties();
-    let kinked = (0..problem.len().min(64)).any(|i| problem.dual_term(i).is_some_and(|t| t.d == 0.0 && t.hi > t.lo));
-    if !properties.convex || kinked {
-        let what = format!("the {} loss with the L1 penalty", problem.loss.name());
-        return Err(unsupported(what, "squared-hinge or logistic"));
-    }
-    let Some(points) = problem.matrix.points() else {
-        return Err(unsupported("the L1 penalty on rows read in blocks".into(), "data that fits in memory"));
-    };
+    let points = supported(problem)?;
     let (n, d) = (points.len(), points.dims());
     let begin = Begin { solver: "linear-l1", n, tol: options.stop.tol, gap: options.stop.gap };
-    let mut status = if observer.begin(&begin).is_break() { Status::Interrupted } else { Status::Optimal };
-    let mut descent = Descent { problem, columns: Columns::new(points), w: vec![0.0; d], b: 0.0, z: vec![0.0; n] };
+    let stopped = observer.begin(&begin).is_break();
+    let terms = Terms::new(problem);
+    let piece = Box::new(Direct::new(problem));
+    let mut descent =
+        Descent { problem, columns: Columns::new(points), w: vec![0.0; d], b: 0.0, z: vec![0.0; n], piece };
     if let Some(start) = &options.start
         && start.weights.len() == d
     {
@@ -248,108 +473,35 @@ pub fn solve_l1(
         Bias::Free => Some(0.0),
         Bias::Penalised { scaling } => Some(1.0 / scaling),
     };
-    let mut rng = ChaCha8Rng::seed_from_u64(options.seed);
-    let mut active: Vec<u32> = (0..d as u32).collect();
-    let mut bar = f64::INFINITY;
-    let (mut epoch, mut check_at) = (0u64, 0u64);
-    let (mut violation, mut relative) = (f64::INFINITY, f64::INFINITY);
-    let (mut poor, mut best) = (0, f64::INFINITY);
-    let mut newton = d <= DIRECT && d <= n && 40 * (d * d) as u64 <= options.memory;
-    while status == Status::Optimal {
-        if epoch >= check_at || active.is_empty() {
-            let (primal, dual, _) = descent.bounds();
-            relative = (primal - dual).max(0.0) / primal.abs().max(dual.abs()).max(1.0);
-            let step = Step {
-                iteration: epoch,
-                seconds: control.seconds(),
-                phase: "coordinate",
-                primal: Some(primal),
-                dual: Some(dual),
-                active: Some(active.len()),
-                ..Step::default()
-            };
-            if observer.step(&step).is_break() {
-                status = Status::Interrupted;
-                break;
-            }
-            let tol_holds = options.stop.tol.is_none_or(|tol| violation <= tol && relative <= 1e-3);
-            if tol_holds && options.stop.gap.is_none_or(|gap| relative <= gap) {
-                break;
-            }
-            poor = if relative < 0.9 * best { 0 } else { poor + 1 };
-            best = best.min(relative);
-            if poor > 20 {
-                status = Status::Stalled;
-                break;
-            }
-            check_at = epoch + 1 + epoch / 8;
-            active = (0..d as u32).collect();
-            bar = f64::INFINITY;
-        }
-        if options.iterations.is_some_and(|most| epoch >= most) {
-            status = Status::IterationLimit;
-            break;
-        }
-        epoch += 1;
-        let mut worst = 0.0f64;
-        if newton {
-            match descent.newton_step(bias_penalty, control) {
-                Ok(gained) => newton = gained,
-                Err(why) => {
-                    status = why.into();
-                    break;
-                }
-            }
-            active.clear();
-            check_at = epoch;
-        }
-        active.shuffle(&mut rng);
-        let mut kept = 0;
-        for at in 0..active.len() {
-            if at % 64 == 0
-                && let Err(why) = control.check()
-            {
-                status = why.into();
-                break;
-            }
-            let j = active[at];
-            let (violation, slope) = descent.step(Some(j as usize), 1.0);
-            worst = worst.max(violation);
-            if descent.w[j as usize] == 0.0 && slope.abs() < 1.0 - bar {
-                continue;
-            }
-            active[kept] = j;
-            kept += 1;
-        }
-        if status != Status::Optimal {
-            break;
-        }
-        active.truncate(kept);
-        if let Some(penalty) = bias_penalty {
-            // A free bias must leave Σβ = 0 behind: the dual point is feasible only then.
-            for _ in 0..if penalty == 0.0 { 8 } else { 1 } {
-                let (violation, _) = descent.step(None, penalty);
-                worst = worst.max(violation);
-                if violation <= 1e-13 * n as f64 {
-                    break;
-                }
-            }
-        }
-        bar = worst / n.max(1) as f64;
-        // A Newton step has looked at no weight by itself.
-        violation = if newton { descent.worst(bias_penalty) } else { worst };
-    }
-    let (_, _, beta) = descent.bounds();
-    observer.finish(status, &Step { iteration: epoch, seconds: control.seconds(), ..Step::default() });
+    let mut epochs = Epochs {
+        options,
+        control,
+        observer,
+        bias_penalty,
+        rng: ChaCha8Rng::seed_from_u64(options.seed),
+        active: (0..d as u32).collect(),
+        bar: f64::INFINITY,
+        epoch: 0,
+        violation: f64::INFINITY,
+        relative: f64::INFINITY,
+    };
+    let status = if stopped {
+        Status::Interrupted
+    } else {
+        epochs.run(&mut descent, problem, terms.as_ref()).unwrap_or_else(|early| early)
+    };
+    let beta = descent.bounds().beta;
+    let last = Step { iteration: epochs.epoch, seconds: control.seconds(), ..Step::default() };
+    epochs.observer.finish(status, &last);
     Ok(LinearSolution {
         weights: descent.w,
         bias: descent.b,
         beta,
         status,
-        iterations: epoch,
-        violation,
-        relative_gap: relative,
+        iterations: epochs.epoch,
+        violation: epochs.violation,
+        relative_gap: epochs.relative,
         start_objective: None,
-        reason: "L1 penalty: coordinate descent on the weights".into(),
+        reason: "L1 penalty: proximal Newton steps and coordinate descent on the weights".into(),
     })
 }

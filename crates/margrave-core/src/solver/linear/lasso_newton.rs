@@ -1,23 +1,22 @@
 //! The L1 penalty with few features: proximal Newton (Yuan, Ho and Lin, JMLR 13, 2012).
 //!
 //! Where features are alike, as those made from categories are, coordinate descent on the weights needs thousands of epochs over the data. Here the
-//! losses are replaced by their quadratic model, whose d × d matrix is formed once a step, and the weights descend on the model alone:
-//! an epoch costs d², whatever n. A line search on the objective itself makes every step a gain.
+//! losses are replaced by their quadratic model, whose d × d matrix is formed once per step, and the model alone is minimised
+//! (`lasso_model.rs`): that costs d² or d³, whatever n. A line search on the objective itself makes every step a gain.
 
 use super::lasso::Descent;
+use super::lasso_model::Model;
 use crate::control::{Control, Interrupt};
 use crate::gram::Pick;
 
-/// Epochs on one model at most.
-const EPOCHS: usize = 2000;
 /// Halvings of a step at most.
 const HALVINGS: usize = 30;
 /// Decrease asked of a step, as a share of what its slope promises.
 const SUFFICIENT: f64 = 0.01;
 
 impl Descent<'_> {
-    /// One step on all weights; false if it gains nothing. `bias` is the penalty on |b|, `None` without a bias.
-    pub(super) fn newton_step(&mut self, bias: Option<f64>, control: &Control) -> Result<bool, Interrupt> {
+    /// One step on all weights: the decrease its slope promised, 0 if it gains nothing. `bias` is the penalty on |b|, `None` without a bias.
+    pub(super) fn newton_step(&mut self, bias: Option<f64>, control: &Control) -> Result<f64, Interrupt> {
         let (n, d) = (self.z.len(), self.w.len());
         let size = d + usize::from(bias.is_some());
         let slopes: Vec<f64> = (0..n).map(|i| self.slope(i)).collect();
@@ -46,40 +45,30 @@ impl Descent<'_> {
             point.push(self.b);
             penalties.push(penalty);
         }
-        // A weight nobody bends, and rows that repeat each other: the model stays strictly convex.
-        let most = (0..size).fold(0.0f64, |m, j| m.max(matrix[j * size + j]));
-        (0..size).for_each(|j| matrix[j * size + j] += 1e-12 * most.max(1.0));
-        let mut step = vec![0.0; size];
-        let mut along = slope.clone();
-        let mut begun = 0.0;
-        for epoch in 0..EPOCHS {
-            control.check()?;
-            let mut worst = 0.0f64;
-            for j in 0..size {
-                let at = point[j] + step[j];
-                let violation = Self::violation(at, along[j], penalties[j]);
-                if violation == 0.0 {
-                    continue;
-                }
-                worst = worst.max(violation);
-                let change = Self::newton(at, along[j], matrix[j * size + j], penalties[j]);
-                if change != 0.0 {
-                    // Exactly 0 where the step ends there.
-                    step[j] = if change == -at { -point[j] } else { step[j] + change };
-                    along.iter_mut().zip(&matrix[j * size..(j + 1) * size]).for_each(|(a, h)| *a += change * h);
-                }
-            }
-            if epoch == 0 {
-                begun = worst;
-            }
-            if worst <= 1e-6 * begun || worst <= 1e-13 * most {
-                break;
-            }
+        // A weight without curvature gets that of the others: the model must be strictly convex.
+        let (mut sum, mut count) = (0.0, 0.0);
+        for bend in (0..size).map(|j| matrix[j * size + j]).filter(|bend| *bend > 0.0) {
+            sum += bend;
+            count += 1.0;
         }
+        let typical = if count > 0.0 { sum / count } else { 1.0 };
+        for j in 0..size {
+            let own = &mut matrix[j * size + j];
+            *own = if *own > 0.0 { *own * (1.0 + 1e-12) } else { typical };
+        }
+        let mut model = Model {
+            matrix: &matrix,
+            point: &point,
+            penalties: &penalties,
+            step: vec![0.0; size],
+            slope: slope.clone(),
+        };
+        model.minimise(control)?;
+        let step = model.step;
         let norm = |t: f64| -> f64 { (0..size).map(|j| penalties[j] * (point[j] + t * step[j]).abs()).sum() };
         let promised = slope.iter().zip(&step).map(|(g, s)| g * s).sum::<f64>() + norm(1.0) - norm(0.0);
         if !(promised < 0.0) {
-            return Ok(false);
+            return Ok(0.0);
         }
         let mut moved = vec![0.0; n];
         x.dots(Pick::All, &step[..d], &mut moved, control)?;
@@ -93,7 +82,7 @@ impl Descent<'_> {
             for i in 0..n {
                 let old = self.value(i, self.z[i]);
                 change += self.value(i, self.z[i] + t * moved[i]) - old;
-                scale += old;
+                scale += old.abs();
             }
             // Below the rounding of the losses the promise is all there is to go by.
             if change <= SUFFICIENT * t * promised || promised.abs() <= 1e-13 * scale {
@@ -104,10 +93,10 @@ impl Descent<'_> {
                     self.b += t * step[d];
                 }
                 self.z.iter_mut().zip(&moved).for_each(|(z, m)| *z += t * m);
-                return Ok(true);
+                return Ok(-promised);
             }
             t *= 0.5;
         }
-        Ok(false)
+        Ok(0.0)
     }
 }

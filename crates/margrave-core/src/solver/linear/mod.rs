@@ -17,12 +17,16 @@
 
 mod coordinate;
 mod crammer_singer;
+mod crammer_singer_newton;
+mod envelope;
 mod face;
 mod lasso;
+mod lasso_model;
 mod lasso_newton;
 mod newton;
 mod options;
 mod piece;
+mod proximal;
 mod solve;
 mod state;
 

@@ -48,7 +48,7 @@ pub(super) struct Goal {
 
 impl Goal {
     fn allows(&self, m: &Measure) -> bool {
-        m.mismatch <= (self.share * m.excess).max(self.relative * m.scale())
+        m.mismatch <= (self.share * m.excess).max(self.relative * m.scale()).max(m.rounding)
     }
 }
 
@@ -70,7 +70,7 @@ impl<'a, 'o> State<'a, 'o> {
             if goal.convex {
                 self.balance(piece)?;
             }
-            let m = self.measure(piece);
+            let m = self.measure(piece)?;
             self.report("newton", &m, self.n())?;
             if goal.allows(&m) {
                 return Ok(Ended::Reached(m));
@@ -97,7 +97,7 @@ impl<'a, 'o> State<'a, 'o> {
                 match reach {
                     // What was left out may be what holds the step.
                     Some(_) if active.is_some() => reach = None,
-                    _ => return Ok(Ended::Stuck(self.measure(piece))),
+                    _ => return Ok(Ended::Stuck(self.measure(piece)?)),
                 }
             }
             reach = reach.map(|r| 1.5 * r);
@@ -207,7 +207,7 @@ impl<'a, 'o> State<'a, 'o> {
         match self.rho {
             None => (0.0, f64::INFINITY),
             // With no curvature at all the bias is left to the search.
-            Some(rho) => (rho * self.b - self.sum, (rho + total).max(1e-12)),
+            Some(rho) => (rho * self.b - self.sum, if rho + total > 0.0 { rho + total } else { 1e-12 }),
         }
     }
 
@@ -358,7 +358,7 @@ impl<'a, 'o> State<'a, 'o> {
                 (true, false) => newton.min(4.0 * t),
                 (false, false) => 2.0 * t,
             };
-            if high - low <= 1e-14 * high {
+            if high.is_finite() && high - low <= 1e-14 * high {
                 break;
             }
         }

@@ -21,6 +21,8 @@ pub(super) trait Piece: Sync {
     fn smooth_value(&self, i: usize, z: f64) -> f64;
     /// The share of the sample in the gap of the problem itself: ℓ(z) + h(β) + βz ≥ 0, times the cost.
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64;
+    /// The interval of β; `None` if the loss is not convex.
+    fn bounds(&self, i: usize) -> Option<(f64, f64)>;
 }
 
 /// One value for all samples, or one each.
@@ -199,6 +201,10 @@ impl Piece for Smoothed<'_> {
         let s = -(t.p + z);
         (self.value(i, z) - (beta * s - t.eps * beta.abs() - 0.5 * t.d * beta * beta)).max(0.0)
     }
+
+    fn bounds(&self, i: usize) -> Option<(f64, f64)> {
+        Some((self.terms.lo[i], self.terms.hi[i]))
+    }
 }
 
 /// A smooth convex loss, taken as it is.
@@ -257,6 +263,16 @@ impl Piece for Direct<'_> {
         let (lo, hi) = self.loss().domain(y);
         c * self.loss().excess(y, z, (-beta / c).clamp(lo, hi)).unwrap_or(0.0)
     }
+
+    fn bounds(&self, i: usize) -> Option<(f64, f64)> {
+        match self.problem.costs[i] {
+            0.0 => Some((0.0, 0.0)),
+            c => {
+                let (lo, hi) = self.loss().domain(self.problem.targets[i]);
+                Some((-c * hi, -c * lo))
+            }
+        }
+    }
 }
 
 /// A loss of the margin slack that is not convex: L(u) = L′(0)·u + r(u) for u > 0, 0 below. The first part is a hinge and is
@@ -314,5 +330,9 @@ impl Piece for Split<'_> {
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64 {
         // That of the hinge part: what smoothing leaves.
         self.hinge.excess(i, z, (beta - self.rest(i, z)).clamp(self.hinge.terms.lo[i], self.hinge.terms.hi[i]))
+    }
+
+    fn bounds(&self, _i: usize) -> Option<(f64, f64)> {
+        None
     }
 }

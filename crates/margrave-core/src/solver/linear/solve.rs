@@ -10,10 +10,10 @@ use rand::SeedableRng;
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
-use super::coordinate::Descended;
+use super::envelope::Envelope;
 use super::newton::{Ended, Goal};
 use super::piece::{Direct, Piece, Smoothed, Split, Terms};
-use super::state::{Measure, State, sums};
+use super::state::{Measure, State};
 use super::{LinearSolution, Method, Options};
 use crate::backend::cpu::rows::RowMatrix;
 use crate::control::{Control, Status};
@@ -26,12 +26,10 @@ use crate::problem::LinearProblem;
 use crate::solver::Stop;
 
 /// Factor of the smoothing width from one proximal step to the next.
-const SHRINK: f64 = 0.3;
-/// Score distance, in widths, from which samples are left out of Newton steps.
-const REACH: f64 = 4.0;
+pub(super) const SHRINK: f64 = 0.3;
 /// Fewest samples for which a part is solved first.
 const MANY: usize = 8192;
-/// Proximal steps at most.
+/// Proximal steps on a loss that is not convex at most.
 const ROUNDS: usize = 80;
 
 /// Solves `problem`.
@@ -132,15 +130,15 @@ fn solve_used(
     Ok(LinearSolution { weights, ..solved })
 }
 
-struct Run<'a, 'o> {
-    options: &'a Options,
-    state: State<'a, 'o>,
+pub(super) struct Run<'a, 'o> {
+    pub(super) options: &'a Options,
+    pub(super) state: State<'a, 'o>,
     terms: Option<Terms>,
     /// Typical size of a score error: the unit of widths.
-    unit: f64,
-    reason: String,
-    last: Option<Measure>,
-    violation: f64,
+    pub(super) unit: f64,
+    pub(super) reason: String,
+    pub(super) last: Option<Measure>,
+    pub(super) violation: f64,
     start_objective: Option<f64>,
 }
 
@@ -183,7 +181,9 @@ impl<'a, 'o> Run<'a, 'o> {
     }
 
     fn finish(mut self, status: Status) -> LinearSolution {
-        self.settle();
+        if let Some(terms) = self.terms.take() {
+            self.settle(&terms);
+        }
         let state = self.state;
         let last = Step { iteration: state.iterations, seconds: state.control.seconds(), ..Step::default() };
         state.observer.finish(status, &last);
@@ -219,12 +219,12 @@ impl<'a, 'o> Run<'a, 'o> {
     }
 
     /// The gap to aim at; without one, what the violation will need, found by trial.
-    fn aim(&self) -> f64 {
+    pub(super) fn aim(&self) -> f64 {
         self.options.stop.gap.unwrap_or(1e-4)
     }
 
     /// Column means of dense data: second moments about them do not cancel.
-    fn set_centre(&mut self) -> std::result::Result<(), Status> {
+    pub(super) fn set_centre(&mut self) -> std::result::Result<(), Status> {
         let state = &mut self.state;
         let dense = state.x.stored() == state.x.rows().saturating_mul(state.x.dims());
         if state.rho.is_none() || !dense || state.n() == 0 {
@@ -238,7 +238,7 @@ impl<'a, 'o> Run<'a, 'o> {
     }
 
     /// Takes the start that was given; true if there was one.
-    fn resume(&mut self, terms: Option<&Terms>) -> std::result::Result<bool, Status> {
+    pub(super) fn resume(&mut self, terms: Option<&Terms>) -> std::result::Result<bool, Status> {
         let Some(start) = &self.options.start else { return Ok(false) };
         let state = &mut self.state;
         if start.beta.len() == state.n() {
@@ -258,7 +258,7 @@ impl<'a, 'o> Run<'a, 'o> {
     }
 
     /// Solves a part of the samples, costs scaled up to match, and takes its w and b.
-    fn part(&mut self) -> std::result::Result<bool, Halt> {
+    pub(super) fn part(&mut self) -> std::result::Result<bool, Halt> {
         let state = &mut self.state;
         let (n, problem) = (state.n(), state.problem);
         let mut size = (n / 8).max(20 * state.x.dims()).max(MANY / 2);
@@ -310,7 +310,7 @@ impl<'a, 'o> Run<'a, 'o> {
     }
 
     /// Where coordinate descent comes first: the rows, or `None` if they are read in blocks.
-    fn coordinates(&self) -> Option<Option<&'a Points>> {
+    pub(super) fn coordinates(&self) -> Option<Option<&'a Points>> {
         let x = self.state.x;
         let points = x.points();
         let wanted = match self.options.method {
@@ -321,135 +321,6 @@ impl<'a, 'o> Run<'a, 'o> {
         (wanted && (points.is_some() || x.blocks() > 0)).then_some(points)
     }
 
-    /// Losses with a dual term.
-    fn proximal(&mut self, terms: &Terms) -> std::result::Result<Status, Halt> {
-        self.set_centre()?;
-        let smooth = terms.least_width() >= 0.5 * self.unit;
-        self.reason = match smooth {
-            true => "the loss is smooth: Newton's method on the primal".into(),
-            false => "Newton's method on smoothed losses, the smoothing moved along with β".into(),
-        };
-        let resumed = self.resume(Some(terms))?;
-        let mut width = if smooth { 0.0 } else { 2.0 * self.unit };
-        if resumed {
-            let piece = Smoothed::new(terms, width, &self.state.beta);
-            let m = self.state.measure(&piece);
-            self.last = Some(m);
-            let aim = self.aim();
-            if m.relative() <= aim && self.balanced() && self.tol_holds(terms) {
-                return Ok(Status::Optimal);
-            }
-            width = (self.unit * m.relative().sqrt()).clamp(1e-6 * self.unit, width);
-        } else if let Some(points) = self.coordinates() {
-            self.reason = "many features: dual coordinate descent, and Newton's method where it crawls".into();
-            let most = if self.options.method == Method::Coordinate { 5000 } else { 600 };
-            let (aim, seed) = (self.aim(), self.options.seed);
-            let descended = match points {
-                Some(points) => self.state.descend_coordinates(terms, points, aim, seed, most)?,
-                None => self.state.descend_blocks(terms, aim, seed, 60)?,
-            };
-            match descended {
-                Descended::Reached(m) => {
-                    self.last = Some(m);
-                    if self.tol_holds(terms) {
-                        return Ok(Status::Optimal);
-                    }
-                }
-                Descended::Crawling(m) => self.last = Some(m),
-            }
-            let relative = self.last.map_or(1.0, |m| m.relative());
-            width = (self.unit * relative.sqrt()).clamp(1e-6 * self.unit, width.max(1e-6 * self.unit));
-        } else if self.part()? {
-            width *= 0.1;
-        }
-        let mut aim = self.aim();
-        let mut stuck = 0;
-        let mut reach = None;
-        for _ in 0..ROUNDS {
-            let piece = Smoothed::new(terms, width, &self.state.beta);
-            let goal = Goal { share: 1.0, relative: 0.3 * aim, reach, convex: true };
-            let ended = self.state.newton(&piece, goal)?;
-            let m = match ended {
-                Ended::Reached(m) => m,
-                Ended::Stuck(m) => {
-                    stuck += 1;
-                    m
-                }
-            };
-            self.last = Some(m);
-            if m.relative() <= aim {
-                if self.tol_holds(terms) {
-                    return Ok(Status::Optimal);
-                }
-                aim *= 0.1;
-            }
-            if stuck > 4 || aim < 1e-16 {
-                return Ok(Status::Stalled);
-            }
-            width *= SHRINK;
-            reach = Some(REACH * width / SHRINK);
-        }
-        Ok(Status::Stalled)
-    }
-
-    /// Puts what is left of Σβ on samples with room on both sides, where no condition is upset by it.
-    fn settle(&mut self) {
-        let Some(terms) = self.terms.as_ref().filter(|_| self.state.rho == Some(0.0)) else { return };
-        let beta = &mut self.state.beta;
-        let rooms: Vec<f64> = (0..beta.len())
-            .map(|i| {
-                let (t, b) = (terms.get(i), beta[i]);
-                if b == 0.0 && t.eps > 0.0 { 0.0 } else { (b - t.lo).min(t.hi - b) }
-            })
-            .collect();
-        let most = rooms.iter().copied().fold(0.0, f64::max);
-        let roomy: Vec<usize> = (0..rooms.len()).filter(|&i| rooms[i] > 0.0 && rooms[i] >= 0.5 * most).collect();
-        for round in 0..4 {
-            // Neumaier's sum: the rounding of a plain one is what is to be removed.
-            let (mut sum, mut lost) = (0.0f64, 0.0f64);
-            for &v in beta.iter() {
-                let next = sum + v;
-                lost += if sum.abs() >= v.abs() { (sum - next) + v } else { (v - next) + sum };
-                sum = next;
-            }
-            let off = sum + lost;
-            // The last rounds carry the rounding of the first.
-            let takers = if round == 0 { roomy.as_slice() } else { &roomy[..roomy.len().min(1)] };
-            if off == 0.0 || off.abs() > 0.25 * most * takers.len() as f64 {
-                break;
-            }
-            takers.iter().for_each(|&i| beta[i] -= off / takers.len() as f64);
-        }
-    }
-
-    /// Whether Σβ = 0 up to rounding where it must be.
-    fn balanced(&self) -> bool {
-        let beta = &self.state.beta;
-        let [size] = sums(self.state.control, beta.len(), |i| [beta[i].abs()]);
-        self.state.rho != Some(0.0) || self.state.sum.abs() <= 1e-9 * size
-    }
-
-    /// Whether the KKT violation of β at the scores is as asked for.
-    fn tol_holds(&mut self, terms: &Terms) -> bool {
-        let Some(tol) = self.options.stop.tol else { return true };
-        let state = &self.state;
-        let (mut fall, mut rise) = (f64::NEG_INFINITY, f64::INFINITY);
-        for i in 0..state.n() {
-            let (t, beta) = (terms.get(i), state.beta[i]);
-            let width = t.hi - t.lo;
-            let touch = 1e-12 * if width.is_finite() { width } else { beta.abs().max(1.0) };
-            let slope = state.z[i] + t.p + t.d * beta;
-            if beta - t.lo > touch {
-                fall = fall.max(slope + if beta > touch { t.eps } else { -t.eps });
-            }
-            if t.hi - beta > touch {
-                rise = rise.min(slope + if beta < -touch { -t.eps } else { t.eps });
-            }
-        }
-        self.violation = if state.rho == Some(0.0) { fall - rise } else { fall.max(-rise) }.max(0.0);
-        self.violation <= tol
-    }
-
     /// Smooth convex losses without a dual term.
     fn smooth(&mut self) -> std::result::Result<Status, Halt> {
         self.set_centre()?;
@@ -458,26 +329,27 @@ impl<'a, 'o> Run<'a, 'o> {
             self.part()?;
         }
         let problem = self.state.problem;
-        let piece = Direct::new(problem);
-        let aim = self.aim();
-        for _ in 0..ROUNDS {
+        if !problem.loss.sharp() {
+            let piece = Direct::new(problem);
+            let aim = self.aim();
             let goal = Goal { share: 0.0, relative: 0.5 * aim, reach: None, convex: true };
-            let ended = self.state.newton(&piece, goal)?;
-            let (m, stuck) = match ended {
-                Ended::Reached(m) => (m, false),
-                Ended::Stuck(m) => (m, true),
-            };
-            self.last = Some(m);
+            let mut progress = Progress::default();
             // β is minus the slope at the scores, times c: the violation is 0.
             self.violation = 0.0;
-            if m.relative() <= aim {
-                return Ok(Status::Optimal);
-            }
-            if stuck {
-                return Ok(Status::Stalled);
+            loop {
+                let (Ended::Reached(m) | Ended::Stuck(m)) = self.state.newton(&piece, goal)?;
+                self.last = Some(m);
+                if m.relative() <= aim {
+                    return Ok(Status::Optimal);
+                }
+                if progress.ended(m.relative(), 2) {
+                    break;
+                }
             }
         }
-        Ok(Status::Stalled)
+        self.reason = "Newton's method on smoothed losses, the smoothing moved along with β".into();
+        let width = 2.0 * self.unit * self.last.map_or(1.0, |m| m.relative()).min(1.0).sqrt();
+        self.rounds(|width, beta| Envelope::new(problem, width, beta), width, None)
     }
 
     /// Losses of the margin that are not convex, from the solution of the hinge.
@@ -519,7 +391,7 @@ impl<'a, 'o> Run<'a, 'o> {
             let piece = Split::new(problem, Smoothed::new(&terms, width, &centre), rise);
             self.state.refresh(&piece, Pick::All)?;
             if round == 0 {
-                self.start_objective = Some(self.state.measure(&piece).primal);
+                self.start_objective = Some(self.state.measure(&piece)?.primal);
             }
             let goal = Goal { share: 0.3, relative: 1e-9, reach: None, convex: false };
             let (m, stuck) = match self.state.newton(&piece, goal)? {
@@ -546,7 +418,7 @@ impl<'a, 'o> Run<'a, 'o> {
 }
 
 /// Mean distance of the targets from their mean; 1 for labels.
-fn unit(problem: &LinearProblem<'_>) -> f64 {
+pub(super) fn unit(problem: &LinearProblem<'_>) -> f64 {
     if problem.loss.properties().classification {
         return 1.0;
     }
@@ -561,8 +433,29 @@ fn unit(problem: &LinearProblem<'_>) -> f64 {
     if unit > 0.0 && unit.is_finite() { unit } else { 1.0 }
 }
 
+/// Whether the gap still falls.
+pub(super) struct Progress {
+    best: f64,
+    idle: usize,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { best: f64::INFINITY, idle: 0 }
+    }
+}
+
+impl Progress {
+    /// True after `patience` rounds in turn of which none lowered the gap by a tenth.
+    pub(super) fn ended(&mut self, gap: f64, patience: usize) -> bool {
+        self.idle = if gap < 0.9 * self.best { 0 } else { self.idle + 1 };
+        self.best = self.best.min(gap);
+        self.idle >= patience
+    }
+}
+
 /// Why a run ended before its answer.
-enum Halt {
+pub(super) enum Halt {
     Status(Status),
     Error(crate::Error),
 }

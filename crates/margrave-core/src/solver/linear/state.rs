@@ -43,11 +43,25 @@ pub(super) struct Measure {
     pub(super) excess: f64,
     /// ½‖w − Xᵀβ‖², and the same of a penalised bias: the rest of the gap.
     pub(super) mismatch: f64,
+    /// Rounding error of the sums above: a gap below it counts as zero.
+    pub(super) rounding: f64,
+}
+
+/// Rounding of a sum, as a multiple of the sum of the absolute values of its terms.
+pub(super) const ROUNDING: f64 = 4.0 * f64::EPSILON;
+
+/// gap / max(|P|, |D|); 0 for a gap within `rounding`, ∞ for one that is not a number.
+pub(super) fn relative_gap(primal: f64, gap: f64, rounding: f64) -> f64 {
+    if !(gap.is_finite() && primal.is_finite()) {
+        return f64::INFINITY;
+    }
+    if gap <= rounding { 0.0 } else { gap / primal.abs().max((primal - gap).abs()) }
 }
 
 impl Measure {
+    /// max(|P|, |D|): what the relative gap is relative to.
     pub(super) fn scale(&self) -> f64 {
-        self.primal.abs().max((self.primal - self.gap()).abs()).max(1.0)
+        self.primal.abs().max((self.primal - self.gap()).abs())
     }
 
     pub(super) fn gap(&self) -> f64 {
@@ -55,7 +69,7 @@ impl Measure {
     }
 
     pub(super) fn relative(&self) -> f64 {
-        self.gap() / self.scale()
+        relative_gap(self.primal, self.gap(), self.rounding)
     }
 }
 
@@ -110,7 +124,7 @@ impl<'a, 'o> State<'a, 'o> {
         self.control.check().map_err(Status::from)
     }
 
-    /// Tells the observer; `Err` if it says stop.
+    /// Reports to the observer; `Err` if it asks to stop.
     pub(super) fn report(&mut self, phase: &'static str, measure: &Measure, active: usize) -> Result<(), Status> {
         let step = Step {
             iteration: self.iterations,
@@ -222,18 +236,110 @@ impl<'a, 'o> State<'a, 'o> {
         0.5 * total
     }
 
-    /// P and the parts of the gap; β must be up to date.
-    pub(super) fn measure<P: Piece>(&self, piece: &P) -> Measure {
-        let (z, beta) = (&self.z, &self.beta);
-        let [loss, excess] = sums(self.control, self.n(), |i| [piece.value(i, z[i]), piece.excess(i, z[i], beta[i])]);
-        let bias = self.rho.map_or(0.0, |rho| 0.5 * rho * self.b * self.b);
-        Measure { primal: 0.5 * dot(&self.w, &self.w) + bias + loss, excess, mismatch: self.mismatch() }
+    /// P and the parts of the gap. Where a free bias asks for Σβ = 0 and β does not meet it, the gap is that of the
+    /// nearest β that does.
+    pub(super) fn measure<P: Piece>(&self, piece: &P) -> Result<Measure, Interrupt> {
+        let (z, beta, b) = (&self.z, &self.beta, self.b);
+        let parts = |beta: &[f64]| {
+            sums(self.control, self.n(), |i| {
+                let value = piece.value(i, z[i]);
+                [
+                    value,
+                    piece.excess(i, z[i], beta[i]),
+                    value.abs() + beta[i].abs() * (z[i].abs() + b.abs()),
+                    beta[i].abs(),
+                ]
+            })
+        };
+        let [loss, mut excess, terms, size] = parts(beta);
+        let mut mismatch = self.mismatch();
+        if self.rho == Some(0.0)
+            && self.sum.abs() > BALANCED * size
+            && let Some(gamma) = self.balanced_beta(piece)
+        {
+            excess = parts(&gamma)[1];
+            let (mut rows, mut deltas) = (Vec::new(), Vec::new());
+            for i in (0..gamma.len()).filter(|&i| gamma[i] != beta[i]) {
+                rows.push(i as u32);
+                deltas.push(gamma[i] - beta[i]);
+            }
+            let mut v = self.v.clone();
+            self.x.combine(Pick::List(&rows), &deltas, &mut v, self.control)?;
+            mismatch = 0.5 * self.w.iter().zip(&v).map(|(w, v)| (w - v) * (w - v)).sum::<f64>();
+        }
+        let norm = 0.5 * dot(&self.w, &self.w) + self.rho.map_or(0.0, |rho| 0.5 * rho * b * b);
+        let rounding = ROUNDING * (terms + norm);
+        Ok(Measure { primal: norm + loss, excess, mismatch, rounding })
     }
 
-    /// Moves a free bias to where Σβ(z) = 0, the minimum of the smooth objective over b alone.
-    pub(super) fn balance<P: Piece>(&mut self, piece: &P) -> Result<(), Interrupt> {
+    /// β with Σβ = 0: an equal shift of those that are not zero, as far as their boxes allow, then of all. `None` where β has no
+    /// box, or no such point exists.
+    pub(super) fn balanced_beta<P: Piece>(&self, piece: &P) -> Option<Vec<f64>> {
+        let mut beta = self.beta.clone();
+        for _ in 0..3 {
+            let off = exact_sum(&beta);
+            let mut amount = off.abs();
+            if amount == 0.0 {
+                break;
+            }
+            let mut rooms: Vec<(f64, u32)> = Vec::new();
+            for only_nonzero in [true, false] {
+                rooms.clear();
+                for (i, &b) in beta.iter().enumerate() {
+                    let (lo, hi) = piece.bounds(i)?;
+                    let room = if off > 0.0 { b - lo } else { hi - b };
+                    if room > 0.0 && (b != 0.0 || !only_nonzero) {
+                        rooms.push((room, i as u32));
+                    }
+                }
+                if rooms.iter().map(|(room, _)| room).sum::<f64>() >= amount {
+                    break;
+                }
+            }
+            rooms.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            let count = rooms.len();
+            for (at, (room, i)) in rooms.into_iter().enumerate() {
+                let share = room.min(amount / (count - at) as f64);
+                beta[i as usize] -= off.signum() * share;
+                amount -= share;
+            }
+            if amount > 1e-9 * off.abs() {
+                return None;
+            }
+        }
+        Some(beta)
+    }
+
+    /// Makes β feasible and w = Xᵀβ, and moves a free bias to its best place for that w.
+    pub(super) fn make_feasible<P: Piece>(&mut self, piece: &P) -> Result<(), Interrupt> {
+        if self.rho == Some(0.0)
+            && let Some(beta) = self.balanced_beta(piece)
+        {
+            self.beta = beta;
+            self.recombine()?;
+            self.w.copy_from_slice(&self.v);
+        }
+        self.v.copy_from_slice(&self.w);
+        self.rescore()?;
+        let shift = self.best_shift(piece)?;
+        self.b += shift;
+        self.z.iter_mut().for_each(|z| *z += shift);
+        Ok(())
+    }
+
+    /// Largest distance of −β/c from the slope of the loss at the score, for losses without a dual term.
+    pub(super) fn slope_violation(&self) -> f64 {
+        let p = self.problem;
+        (0..self.n()).filter(|&i| p.costs[i] > 0.0).fold(0.0f64, |worst, i| {
+            worst.max((self.beta[i] / p.costs[i] + p.loss.slope(p.targets[i], self.z[i])).abs())
+        })
+    }
+
+    /// By how much a free bias must move for Σβ(z) = 0, the minimum of the objective over b alone; 0 for any other bias. Where
+    /// β(z) jumps, it is where the sum changes sign.
+    pub(super) fn best_shift<P: Piece>(&self, piece: &P) -> Result<f64, Interrupt> {
         if self.rho != Some(0.0) {
-            return Ok(());
+            return Ok(0.0);
         }
         let (n, z) = (self.n(), &self.z);
         let at = |shift: f64| {
@@ -243,11 +349,15 @@ impl<'a, 'o> State<'a, 'o> {
             })
         };
         let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
-        let (mut shift, mut step) = (0.0, 1e-3);
-        for _ in 0..80 {
+        let (mut shift, mut step) = (0.0f64, 1e-3);
+        let (mut least, mut newtons) = ((f64::INFINITY, 0.0), 0);
+        for _ in 0..200 {
             self.control.check()?;
             let [sum, size, curvature] = at(shift);
-            if sum.abs() <= 1e-13 * size {
+            if sum.abs() < least.0 {
+                least = (sum.abs(), shift);
+            }
+            if sum.abs() <= 1e-13 * size || !sum.is_finite() {
                 break;
             }
             // Σβ falls as the bias rises.
@@ -256,23 +366,43 @@ impl<'a, 'o> State<'a, 'o> {
             } else {
                 high = shift
             }
+            let bracketed = low.is_finite() && high.is_finite();
             let newton = shift + sum / curvature;
-            shift = if curvature > 0.0 && newton > low && newton < high {
-                newton
-            } else if low.is_finite() && high.is_finite() {
+            shift = if curvature > 0.0 && newton > low && newton < high && (newton - shift).abs() <= 1e15 {
+                // Newton on a piecewise linear sum may creep from piece to piece: every third step bisects.
+                newtons += 1;
+                step *= 2.0;
+                match bracketed {
+                    true if newtons % 3 == 0 => 0.5 * (low + high),
+                    // A slope that vanishes only at infinity (one class under the logistic loss) must not cost a step per unit.
+                    false if newtons > 8 => {
+                        if sum > 0.0 {
+                            newton.max(shift + step)
+                        } else {
+                            newton.min(shift - step)
+                        }
+                    }
+                    _ => newton,
+                }
+            } else if bracketed {
                 0.5 * (low + high)
             } else {
                 step *= 4.0;
-                if step > 1e15 {
-                    shift = 0.0;
+                if step > 1e18 {
                     break;
                 }
                 shift + step * sum.signum()
             };
-            if low.is_finite() && high - low <= 1e-16 * (low.abs() + high.abs()) {
+            if bracketed && (shift <= low || shift >= high || high - low <= 1e-16 * (low.abs() + high.abs())) {
                 break;
             }
         }
+        Ok(least.1)
+    }
+
+    /// Moves a free bias to where Σβ(z) = 0, and β with it.
+    pub(super) fn balance<P: Piece>(&mut self, piece: &P) -> Result<(), Interrupt> {
+        let shift = self.best_shift(piece)?;
         if shift != 0.0 {
             self.b += shift;
             self.z.iter_mut().for_each(|z| *z += shift);
@@ -280,4 +410,18 @@ impl<'a, 'o> State<'a, 'o> {
         }
         Ok(())
     }
+}
+
+/// |Σβ| / Σ|β| that is rounding.
+const BALANCED: f64 = 1e-12;
+
+/// Σ values, with the rounding of every addition carried along (Neumaier).
+pub(super) fn exact_sum(values: &[f64]) -> f64 {
+    let (mut sum, mut lost) = (0.0f64, 0.0f64);
+    for &v in values {
+        let next = sum + v;
+        lost += if sum.abs() >= v.abs() { (sum - next) + v } else { (v - next) + sum };
+        sum = next;
+    }
+    sum + lost
 }
