@@ -379,4 +379,22 @@ mod tests {
             assert_eq!(out, (0..100).map(|i| i * i).collect::<Vec<_>>());
         }
     }
+
+    #[test]
+    fn chunks_and_within_reach_every_element_once_on_any_number_of_threads() {
+        for threads in [Threads::one(), Threads::new(3)] {
+            let mut data = vec![0; 1000];
+            threads.chunks(&mut data, 7, |i, part| part.iter_mut().enumerate().for_each(|(j, x)| *x += 7 * i + j));
+            assert_eq!(data, (0..1000).collect::<Vec<_>>());
+            assert_eq!(threads.within(|| threads.map(5, |i| i.to_string())), ["0", "1", "2", "3", "4"]);
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_task_reaches_the_caller() {
+        let threads = Threads::new(2);
+        let run = std::panic::AssertUnwindSafe(|| threads.map(8, |i| if i == 5 { panic!("five") } else { vec![i] }));
+        assert!(std::panic::catch_unwind(run).is_err());
+        assert_eq!(threads.map(3, |i| i), [0, 1, 2]);
+    }
 }
