@@ -100,7 +100,7 @@ fn run() -> Result<Value, Failure> {
         let beta: Vec<f64> = z.iter().zip(&targets).map(|(f, y)| -cost * loss.slope(*y, f + b)).collect();
         let certificate = certify_linear(&problem, &w, b, &beta, &control).map_err(interrupted)?;
         let Certificate::Optimality(o) = certificate else { return Err("the loss is not convex".into()) };
-        return Ok(json!({"primal": o.primal, "dual": o.dual, "relative_gap": o.relative_gap}));
+        return Ok(json!({"primal": o.primal(), "dual": o.dual(), "relative_gap": o.relative_gap()}));
     }
     if args.command == "l1" {
         let options = linear::Options {
@@ -155,9 +155,9 @@ fn run() -> Result<Value, Failure> {
         "primal": certificate.primal(),
     });
     if let Certificate::Optimality(o) = certificate {
-        out["dual"] = json!(o.dual);
-        out["relative_gap"] = json!(o.relative_gap);
-        out["feasible"] = json!(o.feasible);
+        out["dual"] = json!(o.dual());
+        out["relative_gap"] = json!(o.relative_gap());
+        out["feasible"] = json!(o.feasible());
     }
     Ok(out)
 }

@@ -78,7 +78,7 @@ impl Setup<'_> {
             let control = Control::unlimited(self.control.threads.clone());
             let solution = decomposition::solve(&problem, &options, &control, &mut Silent)?;
             let certificate =
-                certify(&problem, &solution.beta, Some(&solution.bias), solution.scores.as_deref(), self.control)
+                certify(&problem, &solution.beta, Some(&solution.bias), None, self.control)
                     .map_err(|_| "interrupted")?;
             seconds.push(start.elapsed().as_secs_f64());
             last = Some((solution, certificate, gram.entries()));
@@ -99,7 +99,7 @@ impl Setup<'_> {
         report["pass_seconds"] = json!(self.passes(&solution.beta)?);
         if let Some(path) = args.options.get("test") {
             let test = load(path, &ReadOptions::default())?.data.points.widen(self.data.points.dims());
-            let bias = certificate.optimality().map_or(solution.bias.clone(), |o| o.bias.clone());
+            let bias = certificate.optimality().map_or(solution.bias.clone(), |o| o.bias().to_vec());
             let expansion = Expansion::of_training(self.kernel, &self.data.points, &solution.beta, bias)?;
             let mut times = Vec::new();
             for _ in 0..repeats.max(3) {
@@ -152,8 +152,8 @@ fn memory_mb(field: &str) -> Option<f64> {
 fn describe(certificate: &Certificate) -> Value {
     match certificate.optimality() {
         Some(o) => json!({
-            "primal": o.primal, "dual": o.dual, "gap": o.gap, "relative_gap": o.relative_gap,
-            "violation": o.violation, "infeasibility": o.infeasibility, "bias": o.bias,
+            "primal": o.primal(), "dual": o.dual(), "gap": o.gap(), "relative_gap": o.relative_gap(),
+            "violation": o.violation(), "infeasibility": o.infeasibility(), "bias": o.bias(),
         }),
         None => json!({ "objective": certificate.primal() }),
     }

@@ -55,7 +55,7 @@ const REFUSED: &[&str] = &[
 ];
 
 /// Runs a line of words, `@NAME` being files of the desk.
-fn said(desk: &Desk, line: &str) -> common::Said {
+fn said(desk: &Desk, line: &str) -> crate::common::Said {
     let words: Vec<String> =
         line.split(' ').map(|w| w.strip_prefix('@').map_or(w.to_owned(), |name| desk.path(name))).collect();
     margrave(&words.iter().map(String::as_str).collect::<Vec<_>>())
@@ -109,7 +109,7 @@ fn links_are_seen_through() {
     }
     assert!(!std::path::Path::new(&desk.path("sub/x")).exists());
     // Standard input is an input too.
-    let mut command = common::command(&["train", "-", "-o", &desk.path("d.svm")]);
+    let mut command = crate::common::command(&["train", "-", "-o", &desk.path("d.svm")]);
     command.stdin(std::fs::File::open(desk.path("d.svm")).expect("the data"));
     let output = command.output().expect("the program starts");
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
@@ -120,7 +120,7 @@ fn links_are_seen_through() {
 fn the_default_model_name_is_checked_too() {
     let desk = Desk::new();
     desk.file("d.model", SMALL);
-    let mut command = common::command(&["train", "d.model"]);
+    let mut command = crate::common::command(&["train", "d.model"]);
     let output = command.current_dir(desk.path(".")).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(text(&desk.path("d.model")), SMALL);
@@ -145,7 +145,7 @@ fn a_dash_is_standard_output_or_refused() {
     let run = |line: &str| {
         let words: Vec<String> =
             line.split(' ').map(|w| w.strip_prefix('@').map_or(w.to_owned(), |name| desk.path(name))).collect();
-        let mut command = common::command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut command = crate::common::command(&words.iter().map(String::as_str).collect::<Vec<_>>());
         let output = command.current_dir(desk.path(".")).output().expect("the program starts");
         assert!(!std::path::Path::new(&desk.path("-")).exists(), "{line} wrote a file named -");
         (output.status.code(), output.stdout, String::from_utf8_lossy(&output.stderr).into_owned())

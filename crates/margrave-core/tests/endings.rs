@@ -3,7 +3,7 @@
 
 use margrave_core::backend::cpu::CpuGram;
 use margrave_core::data::Points;
-use margrave_core::gram::{Gram, Pick};
+use margrave_core::gram::Pick;
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
 use margrave_core::observe::Silent;

@@ -144,8 +144,8 @@ fn limited(seconds: f64) -> Control {
 
 /// gap / max(|P|, |D|), 0 where all of it is within rounding.
 fn relative(o: &Optimality) -> f64 {
-    let scale = o.primal.abs().max(o.dual.abs());
-    if o.gap <= 1e-300 { 0.0 } else { o.gap / scale }
+    let scale = o.primal().abs().max(o.dual().abs());
+    if o.gap() <= 1e-300 { 0.0 } else { o.gap() / scale }
 }
 
 /// Every problem of the family, or about one in `of`.
@@ -237,11 +237,11 @@ fn no_objective_lies_below_the_bound_of_decomposition() {
         let (a, b) = (linear.optimality().unwrap(), other.optimality().unwrap());
         // Rounding of the entries of K, which are as large as the squared distance from the origin.
         let rounding = f64::EPSILON * points.squared_norms().iter().fold(0.0f64, |m, q| m.max(*q)) * size * size;
-        let slack = 1e-7 * a.primal.abs().max(b.primal.abs()) + rounding;
-        if a.primal < b.dual - slack || b.primal < a.dual - slack {
-            failures.push(format!("{what}: {} ≥ {} and {} ≥ {}", a.primal, a.dual, b.primal, b.dual));
+        let slack = 1e-7 * a.primal().abs().max(b.primal().abs()) + rounding;
+        if a.primal() < b.dual() - slack || b.primal() < a.dual() - slack {
+            failures.push(format!("{what}: {} ≥ {} and {} ≥ {}", a.primal(), a.dual(), b.primal(), b.dual()));
         }
-        close += usize::from((a.primal - b.primal).abs() <= 1e-3 * a.primal.abs());
+        close += usize::from((a.primal() - b.primal()).abs() <= 1e-3 * a.primal().abs());
     });
     // Most must agree closely, or the comparison compares nothing.
     assert!(3 * close > 2 * count, "{close} of {count} agree");

@@ -6,6 +6,7 @@ mod gram;
 mod gram_properties;
 mod hard_cases;
 mod linear;
+mod linear_family;
 mod purity;
 
 /// A file beside this one that nobody lists here would never run.

@@ -61,13 +61,84 @@ fn three_points_and_the_tube_by_hand() {
 }
 
 #[test]
-fn a_bad_bias_is_replaced_and_its_cost_told() {
+fn a_machine_is_judged_with_its_own_bias() {
     let gram = line(&[-1.0, 1.0]);
     let problem = KernelProblem::new(&gram, &[-1.0, 1.0], &[1.0, 1.0], &Hinge, Constraint::free_bias()).unwrap();
+    // P = ½ at b = 0; a quarter off, one of the two points is a quarter inside its margin.
     let o = optimal(&problem, &[-0.5, 0.5], Some(&[0.25]));
-    assert!((o.bias_excess.unwrap() - 0.25).abs() < 1e-12 && o.gap < 1e-12, "{o:?}");
+    assert!((o.primal - 0.75).abs() < 1e-12 && (o.gap - 0.25).abs() < 1e-12 && o.bias == [0.25], "{o:?}");
     let o = optimal(&problem, &[-0.5, 0.5], Some(&[0.0]));
-    assert_eq!(o.bias_excess, Some(0.0));
+    assert!(o.gap < 1e-12, "{o:?}");
+    let far = optimal(&problem, &[-0.5, 0.5], Some(&[1000.0]));
+    assert!(far.relative_gap > 0.99, "{far:?}");
+    // The best one is there for who wants it, and a good one is left as it is.
+    let f = scores(&problem, &[-0.5, 0.5], &control()).unwrap();
+    assert!(best_bias(&problem, &f, Some(&[0.25]), &control()).unwrap()[0].abs() < 1e-9);
+    assert_eq!(best_bias(&problem, &f, Some(&[0.0]), &control()).unwrap(), [0.0]);
+}
+
+#[test]
+fn the_gap_is_relative_to_the_problem_however_small() {
+    let gram = line(&[-1.0, 1.0]);
+    for c in [1e-12, 1e-6, 1.0, 1e6] {
+        let problem = KernelProblem::new(&gram, &[-1.0, 1.0], &[c, c], &Hinge, Constraint::free_bias()).unwrap();
+        let o = optimal(&problem, &[0.0, 0.0], None);
+        assert!((o.relative_gap - 1.0).abs() < 1e-9, "the zero machine proves nothing at C = {c}: {o:?}");
+    }
+    assert_eq!((relative(0.0, 0.0, 0.0), relative(f64::NAN, 1.0, 1.0)), (0.0, f64::INFINITY));
+}
+
+#[test]
+fn rounding_far_from_the_origin_is_part_of_the_gap() {
+    // Fifty points (1e9 + i, 1e9 − i): entries of the linear kernel are near 2e18, and differ by less than they are rounded.
+    let values: Vec<f64> = (1..=50).flat_map(|i| [1e9 + f64::from(i), 1e9 - f64::from(i)]).collect();
+    let gram = CpuGram::square(Kernel::Linear, &Points::dense_f64(50, 2, values).unwrap()).unwrap();
+    let diagonal: Vec<f64> = gram.diag().iter().map(|k| 0.5 * k).collect();
+    let costs = [1.0 / 25.0; 50];
+    let problem = KernelProblem::new(&gram, &diagonal, &costs, &crate::loss::Above, Constraint::Sum(1.0)).unwrap();
+    let o = optimal(&problem, &[0.02; 50], None);
+    // Half the variance of 1, …, 50 in both features is about 208; no gap below the rounding of 1e18 is a proof of that.
+    assert!(o.rounding > 100.0 && o.gap >= o.rounding, "{o:?}");
+    // A kernel that sees distances alone does not mind.
+    let near: Vec<f64> = (1..=50).flat_map(|i| [1e9 + f64::from(i), 1e9 - f64::from(i)]).collect();
+    let gram = CpuGram::square(Kernel::rbf(1e-3), &Points::dense_f64(50, 2, near).unwrap()).unwrap();
+    let problem = KernelProblem::new(&gram, &[0.0; 50], &costs, &crate::loss::Above, Constraint::Sum(1.0)).unwrap();
+    assert!(optimal(&problem, &[0.02; 50], None).rounding < 1e-11);
+}
+
+#[test]
+fn a_kernel_that_may_be_indefinite_is_known_for_it() {
+    let points = Points::dense_f64(2, 1, vec![-1.0, 1.0]).unwrap();
+    let known = |kernel: Kernel| CpuGram::square(kernel, &points).unwrap().accuracy().definite;
+    assert!(known(Kernel::Linear) && known(Kernel::rbf(1.0)));
+    assert!(known(Kernel::Poly { gamma: 1.0, coef0: 1.0, degree: 3 }));
+    assert!(!known(Kernel::Poly { gamma: 1.0, coef0: -1.0, degree: 3 }));
+    assert!(!known(Kernel::Sigmoid { gamma: 1.0, coef0: 0.0 }));
+}
+
+#[test]
+fn bounds_on_rounding_hold_in_exact_arithmetic() {
+    // Integers up to 2²⁶ with β a power of two: f is an integer below 2¹⁰⁰, known exactly as i128.
+    let mut rng = ChaCha8Rng::seed_from_u64(8);
+    for _ in 0..50 {
+        let (n, d) = (40, 7);
+        let values: Vec<i64> = (0..n * d).map(|_| rng.random_range(-(1i64 << 26)..1 << 26)).collect();
+        let beta: Vec<i64> = (0..n).map(|_| rng.random_range(-(1i64 << 20)..1 << 20)).collect();
+        let points = Points::dense_f64(n, d, values.iter().map(|v| *v as f64).collect()).unwrap();
+        let gram = CpuGram::square(Kernel::Linear, &points).unwrap();
+        let zero = vec![0.0; n];
+        let costs = vec![1.0; n];
+        let problem = KernelProblem::new(&gram, &zero, &costs, &Square, Constraint::None).unwrap();
+        let given: Vec<f64> = beta.iter().map(|b| *b as f64).collect();
+        let found = scores(&problem, &given, &control()).unwrap();
+        for i in 0..n {
+            let row = |i: usize| &values[i * d..(i + 1) * d];
+            let dot = |j: usize| row(i).iter().zip(row(j)).map(|(a, b)| i128::from(*a) * i128::from(*b)).sum::<i128>();
+            let exact: i128 = (0..n).map(|j| dot(j) * i128::from(beta[j])).sum();
+            let off = (found.f[i] - exact as f64).abs();
+            assert!(off <= found.error[i] + exact.abs() as f64 * rounding::UNIT, "row {i}: {off} > {}", found.error[i]);
+        }
+    }
 }
 
 /// A random problem of every shape: losses, costs (some zero), constraint, rows used twice.
@@ -144,7 +215,7 @@ fn every_dual_lies_below_every_primal() {
                     lowest = lowest.min(o.primal);
                     highest = highest.max(o.dual);
                     let f = kernel_product(problem, |i| beta[i], Pick::All, &control()).unwrap();
-                    let point = Point { problem: &problem.samples(), f: &f, control: &control() };
+                    let point = Point { problem: &problem.samples(), f: &f, error: &[], control: &control() };
                     for shift in [-1.0, -1e-3, -1e-7, 1e-7, 1e-3, 1.0] {
                         let moved: Vec<f64> = o.bias.iter().map(|b| b + shift).collect();
                         let there = point.primal(o.squared_norm, &moved).unwrap();
@@ -267,8 +338,10 @@ fn scores_that_are_given_are_used_and_threads_do_not_matter() {
     let beta: Vec<f64> = (0..n).map(|i| targets[i] * half[i / 2]).collect();
     let costs = vec![1.0; n];
     let problem = KernelProblem::new(&identity, &targets, &costs, &Hinge, Constraint::free_bias()).unwrap();
-    let one = certify(&problem, &beta, None, Some(&beta), &control()).unwrap();
-    let two = certify(&problem, &beta, None, Some(&beta), &Control::unlimited(Threads::new(3))).unwrap();
+    let given = scores(&problem, &beta, &control()).unwrap();
+    assert_eq!(given.values(), beta);
+    let one = certify(&problem, &beta, None, Some(&given), &control()).unwrap();
+    let two = certify(&problem, &beta, None, None, &Control::unlimited(Threads::new(3))).unwrap();
     assert_eq!(one, two);
 }
 

@@ -111,14 +111,14 @@ fn nu_classification_is_its_objective_and_the_ordinary_machine_with_cost_one_ove
     let gram = line(&x);
     let setup = Setup::nu_classify(&y, Some(&w), nu).unwrap();
     let (beta, o) = solve(&setup, &gram);
-    assert!(o.gap < 1e-9, "{o:?}");
+    assert!(o.gap() < 1e-9, "{o:?}");
     let (_, best) = minimise(objective, &[1.0, 0.0, 1.0]);
     // The search stops short on ridges, never below the minimum.
-    assert!(best > o.primal - 1e-9 && best < o.primal + 1e-3, "{best} {}", o.primal);
-    let machine = setup.machine(&beta, &o.bias);
+    assert!(best > o.primal() - 1e-9 && best < o.primal() + 1e-3, "{best} {}", o.primal());
+    let machine = setup.machine(&beta, &o.bias());
     // The certified point, put into the objective as written.
     let slope: f64 = machine.coefficients.iter().zip(&x).map(|(c, x)| c * x).sum::<f64>() * machine.rho;
-    assert!((objective(&[slope, machine.bias * machine.rho, machine.rho]) - o.primal).abs() < 1e-9);
+    assert!((objective(&[slope, machine.bias * machine.rho, machine.rho]) - o.primal()).abs() < 1e-9);
 
     let ordinary = Setup::classify(&y, Some(&w), 1.0 / machine.rho, Arc::new(Hinge), true).unwrap();
     let certificate = ordinary
@@ -127,7 +127,7 @@ fn nu_classification_is_its_objective_and_the_ordinary_machine_with_cost_one_ove
     assert!(certificate.relative_gap().unwrap() < 1e-8, "{certificate}");
 
     let (again, bias) = setup.solution(&machine);
-    for (a, b) in again.iter().chain(&bias).zip(beta.iter().chain(&o.bias)) {
+    for (a, b) in again.iter().chain(&bias).zip(beta.iter().chain(o.bias())) {
         assert!((a - b).abs() < 1e-12);
     }
 }
@@ -149,16 +149,16 @@ fn nu_regression_is_its_objective() {
     };
     let setup = Setup::nu_regress(&y, Some(&w), c, nu).unwrap();
     let (beta, o) = solve(&setup, &line(&x));
-    assert!(o.gap < 1e-9, "{o:?}");
+    assert!(o.gap() < 1e-9, "{o:?}");
     let (_, best) = minimise(objective, &[1.0, 0.0, 0.5]);
     // The search stops short on ridges, never below the minimum.
-    assert!(best > o.primal - 1e-9 && best < o.primal + 1e-3, "{best} {}", o.primal);
-    let machine = setup.machine(&beta, &o.bias);
+    assert!(best > o.primal() - 1e-9 && best < o.primal() + 1e-3, "{best} {}", o.primal());
+    let machine = setup.machine(&beta, &o.bias());
     let slope: f64 = machine.coefficients.iter().zip(&x).map(|(c, x)| c * x).sum();
     let tube = machine.tube.unwrap();
-    assert!(tube > 0.0 && (objective(&[slope, machine.bias, tube]) - o.primal).abs() < 1e-9);
+    assert!(tube > 0.0 && (objective(&[slope, machine.bias, tube]) - o.primal()).abs() < 1e-9);
     let (again, bias) = setup.solution(&machine);
-    assert!((bias[0] - o.bias[0]).abs() + (bias[1] - o.bias[1]).abs() < 1e-12);
+    assert!((bias[0] - o.bias()[0]).abs() + (bias[1] - o.bias()[1]).abs() < 1e-12);
     assert!(again.iter().zip(&beta).all(|(a, b)| (a - b).abs() < 1e-9));
 }
 
@@ -174,11 +174,11 @@ fn one_class_is_its_objective() {
     let setup = Setup::one_class(5, None, nu).unwrap();
     let (beta, o) = solve(&setup, &line(&x));
     let (_, best) = minimise(objective, &[1.0, 1.0]);
-    assert!(o.gap < 1e-9 && best > o.primal - 1e-9 && best < o.primal + 1e-3, "{best} {o:?}");
+    assert!(o.gap() < 1e-9 && best > o.primal() - 1e-9 && best < o.primal() + 1e-3, "{best} {o:?}");
     assert!((beta.iter().sum::<f64>() - 2.0).abs() < 1e-12);
-    let machine = setup.machine(&beta, &o.bias);
+    let machine = setup.machine(&beta, &o.bias());
     let slope: f64 = machine.coefficients.iter().zip(&x).map(|(c, x)| c * x).sum();
-    assert!((objective(&[slope, -machine.bias]) - o.primal).abs() < 1e-9);
+    assert!((objective(&[slope, -machine.bias]) - o.primal()).abs() < 1e-9);
 }
 
 #[test]
@@ -188,12 +188,12 @@ fn svdd_is_the_smallest_ball() {
     let gram = line(&x);
     let setup = Setup::svdd(&gram.diag(), None, 5.0).unwrap();
     let (beta, o) = solve(&setup, &gram);
-    let machine = setup.machine(&beta, &o.bias);
+    let machine = setup.machine(&beta, &o.bias());
     let centre: f64 = machine.coefficients.iter().zip(&x).map(|(c, x)| c * x).sum();
-    let squared_radius = 2.0 * machine.bias + o.squared_norm;
-    assert!((centre - 2.0).abs() < 1e-9 && (squared_radius - 4.0).abs() < 1e-8 && o.gap < 1e-9, "{o:?}");
+    let squared_radius = 2.0 * machine.bias + o.squared_norm();
+    assert!((centre - 2.0).abs() < 1e-9 && (squared_radius - 4.0).abs() < 1e-8 && o.gap() < 1e-9, "{o:?}");
     // P is half of R² + C·Σξ.
-    assert!((o.primal - 2.0).abs() < 1e-8);
+    assert!((o.primal() - 2.0).abs() < 1e-8);
     // A small C leaves the outlier outside.
     let c = 0.4;
     let objective =
@@ -201,7 +201,7 @@ fn svdd_is_the_smallest_ball() {
     let setup = Setup::svdd(&gram.diag(), None, c).unwrap();
     let (_, o) = solve(&setup, &gram);
     let (_, best) = minimise(objective, &[1.0, 1.0]);
-    assert!(best > 2.0 * o.primal - 1e-9 && best < 2.0 * o.primal + 1e-3, "{best} {o:?}");
+    assert!(best > 2.0 * o.primal() - 1e-9 && best < 2.0 * o.primal() + 1e-3, "{best} {o:?}");
     let by_nu = Setup::svdd_nu(&gram.diag(), None, 1.0 / (3.0 * c)).unwrap();
     assert!(by_nu.costs().iter().zip(setup.costs()).all(|(a, b)| (a - b).abs() < 1e-15));
 }

@@ -80,7 +80,7 @@ fn gap(gram: &dyn Gram, y: &[f64], c: f64, loss: &dyn Loss, solution: &Solution)
     }
     let problem = KernelProblem::new(gram, y, &costs, loss, Constraint::free_bias()).unwrap();
     let found = certify(&problem, &solution.beta, Some(&solution.bias), None, &control()).unwrap();
-    assert!(found.optimality().unwrap().feasible);
+    assert!(found.optimality().unwrap().feasible());
     found.gap().unwrap()
 }
 
