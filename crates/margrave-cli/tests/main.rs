@@ -1,4 +1,4 @@
-//! All tests of the public interface in one program: linking one for every file took longer than running them.
+//! All tests of the public interface in one program, which is linked once rather than once for every file.
 
 mod any_loss;
 mod check_kernel;

@@ -178,7 +178,7 @@ impl Threads {
 }
 
 // The only calls of rayon in this crate. They take `dyn` functions, so that rayon's generic code is compiled once: instantiated
-// for every closure it was a third of the crate's machine code, and a task takes a thousand times longer than a virtual call.
+// for every closure it was a quarter of the crate's machine code, and a task takes far longer than a virtual call.
 
 /// Runs `work` on a thread of the pool.
 #[inline(never)]
