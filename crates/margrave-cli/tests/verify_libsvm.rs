@@ -146,3 +146,25 @@ fn what_a_model_does_not_have_is_refused() {
     let said = verify(&model, &other, &[]).exits(2);
     assert!(said.err.contains("support vector"), "{}", said.err);
 }
+
+#[test]
+fn a_bias_that_is_not_the_models_own_is_not_proven() {
+    let desk = Desk::new();
+    let model = model_of(&desk, &heart(), &["-c", "1"]);
+    verify(&model, &heart(), &[]).exits(0);
+    let text = crate::common::text(&model);
+    let rho = text.lines().find(|line| line.starts_with("rho ")).unwrap().to_owned();
+    let forged = desk.file("forged", text.replace(&rho, "rho 1000"));
+    let said = verify(&forged, &heart(), &[]).exits(1);
+    assert!(crate::common::number(&said.json(), "relative_gap") > 0.9);
+    // The same in a native file: the bias is the last eight bytes of its tensor, wherever that lies.
+    let trained = desk.train(&heart(), &[]).exits(0).json();
+    let bias = crate::common::number(&trained, "bias").to_le_bytes();
+    let bytes = std::fs::read(desk.path("m.model")).unwrap();
+    let at = (0..bytes.len() - 8).rfind(|&at| bytes[at..at + 8] == bias).unwrap();
+    let mut changed = bytes.clone();
+    changed[at..at + 8].copy_from_slice(&1000f64.to_le_bytes());
+    let forged = desk.file("forged.model", changed);
+    verify(&desk.path("m.model"), &heart(), &[]).exits(0);
+    verify(&forged, &heart(), &[]).exits(1);
+}

@@ -6,6 +6,7 @@ mod linear_machines;
 mod several_classes;
 mod several_targets;
 mod tune;
+mod verdict;
 
 /// A file beside this one that nobody lists here would never run.
 #[test]
