@@ -141,15 +141,15 @@ fn with_schema(bytes: &[u8]) -> u64 {
     let Some(cut) = bytes.windows(PART.len()).position(|w| w == PART) else { return 1 };
     let Ok(schema) = serde_json::from_slice::<margrave_io::Schema>(&bytes[..cut]) else { return 2 };
     let table = &bytes[cut + PART.len()..];
-    let mut answer = 3;
+    let mut answer = 3u64;
     for (target, no_target) in [(None, false), (None, true), (Some(margrave_io::Column::Number(0)), false)] {
         let options = ReadOptions { schema: Some(&schema), target, no_target, ..ReadOptions::default() };
         answer = match read_bytes(table, "input", &options) {
             Ok(loaded) => {
                 assert_eq!(loaded.data.points.dims(), schema.features, "as many features as the schema has");
-                answer * 3 + 1
+                answer.wrapping_mul(3).wrapping_add(1)
             }
-            Err(e) => (answer * 3) ^ kind(&e.to_string()),
+            Err(e) => answer.wrapping_mul(3) ^ kind(&e.to_string()),
         };
     }
     answer

@@ -98,6 +98,13 @@ where
     };
     if serials.is_some() {
         check_precomputed(source, &starts, found)?;
+        if d != found {
+            return Err(malformed(
+                source.name(),
+                format!("its rows have {found} kernel values, but the model was trained on {d} rows"),
+                "give the kernel between each row and every training row",
+            ));
+        }
     }
     let dense =
         serials.is_some() || options.schema.map_or(storage::prefer_dense(n, d, all.values.len()), |s| !s.sparse);

@@ -285,7 +285,7 @@ impl Resolver<'_> {
         }
         let features = known.map_or(schema.features, <[_]>::len);
         let given = targets.len() + usize::from(weights.is_some());
-        let spare = self.count.checked_sub(features + given).ok_or_else(|| self.wrong_count(features))?;
+        let spare = self.count.checked_sub(features.saturating_add(given)).ok_or_else(|| self.wrong_count(features))?;
         let last = self.count.saturating_sub(1);
         let weight_place = schema.weights.as_ref().map(|c| c.position);
         // As many targets as the training data had; one, the last column, if it kept them apart.
