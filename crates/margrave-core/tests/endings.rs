@@ -65,7 +65,7 @@ struct Measured {
 
 fn measure(problem: &KernelProblem<'_>, solution: &Solution) -> Measured {
     let (f, size) = scores(problem, &solution.beta);
-    let rounding = 1e-13 * size.iter().fold(0.0, |m: f64, v| m.max(*v));
+    let rounding = 1e-14 * size.iter().fold(0.0, |m: f64, v| m.max(*v));
     let bias = solution.bias.first().copied().unwrap_or(0.0);
     let (mut primal, mut dual) = (0.0, 0.0);
     let (mut up, mut down) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -101,7 +101,9 @@ fn honest(name: &str, problem: &KernelProblem<'_>, solution: &Solution, stop: St
         }
         if let Some(gap) = stop.gap {
             let relative = (m.primal - m.dual) / m.primal.abs().max(m.dual.abs());
-            assert!(relative <= 1.01 * gap + 1e-12, "{name}: optimal at a gap of {relative}");
+            // P − D cancels: what rounding does to the scores counts once per unit of β.
+            let slack = m.rounding * solution.beta.iter().map(|b| b.abs()).sum::<f64>() / m.primal.abs();
+            assert!(relative <= 1.01 * gap + slack, "{name}: optimal at a gap of {relative}, rounding {slack}");
         }
     }
     m
@@ -219,7 +221,12 @@ fn ridge_returns_what_it_measured() {
             let linear = (kernel == Kernel::Linear).then_some(&data.points);
             let options = ridge::RidgeOptions::default();
             let solution = ridge::solve(problem, linear, &options, &control(), &mut Silent).unwrap().solution;
-            honest("ridge", problem, &solution, Stop { tol: None, gap: Some(1e-5) });
+            honest(
+                &format!("ridge, {kernel:?} around {centre}"),
+                problem,
+                &solution,
+                Stop { tol: None, gap: Some(1e-5) },
+            );
             let (truly, (_, size)) = (residual(problem, &solution), scores(problem, &solution.beta));
             let slack = 1e-12 * size.iter().fold(0.0, |m: f64, v| m.max(*v));
             assert!(truly <= 1.01 * solution.violation + slack, "{kernel:?}: {truly} against {}", solution.violation);
@@ -247,7 +254,8 @@ fn a_run_resumes_where_it_stopped() {
                 assert_eq!(finer.status, Status::Optimal, "{loss}");
                 let after = honest("finer", problem, &finer, tight);
                 let gap = |m: &Measured| m.primal - m.dual;
-                assert!(gap(&after) <= gap(&before), "{loss}: {} after {}", gap(&after), gap(&before));
+                let slack = 1e-12 * before.primal.abs();
+                assert!(gap(&after) <= gap(&before) + slack, "{loss}: {} after {}", gap(&after), gap(&before));
             }
         });
     }

@@ -135,9 +135,9 @@ impl Progress {
     }
 
     /// Notes where the run stands; false if neither the gap has fallen by a tenth nor the objective by 1e-7 of itself (for a convex
-    /// loss: by a tenth of the gap).
+    /// loss: by a hundredth of the gap, or 1e-4 of itself).
     pub(super) fn goes_on(&mut self, gap: Option<f64>, lowest: f64) -> bool {
-        let step = gap.map_or(1e-7, |gap| 0.1 * gap.min(1.0)).max(1e-12);
+        let step = gap.map_or(1e-7, |gap| (0.01 * gap).min(1e-4)).max(1e-12);
         let gains = gap.is_some_and(|gap| gap < 0.9 * self.gap)
             || lowest.is_finite() && !(lowest > self.lowest - step * self.lowest.abs());
         self.gap = gap.map_or(self.gap, |gap| gap.min(self.gap));

@@ -366,7 +366,8 @@ fn a_small_row_budget_changes_nothing_but_the_entries_computed() {
     let a = run_smo(&small, &sample.y, 1.0, &SmoOptions { memory: 0, ..SmoOptions::default() });
     let b = run_smo(&large, &sample.y, 1.0, &SmoOptions::default());
     assert_eq!(a.solution.beta, b.solution.beta);
-    assert!(small.entries() > large.entries() && large.entries() <= 40 * 40);
+    // Every row at most once, and once more for the scores that the end is judged by.
+    assert!(small.entries() > large.entries() && large.entries() <= 2 * 40 * 40);
 }
 
 #[test]
