@@ -81,6 +81,8 @@ pub(super) struct Descent<'a> {
     pub(super) z: Vec<f64>,
     /// The losses, smoothed where they have to be.
     piece: Box<dyn Piece + 'a>,
+    /// Damping of Newton steps, relative to the largest curvature there can be.
+    pub(super) damping: f64,
 }
 
 impl Descent<'_> {
@@ -166,6 +168,11 @@ impl Descent<'_> {
         }
         self.columns = columns;
         (violation, slope)
+    }
+
+    /// Σᵢ xᵢⱼ² of every column.
+    pub(super) fn column_squares(&self) -> Vec<f64> {
+        (0..self.w.len()).map(|j| self.columns.column(j).1.iter().map(|x| x * x).sum()).collect()
     }
 
     /// The largest violation of all weights and the bias.
@@ -318,6 +325,10 @@ struct Epochs<'a, 'o> {
     epoch: u64,
     violation: f64,
     relative: f64,
+    /// Rounds of smoothing so far.
+    rounds: usize,
+    /// A round is over when the violation is this share of the relative gap.
+    share: f64,
 }
 
 impl Epochs<'_, '_> {
@@ -382,7 +393,7 @@ impl Epochs<'_, '_> {
                 if self.measure(descent)? {
                     return Ok(Some(Status::Optimal));
                 }
-                let settled = self.violation <= 0.1 * self.relative.min(1.0);
+                let settled = self.violation <= self.share * self.relative.min(1.0);
                 if smoothed && (settled || self.epoch >= first + ROUND) {
                     return Ok(None);
                 }
@@ -398,8 +409,7 @@ impl Epochs<'_, '_> {
             }
             self.epoch += 1;
             if newton {
-                let gain = descent.newton_step(self.bias_penalty, self.control).map_err(Status::from)?;
-                newton = gain > 0.0;
+                newton = descent.newton_step(self.bias_penalty, self.control).map_err(Status::from)?;
             }
             if !newton {
                 self.sweep(descent)?;
@@ -421,7 +431,7 @@ impl Epochs<'_, '_> {
         let mut progress = Progress::default();
         loop {
             let beta: Vec<f64> = (0..descent.z.len()).map(|i| descent.piece.beta(i, descent.z[i])).collect();
-            let beta = if self.epoch == 0 { vec![0.0; beta.len()] } else { beta };
+            let beta = if self.rounds == 0 { vec![0.0; beta.len()] } else { beta };
             descent.piece = match terms {
                 Some(terms) => Box::new(Smoothed::new(terms, width, &beta)),
                 None if smoothed => Box::new(Envelope::new(problem, width, &beta)),
@@ -436,6 +446,8 @@ impl Epochs<'_, '_> {
             if progress.ended(self.relative, PATIENCE) {
                 return Ok(Status::Stalled);
             }
+            self.rounds += 1;
+            self.share *= SHRINK;
             width = (SHRINK * width).max(1e-10 * unit);
         }
     }
@@ -455,8 +467,15 @@ pub fn solve_l1(
     let stopped = observer.begin(&begin).is_break();
     let terms = Terms::new(problem);
     let piece = Box::new(Direct::new(problem));
-    let mut descent =
-        Descent { problem, columns: Columns::new(points), w: vec![0.0; d], b: 0.0, z: vec![0.0; n], piece };
+    let mut descent = Descent {
+        problem,
+        columns: Columns::new(points),
+        w: vec![0.0; d],
+        b: 0.0,
+        z: vec![0.0; n],
+        piece,
+        damping: 0.0,
+    };
     if let Some(start) = &options.start
         && start.weights.len() == d
     {
@@ -484,6 +503,8 @@ pub fn solve_l1(
         epoch: 0,
         violation: f64::INFINITY,
         relative: f64::INFINITY,
+        rounds: 0,
+        share: 0.1,
     };
     let status = if stopped {
         Status::Interrupted
