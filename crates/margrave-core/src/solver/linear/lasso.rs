@@ -37,6 +37,8 @@ const DIRECT: usize = 1500;
 const PATIENCE: usize = 20;
 /// Epochs of a round at most.
 const ROUND: u64 = 60;
+/// Epochs after which a Newton step is tried again.
+const RETRY: u64 = 16;
 
 /// X by columns.
 struct Columns {
@@ -325,6 +327,7 @@ struct Epochs<'a, 'o> {
     epoch: u64,
     violation: f64,
     relative: f64,
+    primal: f64,
     /// Rounds of smoothing so far.
     rounds: usize,
     /// A round is over when the violation is this share of the relative gap.
@@ -337,6 +340,7 @@ impl Epochs<'_, '_> {
         descent.balance();
         let Bounds { primal, dual, rounding, .. } = descent.bounds();
         self.relative = relative_gap(primal, primal - dual, rounding);
+        self.primal = primal;
         self.violation = descent.worst(self.bias_penalty);
         let step = Step {
             iteration: self.epoch,
@@ -384,7 +388,8 @@ impl Epochs<'_, '_> {
     /// gap is mostly that of the smoothing.
     fn round(&mut self, descent: &mut Descent<'_>, smoothed: bool) -> std::result::Result<Option<Status>, Status> {
         let d = descent.w.len();
-        let mut newton = d <= DIRECT && 40 * (d * d) as u64 <= self.options.memory;
+        let fits = d <= DIRECT && 40 * (d * d) as u64 <= self.options.memory;
+        let mut newton = fits;
         let first = self.epoch;
         let mut next = 0;
         let mut progress = Progress::default();
@@ -397,7 +402,7 @@ impl Epochs<'_, '_> {
                 if smoothed && (settled || self.epoch >= first + ROUND) {
                     return Ok(None);
                 }
-                if progress.ended(self.relative, PATIENCE) {
+                if progress.ended_with(self.relative, self.primal, PATIENCE) {
                     return Ok(if smoothed { None } else { Some(Status::Stalled) });
                 }
                 next = self.epoch + 1 + (self.epoch - first) / 8;
@@ -413,20 +418,36 @@ impl Epochs<'_, '_> {
             }
             if !newton {
                 self.sweep(descent)?;
+                // Epochs may have led to where Newton gains again.
+                newton = fits && (self.epoch - first) % RETRY == 0;
             }
         }
     }
 
-    /// Rounds of smoothed problems, the smoothing moved along with β, where the losses have flat or steep parts; one round of the
-    /// losses as they are otherwise.
+    /// Rounds of smoothed problems where the losses have flat or steep parts, or where the losses as they are make no progress.
     fn run<'p>(
         &mut self,
         descent: &mut Descent<'p>,
         problem: &'p LinearProblem<'p>,
         terms: Option<&'p Terms>,
     ) -> std::result::Result<Status, Status> {
-        let unit = unit(problem);
         let smoothed = terms.map_or(problem.loss.sharp(), |terms| terms.least_width().is_finite());
+        let status = self.smoothing(descent, problem, terms, smoothed)?;
+        if status == Status::Stalled && terms.is_none() && !smoothed {
+            return self.smoothing(descent, problem, terms, true);
+        }
+        Ok(status)
+    }
+
+    /// Rounds of smoothed problems, the smoothing moved along with β; one round of the losses as they are unless `smoothed`.
+    fn smoothing<'p>(
+        &mut self,
+        descent: &mut Descent<'p>,
+        problem: &'p LinearProblem<'p>,
+        terms: Option<&'p Terms>,
+        smoothed: bool,
+    ) -> std::result::Result<Status, Status> {
+        let unit = unit(problem);
         let mut width = if smoothed { 2.0 * unit } else { 0.0 };
         let mut progress = Progress::default();
         loop {
@@ -443,7 +464,7 @@ impl Epochs<'_, '_> {
             if self.measure(descent)? {
                 return Ok(Status::Optimal);
             }
-            if progress.ended(self.relative, PATIENCE) {
+            if progress.ended_with(self.relative, self.primal, PATIENCE) {
                 return Ok(Status::Stalled);
             }
             self.rounds += 1;
@@ -503,6 +524,7 @@ pub fn solve_l1(
         epoch: 0,
         violation: f64::INFINITY,
         relative: f64::INFINITY,
+        primal: f64::INFINITY,
         rounds: 0,
         share: 0.1,
     };
