@@ -6,13 +6,13 @@
 
 use margrave_core::backend::cpu::CpuGram;
 use margrave_core::backend::cpu::rows::RowMatrix;
-use margrave_core::certificate::{Optimality, certify, certify_linear};
+use margrave_core::certificate::{Optimality, certify, certify_l1, certify_linear};
 use margrave_core::data::Points;
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::observe::Silent;
 use margrave_core::problem::{Bias, Constraint, KernelProblem, LinearProblem};
-use margrave_core::solver::linear::{Method, Options, solve};
+use margrave_core::solver::linear::{Method, Options, solve, solve_l1};
 use margrave_core::solver::{Stop, decomposition};
 use margrave_core::{Budget, Control, Status, Threads};
 use rand::{RngExt, SeedableRng};
@@ -246,4 +246,119 @@ fn no_objective_lies_below_the_bound_of_decomposition() {
     // Most must agree closely, or the comparison compares nothing.
     assert!(3 * close > 2 * count, "{close} of {count} agree");
     summary(&failures, count);
+}
+
+#[test]
+fn the_l1_penalty_is_solved_to_the_gap_asked_for() {
+    let (mut failures, mut count) = (Vec::new(), 0);
+    let losses: Vec<(&str, bool)> = LOSSES
+        .into_iter()
+        .filter(|(name, _)| !["hinge", "epsilon:epsilon=0.1", "absolute", "pinball:tau=0.3"].contains(name))
+        .collect();
+    each(20, &losses, |what, problem, _, _| {
+        count += 1;
+        let options = Options { stop: Stop { tol: None, gap: Some(GAP) }, ..Options::default() };
+        let started = std::time::Instant::now();
+        let s = solve_l1(problem, &options, &limited(20.0), &mut Silent).unwrap();
+        let spent = started.elapsed().as_secs_f64();
+        let control = Control::unlimited(Threads::one());
+        let c = certify_l1(problem, &s.weights, s.bias, &s.beta, &control).unwrap();
+        let gap = relative(c.optimality().expect("convex"));
+        if s.status != Status::Optimal || gap > 1.01 * GAP {
+            failures.push(format!(
+                "{what}: {} gap {gap:.1e} own {:.1e}, {} steps {spent:.2} s",
+                s.status, s.relative_gap, s.iterations
+            ));
+        } else if spent > 1.0 {
+            println!("slow: {what}: {spent:.2} s, {} steps", s.iterations);
+        }
+    });
+    summary(&failures, count);
+}
+
+/// Solves with the stop given and returns the certified bounds, which must meet the gap asked for.
+fn solved(problem: &LinearProblem<'_>, stop: Stop, what: &str) -> Optimality {
+    let options = Options { stop, ..Options::default() };
+    let s = solve(problem, &options, &limited(60.0), &mut Silent).unwrap();
+    let control = Control::unlimited(Threads::one());
+    let c = certify_linear(problem, &s.weights, s.bias, &s.beta, &control).unwrap();
+    let o = c.optimality().unwrap().clone();
+    assert_eq!(s.status, Status::Optimal, "{what}: {o}");
+    assert!(stop.gap.is_none_or(|gap| relative(&o) <= 1.01 * gap), "{what}: {o}");
+    assert!(stop.tol.is_none_or(|tol| o.violation <= 2.0 * tol), "{what}: {o}");
+    o
+}
+
+#[test]
+fn a_bias_far_above_the_start_is_found() {
+    // Prices with a mean of 22 (or 22 000) on standardised features: the bias must rise from 0, and w = 0 is no answer.
+    let mut rng = ChaCha8Rng::seed_from_u64(41);
+    let (n, d) = (300, 13);
+    let x: Vec<f64> = (0..n * d).map(|_| normal(&mut rng)).collect();
+    let points = Points::dense_f64(n, d, x.clone()).unwrap();
+    let (matrix, epsilon) = (RowMatrix::new(&points), loss("epsilon:epsilon=0.1"));
+    for scale in [1.0, 1000.0] {
+        let signal = |i: usize| 22.0 + 3.0 * x[i * d] - 2.0 * x[i * d + 1];
+        let targets: Vec<f64> = (0..n).map(|i| scale * (signal(i) + normal(&mut rng))).collect();
+        let costs = vec![scale; n];
+        let problem = LinearProblem::new(&matrix, &targets, &costs, &*epsilon, Bias::Free).unwrap();
+        let o = solved(&problem, Stop { tol: Some(1e-3 * scale), gap: Some(1e-2) }, "prices");
+        let mut sorted = targets.clone();
+        sorted.sort_by(f64::total_cmp);
+        let median = sorted[n / 2];
+        let constant: f64 = targets.iter().map(|y| scale * ((y - median).abs() - 0.1).max(0.0)).sum();
+        assert!(o.primal < 0.5 * constant, "{} against {constant} of w = 0", o.primal);
+        assert!((o.bias[0] - 22.0 * scale).abs() < scale, "bias {}", o.bias[0]);
+    }
+}
+
+#[test]
+fn a_tiny_cost_does_not_give_the_zero_machine() {
+    let sets = sets();
+    let set = &sets[0];
+    let points = scaled(set, "standardised");
+    let (matrix, costs) = (RowMatrix::new(&points), vec![1e-6; set.n]);
+    for (name, classify) in LOSSES {
+        let loss = loss(name);
+        let targets = if classify { &set.labels } else { &set.reals };
+        for bias in BIASES {
+            let problem = LinearProblem::new(&matrix, targets, &costs, &*loss, bias).unwrap();
+            let o = solved(&problem, Stop { tol: None, gap: Some(1e-6) }, &format!("{name} {bias:?}"));
+            assert!(o.squared_norm > 0.0 && o.primal < 1e-2, "{name} {bias:?}: {o}");
+        }
+    }
+}
+
+#[test]
+fn few_positives_in_sparse_rows_at_a_large_cost() {
+    // 3 % of one class, binary features, C = 100, more rows than are solved at once: the part of the samples comes first.
+    let mut rng = ChaCha8Rng::seed_from_u64(43);
+    let (n, d) = (9000, 60);
+    let x: Vec<f64> = (0..n * d).map(|_| f64::from(u8::from(rng.random_range(0..12) == 0))).collect();
+    let labels: Vec<f64> = (0..n)
+        .map(|i| x[i * d] + x[i * d + 1] + x[i * d + 2] + 0.3 * normal(&mut rng))
+        .map(|s| if s > 1.5 { 1.0 } else { -1.0 })
+        .collect();
+    let points = Points::dense_f64(n, d, x).unwrap();
+    let (matrix, costs, hinge) = (RowMatrix::new(&points), vec![100.0; n], loss("hinge"));
+    let problem = LinearProblem::new(&matrix, &labels, &costs, &*hinge, Bias::Free).unwrap();
+    let o = solved(&problem, Stop { tol: None, gap: Some(1e-4) }, "sparse");
+    assert!(o.bias[0].abs() < 100.0, "{}", o.bias[0]);
+}
+
+#[test]
+fn almost_constant_features_at_a_huge_cost() {
+    // 64 rows of 41 features about 9, nearly separable, with weights: gaps of 1e-6 and 1e-10.
+    let mut rng = ChaCha8Rng::seed_from_u64(44);
+    let (n, d) = (64, 41);
+    let x: Vec<f64> = (0..n * d).map(|_| 9.0 + 0.4 * normal(&mut rng)).collect();
+    let labels: Vec<f64> = (0..n).map(|i| if i % 4 == 0 { 1.0 } else { -1.0 }).collect();
+    let points = Points::dense_f64(n, d, x).unwrap();
+    let matrix = RowMatrix::new(&points);
+    for (name, c, gap) in [("huber-hinge", 78488.8, 1e-6), ("hinge", 0.1144, 1e-10), ("hinge", 8.976, 1e-2)] {
+        let loss = loss(name);
+        let costs: Vec<f64> = (0..n).map(|i| c * [1.0, 0.2, 3.0][i % 3]).collect();
+        let problem = LinearProblem::new(&matrix, &labels, &costs, &*loss, Bias::Free).unwrap();
+        solved(&problem, Stop { tol: None, gap: Some(gap) }, name);
+    }
 }

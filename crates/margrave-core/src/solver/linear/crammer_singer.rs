@@ -370,7 +370,13 @@ impl Work<'_, '_> {
         if self.descend(&mut rng, true)? == Status::Optimal || self.proximal()? == Status::Optimal {
             return Ok(Status::Optimal);
         }
-        self.descend(&mut rng, false)
+        let v = self.combined()?;
+        let newton = (self.measure(&v)?, self.w.clone(), self.alpha.clone());
+        let status = self.descend(&mut rng, false)?;
+        if status != Status::Optimal && self.last.is_none_or(|m| m.gap() > newton.0.gap()) {
+            (_, self.w, self.alpha) = newton;
+        }
+        Ok(status)
     }
 }
 

@@ -25,7 +25,9 @@ const GRADIENTS: usize = 200;
 /// Newton steps in a round at most.
 const STEPS: usize = 60;
 /// Rounds without progress in the gap after which the run ends.
-const PATIENCE: usize = 8;
+const PATIENCE: usize = 12;
+/// Width of the smoothing at most, in units of the score.
+const WIDEST: f64 = 1e6;
 
 /// The smoothing of one round: its width in units of the score, and α about which it is taken.
 struct Smoothing {
@@ -92,7 +94,8 @@ impl Work<'_, '_> {
     pub(super) fn proximal(&mut self) -> Result<Status, Status> {
         let v = self.combined()?;
         let mut m = self.measure(&v)?;
-        let mut width = m.relative().min(1.0).sqrt().clamp(1e-4, 1.0);
+        // Wide enough to matter beside α: under a large cost the optimal α may be far below it.
+        let mut width = (m.relative().min(1.0).sqrt() / self.typical_share()).clamp(1e-4, WIDEST);
         let mut aim = self.aim();
         let mut progress = Progress::default();
         let mut best = (m, self.w.clone(), self.alpha.clone());
@@ -119,8 +122,22 @@ impl Work<'_, '_> {
                 (_, self.w, self.alpha) = best;
                 return Ok(Status::Stalled);
             }
-            width = if reached { SHRINK * width } else { (3.0 * width).min(1.0) };
+            if reached {
+                width *= SHRINK;
+            } else {
+                // Too sharp for Newton: again from the best point, with more smoothing.
+                (self.w, self.alpha) = (best.1.clone(), best.2.clone());
+                width = (10.0 * width).min(WIDEST);
+            }
         }
+    }
+
+    /// Mean of α/c of the own class over the samples with α ≠ 0; 1 if there are none.
+    fn typical_share(&self) -> f64 {
+        let shares = (0..self.n()).filter(|&i| self.costs[i] > 0.0);
+        let shares = shares.map(|i| self.alpha[i * self.k + self.codes[i] as usize] / self.costs[i]);
+        let (sum, count) = shares.filter(|s| *s > 0.0).fold((0.0, 0.0), |(sum, count), s| (sum + s, count + 1.0));
+        if sum > 0.0 { sum / count } else { 1.0 }
     }
 
     /// Scores of all samples under `w`, without e.

@@ -37,6 +37,8 @@ const DIRECT: usize = 1500;
 const PATIENCE: usize = 20;
 /// Epochs of a round at most.
 const ROUND: u64 = 60;
+/// Epochs after which a Newton step is tried again.
+const RETRY: u64 = 16;
 
 /// X by columns.
 struct Columns {
@@ -81,6 +83,8 @@ pub(super) struct Descent<'a> {
     pub(super) z: Vec<f64>,
     /// The losses, smoothed where they have to be.
     piece: Box<dyn Piece + 'a>,
+    /// Damping of Newton steps, relative to the largest curvature there can be.
+    pub(super) damping: f64,
 }
 
 impl Descent<'_> {
@@ -166,6 +170,11 @@ impl Descent<'_> {
         }
         self.columns = columns;
         (violation, slope)
+    }
+
+    /// Σᵢ xᵢⱼ² of every column.
+    pub(super) fn column_squares(&self) -> Vec<f64> {
+        (0..self.w.len()).map(|j| self.columns.column(j).1.iter().map(|x| x * x).sum()).collect()
     }
 
     /// The largest violation of all weights and the bias.
@@ -318,6 +327,11 @@ struct Epochs<'a, 'o> {
     epoch: u64,
     violation: f64,
     relative: f64,
+    primal: f64,
+    /// Rounds of smoothing so far.
+    rounds: usize,
+    /// A round is over when the violation is this share of the relative gap.
+    share: f64,
 }
 
 impl Epochs<'_, '_> {
@@ -326,6 +340,7 @@ impl Epochs<'_, '_> {
         descent.balance();
         let Bounds { primal, dual, rounding, .. } = descent.bounds();
         self.relative = relative_gap(primal, primal - dual, rounding);
+        self.primal = primal;
         self.violation = descent.worst(self.bias_penalty);
         let step = Step {
             iteration: self.epoch,
@@ -373,7 +388,8 @@ impl Epochs<'_, '_> {
     /// gap is mostly that of the smoothing.
     fn round(&mut self, descent: &mut Descent<'_>, smoothed: bool) -> std::result::Result<Option<Status>, Status> {
         let d = descent.w.len();
-        let mut newton = d <= DIRECT && 40 * (d * d) as u64 <= self.options.memory;
+        let fits = d <= DIRECT && 40 * (d * d) as u64 <= self.options.memory;
+        let mut newton = fits;
         let first = self.epoch;
         let mut next = 0;
         let mut progress = Progress::default();
@@ -382,11 +398,11 @@ impl Epochs<'_, '_> {
                 if self.measure(descent)? {
                     return Ok(Some(Status::Optimal));
                 }
-                let settled = self.violation <= 0.1 * self.relative.min(1.0);
+                let settled = self.violation <= self.share * self.relative.min(1.0);
                 if smoothed && (settled || self.epoch >= first + ROUND) {
                     return Ok(None);
                 }
-                if progress.ended(self.relative, PATIENCE) {
+                if progress.ended_with(self.relative, self.primal, PATIENCE) {
                     return Ok(if smoothed { None } else { Some(Status::Stalled) });
                 }
                 next = self.epoch + 1 + (self.epoch - first) / 8;
@@ -398,30 +414,45 @@ impl Epochs<'_, '_> {
             }
             self.epoch += 1;
             if newton {
-                let gain = descent.newton_step(self.bias_penalty, self.control).map_err(Status::from)?;
-                newton = gain > 0.0;
+                newton = descent.newton_step(self.bias_penalty, self.control).map_err(Status::from)?;
             }
             if !newton {
                 self.sweep(descent)?;
+                // Epochs may have led to where Newton gains again.
+                newton = fits && (self.epoch - first) % RETRY == 0;
             }
         }
     }
 
-    /// Rounds of smoothed problems, the smoothing moved along with β, where the losses have flat or steep parts; one round of the
-    /// losses as they are otherwise.
+    /// Rounds of smoothed problems where the losses have flat or steep parts, or where the losses as they are make no progress.
     fn run<'p>(
         &mut self,
         descent: &mut Descent<'p>,
         problem: &'p LinearProblem<'p>,
         terms: Option<&'p Terms>,
     ) -> std::result::Result<Status, Status> {
-        let unit = unit(problem);
         let smoothed = terms.map_or(problem.loss.sharp(), |terms| terms.least_width().is_finite());
+        let status = self.smoothing(descent, problem, terms, smoothed)?;
+        if status == Status::Stalled && terms.is_none() && !smoothed {
+            return self.smoothing(descent, problem, terms, true);
+        }
+        Ok(status)
+    }
+
+    /// Rounds of smoothed problems, the smoothing moved along with β; one round of the losses as they are unless `smoothed`.
+    fn smoothing<'p>(
+        &mut self,
+        descent: &mut Descent<'p>,
+        problem: &'p LinearProblem<'p>,
+        terms: Option<&'p Terms>,
+        smoothed: bool,
+    ) -> std::result::Result<Status, Status> {
+        let unit = unit(problem);
         let mut width = if smoothed { 2.0 * unit } else { 0.0 };
         let mut progress = Progress::default();
         loop {
             let beta: Vec<f64> = (0..descent.z.len()).map(|i| descent.piece.beta(i, descent.z[i])).collect();
-            let beta = if self.epoch == 0 { vec![0.0; beta.len()] } else { beta };
+            let beta = if self.rounds == 0 { vec![0.0; beta.len()] } else { beta };
             descent.piece = match terms {
                 Some(terms) => Box::new(Smoothed::new(terms, width, &beta)),
                 None if smoothed => Box::new(Envelope::new(problem, width, &beta)),
@@ -433,9 +464,11 @@ impl Epochs<'_, '_> {
             if self.measure(descent)? {
                 return Ok(Status::Optimal);
             }
-            if progress.ended(self.relative, PATIENCE) {
+            if progress.ended_with(self.relative, self.primal, PATIENCE) {
                 return Ok(Status::Stalled);
             }
+            self.rounds += 1;
+            self.share *= SHRINK;
             width = (SHRINK * width).max(1e-10 * unit);
         }
     }
@@ -455,8 +488,15 @@ pub fn solve_l1(
     let stopped = observer.begin(&begin).is_break();
     let terms = Terms::new(problem);
     let piece = Box::new(Direct::new(problem));
-    let mut descent =
-        Descent { problem, columns: Columns::new(points), w: vec![0.0; d], b: 0.0, z: vec![0.0; n], piece };
+    let mut descent = Descent {
+        problem,
+        columns: Columns::new(points),
+        w: vec![0.0; d],
+        b: 0.0,
+        z: vec![0.0; n],
+        piece,
+        damping: 0.0,
+    };
     if let Some(start) = &options.start
         && start.weights.len() == d
     {
@@ -484,6 +524,9 @@ pub fn solve_l1(
         epoch: 0,
         violation: f64::INFINITY,
         relative: f64::INFINITY,
+        primal: f64::INFINITY,
+        rounds: 0,
+        share: 0.1,
     };
     let status = if stopped {
         Status::Interrupted

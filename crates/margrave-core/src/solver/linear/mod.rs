@@ -8,12 +8,15 @@
 //! |---|---|
 //! | with a dual term and a kink (hinge, ε-insensitive, pinball, …) | proximal points of the dual, each a smooth primal problem solved by Newton; many features: dual coordinate descent first |
 //! | with a dual term, smooth (squared hinge, square, Huber, …) | Newton |
-//! | smooth and convex without one (logistic, log-cosh, …) | Newton |
+//! | smooth and convex without one (logistic, log-cosh, …) | Newton; steep ones (uˢ, s < 2) by proximal points of the dual |
 //! | not convex | the same from the solution of the hinge: the kink smoothed, the rest by its curvature where that is positive |
 //!
 //! [`solve_l1`] has the L1 penalty in place of ½‖w‖², [`solve_crammer_singer`] several classes at once.
 //!
-//! See `newton.rs`, `coordinate.rs` and `piece.rs` for the algorithms and their papers.
+//! Every method measures P, D and the violation itself before it reports `Optimal`: the gap is relative to max(|P|, |D|), counts as zero
+//! within the rounding of its own sums, and includes what a free bias asks of β. `Stalled` means that this gap fell no more.
+//!
+//! See `newton.rs`, `proximal.rs`, `coordinate.rs` and `piece.rs` for the algorithms and their papers.
 
 mod coordinate;
 mod crammer_singer;

@@ -9,10 +9,10 @@ use crate::solver::Stop;
 /// How a linear problem is solved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Method {
-    /// By the size of the problem, with the reason told.
+    /// By the size of the problem, with the reason reported.
     #[default]
     Auto,
-    /// Dual coordinate descent, then Newton where it crawls. Needs a loss with a dual term, and rows in memory.
+    /// Dual coordinate descent, then Newton where it is slow. Needs a loss with a dual term, and rows in memory.
     Coordinate,
     /// Newton's method on the (smoothed) primal.
     Newton,

@@ -94,7 +94,7 @@ impl Run<'_, '_> {
         mut width: f64,
         terms: Option<&Terms>,
     ) -> Result<Status, Halt> {
-        let widest = width;
+        let widest = 1e6 * self.unit;
         let mut aim = self.aim();
         let mut reach = None;
         let mut progress = Progress::default();

@@ -436,12 +436,14 @@ pub(super) fn unit(problem: &LinearProblem<'_>) -> f64 {
 /// Whether the gap still falls.
 pub(super) struct Progress {
     best: f64,
+    /// The objective that was last a clear gain, where it is looked at.
+    primal: f64,
     idle: usize,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self { best: f64::INFINITY, idle: 0 }
+        Self { best: f64::INFINITY, primal: f64::INFINITY, idle: 0 }
     }
 }
 
@@ -451,6 +453,17 @@ impl Progress {
         self.idle = if gap < 0.9 * self.best { 0 } else { self.idle + 1 };
         self.best = self.best.min(gap);
         self.idle >= patience
+    }
+
+    /// The same where the dual point says little until late: an objective that falls by a thousandth is progress too.
+    pub(super) fn ended_with(&mut self, gap: f64, primal: f64, patience: usize) -> bool {
+        if primal < self.primal - 1e-3 * self.primal.abs() || self.primal.is_infinite() {
+            self.primal = primal;
+            self.idle = 0;
+            self.best = self.best.min(gap);
+            return false;
+        }
+        self.ended(gap, patience)
     }
 }
 
