@@ -428,7 +428,8 @@ pub(crate) fn train(
         };
         let Several { model, reason, train_error, kernel_entries } = outputs::train(&job, recipe, observer)?;
         let seconds = begun.elapsed().as_secs_f64();
-        return Ok(Fit { model, reason, train_error, seconds, kernel_entries, compact: None, asked: asked(None) });
+        let asked = Asked::from(outputs::stop_of(svm, &prepared.targets));
+        return Ok(Fit { model, reason, train_error, seconds, kernel_entries, compact: None, asked });
     }
     let several = svm.task == Task::Classify && prepared.labels.len() > 2;
     linear::check(svm, &kernel, &formulation)?;

@@ -21,6 +21,7 @@ mod fit;
 mod linear;
 mod multi;
 mod outputs;
+mod patience;
 mod solve;
 mod svm;
 pub mod tune;

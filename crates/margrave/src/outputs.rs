@@ -13,8 +13,9 @@ use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::model::{Calibration, Model, Origin, Recipe, Record};
 use margrave_core::observe::{Begin, Observer, Step};
 use margrave_core::problem::{Bias, Formulation, Penalty, Setup, Task};
-use margrave_core::solver::Solution;
+use margrave_core::solver::{Solution, Stop};
 use margrave_core::solver::ridge::{self, Fit, Halt, RidgeOptions, Source};
+use margrave_core::train::verdict::default_tol;
 use margrave_core::train::{Asked, prove, prove_linear};
 use margrave_core::{Control, Error, Result, Status};
 use margrave_io::model::SHARES;
@@ -147,6 +148,14 @@ fn weights_of(job: &Job<'_>, fit: &Fit) -> Vec<f64> {
     w
 }
 
+/// The stopping rule of all targets together.
+pub(crate) fn stop_of(svm: &Svm, targets: &[f64]) -> Stop {
+    match svm.default_tol {
+        true => Stop { tol: svm.stop.tol.map(|_| default_tol(Some(targets))), ..svm.stop },
+        false => svm.stop,
+    }
+}
+
 pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &mut dyn Observer) -> Result<Several> {
     let begun = Instant::now();
     let (svm, k, n) = (job.svm, job.k, job.points.len());
@@ -188,7 +197,7 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
             iterations: u64::from(ended.is_none()),
             violation: f64::INFINITY,
         };
-        let asked = Asked::from(svm.stop_for(&setup));
+        let asked = Asked::from(stop_of(svm, job.targets));
         let proven = match &weights {
             Some(all) => {
                 let matrix = RowMatrix::new(job.points);
@@ -260,6 +269,7 @@ fn one_by_one(
     let (mut solver, mut reason, mut error, mut entries) = (String::new(), String::new(), 0.0, 0);
     for at in 0..k {
         let mut svm = Svm { kernel: job.kernel, gamma: None, scale: None, schema: None, ..job.svm.clone() };
+        (svm.stop, svm.default_tol) = (stop_of(job.svm, job.targets), false);
         svm.budget.seconds = svm.budget.seconds.map(|all| (all - job.control.seconds()).max(0.0));
         let mut data = Dataset::new(job.points.clone(), Targets::Real(job.column(job.targets, at)))?;
         data.weights = job.weights.map(<[f64]>::to_vec);

@@ -16,11 +16,11 @@ fn uneven(n: usize) -> Dataset {
 }
 
 fn two_clouds(n: usize) -> Dataset {
-    let x: Vec<f64> = (0..n).flat_map(|i| {
+    let point = |i: usize| {
         let side = if i % 2 == 0 { 1.0 } else { -1.0 };
         [side + 1.5 * (i as f64 * 0.9).sin(), side - 1.5 * (i as f64 * 1.7).cos()]
-    });
-    let x = x.collect();
+    };
+    let x: Vec<f64> = (0..n).flat_map(point).collect();
     let y = (0..n).map(|i| (i % 2) as f64).collect();
     Dataset::new(Points::dense_f64(n, 2, x).unwrap(), Targets::Real(y)).unwrap()
 }

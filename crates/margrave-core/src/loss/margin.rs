@@ -258,6 +258,11 @@ fn x_ln_x(a: f64) -> f64 {
     if a > 0.0 { a * a.ln() } else { 0.0 }
 }
 
+/// (1 − a)·ln(1 − a), also for an a that 1 swallows; 0 at a = 1.
+fn complement(a: f64) -> f64 {
+    if a < 1.0 { (1.0 - a) * (-a).ln_1p() } else { 0.0 }
+}
+
 impl Loss for Logistic {
     fn name(&self) -> String {
         "logistic".into()
@@ -280,7 +285,7 @@ impl Loss for Logistic {
     }
     fn conjugate(&self, y: f64, v: f64) -> Option<f64> {
         let a = -v * y;
-        Some(if (0.0..=1.0).contains(&a) { x_ln_x(a) + x_ln_x(1.0 - a) } else { f64::INFINITY })
+        Some(if (0.0..=1.0).contains(&a) { x_ln_x(a) + complement(a) } else { f64::INFINITY })
     }
     fn domain(&self, y: f64) -> (f64, f64) {
         if y > 0.0 { (-1.0, 0.0) } else { (0.0, 1.0) }

@@ -22,6 +22,7 @@ use margrave_core::{Control, Error, Result, Status};
 use std::sync::Arc;
 
 use crate::fit::check_same_rows;
+use crate::patience::Patience;
 use crate::solve::is_better;
 use crate::svm::{Probability, SolverName, Svm};
 
@@ -124,10 +125,12 @@ fn solve_one(
     let attempt = |stop: Stop, start: Option<Start>, used: u64, observer: &mut dyn Observer| -> Result<Trained> {
         let iterations = svm.budget.iterations.map(|all| all.saturating_sub(used));
         let options = Options { stop, start, iterations, memory, seed: svm.seed, ..Options::default() };
-        let solved = match svm.penalty {
-            Penalty::L2 => linear::solve(&problem, &options, control, observer)?,
-            Penalty::L1 => linear::solve_l1(&problem, &options, control, observer)?,
+        let mut patience = Patience::new(setup.len(), observer);
+        let mut solved = match svm.penalty {
+            Penalty::L2 => linear::solve(&problem, &options, control, &mut patience)?,
+            Penalty::L1 => linear::solve_l1(&problem, &options, control, &mut patience)?,
         };
+        solved.status = patience.status(solved.status);
         let solution = Solution {
             beta: solved.beta,
             bias: if svm.bias { vec![solved.bias] } else { vec![] },
@@ -194,7 +197,10 @@ fn by_decomposition(
         let start = Some(best.proven.beta.clone());
         let iterations = svm.budget.iterations.map(|all| all.saturating_sub(best.proven.iterations));
         let options = decomposition::Options { stop, start, iterations, memory, ..decomposition::Options::default() };
-        decomposition::solve(problem, &options, control, observer).map(Some)
+        let mut patience = Patience::new(problem.len(), observer);
+        let mut solution = decomposition::solve(problem, &options, control, &mut patience)?;
+        solution.status = patience.status(solution.status);
+        Ok(Some(solution))
     })?;
     let Some(mut solution) = solved else { return Ok(None) };
     solution.iterations += best.proven.iterations;

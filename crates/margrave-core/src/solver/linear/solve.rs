@@ -16,7 +16,7 @@ use super::piece::{Direct, Piece, Smoothed, Split, Terms};
 use super::state::{Measure, State};
 use super::{LinearSolution, Method, Options};
 use crate::backend::cpu::rows::RowMatrix;
-use crate::control::{Control, Status};
+use crate::control::{Control, Interrupt, Status};
 use crate::data::{Csr, Points, Real, Storage};
 use crate::error::{Error, Result};
 use crate::gram::{Matrix, Pick};
@@ -140,6 +140,8 @@ pub(super) struct Run<'a, 'o> {
     pub(super) last: Option<Measure>,
     pub(super) violation: f64,
     start_objective: Option<f64>,
+    /// The machine that objective belongs to.
+    start: Option<(Vec<f64>, f64)>,
 }
 
 impl<'a, 'o> Run<'a, 'o> {
@@ -177,6 +179,37 @@ impl<'a, 'o> Run<'a, 'o> {
             last: None,
             violation: f64::NAN,
             start_objective: None,
+            start: None,
+        }
+    }
+
+    /// P of the present machine under the loss itself.
+    fn objective(&self) -> std::result::Result<f64, Interrupt> {
+        let (state, problem) = (&self.state, self.state.problem);
+        let mut z = vec![0.0; problem.matrix.rows()];
+        problem.matrix.dots(Pick::All, &state.w, &mut z, state.control)?;
+        let penalty = problem.bias.penalty().unwrap_or(0.0);
+        let loss: f64 = (0..z.len())
+            .filter(|&i| problem.costs[i] > 0.0)
+            .map(|i| problem.costs[i] * problem.loss.value(problem.targets[i], z[i] + state.b))
+            .sum();
+        Ok(0.5 * (state.w.iter().map(|w| w * w).sum::<f64>() + penalty * state.b * state.b) + loss)
+    }
+
+    /// A loss that is not convex is worked on through smoothed ones: where the end is no better than the start, the start stands.
+    fn keep_the_better(&mut self) {
+        let Some((w, b)) = self.start.take() else { return };
+        let better = self.objective().is_ok_and(|end| self.start_objective.is_none_or(|start| end <= start));
+        if !better {
+            (self.state.w, self.state.b) = (w, b);
+            let problem = self.state.problem;
+            let mut z = vec![0.0; problem.matrix.rows()];
+            let calm = Control::unlimited(self.state.control.threads.clone());
+            if problem.matrix.dots(Pick::All, &self.state.w, &mut z, &calm).is_ok() {
+                for (i, z) in z.iter().enumerate() {
+                    self.state.beta[i] = -problem.costs[i] * problem.loss.slope(problem.targets[i], z + b);
+                }
+            }
         }
     }
 
@@ -184,6 +217,7 @@ impl<'a, 'o> Run<'a, 'o> {
         if let Some(terms) = self.terms.take() {
             self.settle(&terms);
         }
+        self.keep_the_better();
         let state = self.state;
         let last = Step { iteration: state.iterations, seconds: state.control.seconds(), ..Step::default() };
         state.observer.finish(status, &last);
@@ -391,7 +425,9 @@ impl<'a, 'o> Run<'a, 'o> {
             let piece = Split::new(problem, Smoothed::new(&terms, width, &centre), rise);
             self.state.refresh(&piece, Pick::All)?;
             if round == 0 {
-                self.start_objective = Some(self.state.measure(&piece)?.primal);
+                let objective = self.objective()?;
+                self.start_objective = Some(objective);
+                self.start = Some((self.state.w.clone(), self.state.b));
             }
             let goal = Goal { share: 0.3, relative: 1e-9, reach: None, convex: false };
             let (m, stuck) = match self.state.newton(&piece, goal)? {
