@@ -126,7 +126,8 @@ struct Measured {
 struct Best {
     beta: Vec<f64>,
     f: Vec<f64>,
-    excess: f64,
+    /// P − D there: relative to P or D a point with a huge objective would look no worse than β = 0.
+    gap: f64,
 }
 
 /// Progress of slow phases, by the gap measured in double precision: the gap has fallen by a tenth, or the dual objective, which
@@ -156,7 +157,7 @@ struct Solver<'a, 'o, T> {
     options: &'a Options,
     work: Work<'a, 'o, T>,
     state: State,
-    /// The point that came nearest to the stopping rule, as measured in double precision.
+    /// The point with the least gap, as measured in double precision.
     best: Option<Best>,
     /// The last scores in double precision.
     exact: Option<Exact>,
@@ -303,11 +304,14 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
         let finite = f.iter().chain(&self.state.beta).all(|v| v.is_finite()) && violation.is_finite();
         let mut excess = if finite { stop.tol.map_or(0.0, |tol| violation / tol) } else { f64::INFINITY };
         let tol_holds = excess <= 1.0;
-        if finite && let Some(wanted) = stop.gap {
-            excess = excess.max(self.state.gap(problem, |i| f[problem.row(i)]).relative() / wanted);
-        }
-        if finite && self.best.as_ref().is_none_or(|best| excess < best.excess) {
-            self.best = Some(Best { beta: self.state.beta.clone(), f: f.to_vec(), excess });
+        if finite {
+            let gap = self.state.gap(problem, |i| f[problem.row(i)]);
+            if let Some(wanted) = stop.gap {
+                excess = excess.max(gap.relative() / wanted);
+            }
+            if gap.difference.is_finite() && self.best.as_ref().is_none_or(|best| gap.difference < best.gap) {
+                self.best = Some(Best { beta: self.state.beta.clone(), f: f.to_vec(), gap: gap.difference });
+            }
         }
         Measured { violation, tol_holds, excess }
     }

@@ -103,34 +103,36 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Ends a run that goes on without getting anywhere: the gap must halve within every [`Stall::window`] of iterations.
+/// Ends a run that goes on without getting anywhere: within every [`Stall::window`] of iterations the gap between the lowest P
+/// and D must fall by a tenth, or D rise by a twentieth.
 struct Stall {
-    gap: f64,
+    primal: f64,
+    dual: f64,
     since: u64,
 }
 
 impl Stall {
     fn new() -> Self {
-        Self { gap: f64::INFINITY, since: 0 }
+        Self { primal: f64::INFINITY, dual: f64::NEG_INFINITY, since: 0 }
     }
 
-    /// Iterations within which the gap must halve, for so many variables.
+    /// Iterations between two looks, for so many variables.
     fn window(variables: usize) -> u64 {
         300 * variables as u64 + 20_000
     }
 
-    /// Whether the gap should be looked at now.
+    /// Whether the objectives should be looked at now.
     fn due(&self, iterations: u64, variables: usize) -> bool {
         iterations - self.since >= Self::window(variables)
     }
 
-    /// Notes the objectives at a look, computed in double precision from β; false if the gap has not halved since the last.
+    /// Notes the objectives at a look, computed in double precision from β; false without progress since the last.
     fn goes_on(&mut self, iterations: u64, (primal, dual): (f64, f64)) -> bool {
-        let gap = primal - dual;
+        let before = (self.primal, self.dual);
         self.since = iterations;
-        let halved = gap <= 0.5 * self.gap;
-        self.gap = gap;
-        halved
+        (self.primal, self.dual) = (self.primal.min(primal), self.dual.max(dual));
+        let first = before.1 == f64::NEG_INFINITY;
+        first || self.primal - self.dual <= 0.9 * (before.0 - before.1) || self.dual - before.1 >= 0.05 * before.1.abs()
     }
 }
 

@@ -23,7 +23,7 @@
 //!   than tol: with the bare |Δα| > tol nothing ever moves for C < tol or for large kernel values.
 //! - The outer loop ends early once no KKT condition is violated: the remaining iterations would change nothing. Scores are
 //!   computed anew before that is believed.
-//! - A run whose gap does not halve within 300 committed pairs per point (and 20 000) has stalled. Random partners find the pair
+//! - A run that gains nothing within 300 committed pairs per point (and 20 000 more) has stalled. Random partners find the pair
 //!   that still gains ever more rarely, and the printed algorithm would go on for hours at a large C.
 
 use rand::{RngExt, SeedableRng};
