@@ -3,8 +3,8 @@
 use margrave::backend::cpu::rows::RowMatrix;
 use margrave::certificate::{self, Certificate, best_bias_linear, certify_crammer_singer, certify_l1};
 use margrave::problem::{Bias, LinearProblem};
-use margrave::solver::linear::{LinearSolution, Options, solve, solve_crammer_singer, solve_l1};
 use margrave::solver::Stop;
+use margrave::solver::linear::{LinearSolution, Options, solve, solve_crammer_singer, solve_l1};
 use margrave::train::Asked;
 use margrave::train::verdict::verdict;
 use margrave::{Control, Error, Status};

@@ -77,9 +77,8 @@ impl Setup<'_> {
             let options = decomposition::Options { stop, memory, ..decomposition::Options::default() };
             let control = Control::unlimited(self.control.threads.clone());
             let solution = decomposition::solve(&problem, &options, &control, &mut Silent)?;
-            let certificate =
-                certify(&problem, &solution.beta, Some(&solution.bias), None, self.control)
-                    .map_err(|_| "interrupted")?;
+            let certificate = certify(&problem, &solution.beta, Some(&solution.bias), None, self.control)
+                .map_err(|_| "interrupted")?;
             seconds.push(start.elapsed().as_secs_f64());
             last = Some((solution, certificate, gram.entries()));
         }

@@ -98,7 +98,10 @@ mod tests {
         assert!(stuck.step(&step(0.5)).is_continue());
         std::thread::sleep(std::time::Duration::from_millis(80));
         assert!(stuck.step(&step(0.49)).is_break() && stuck.ended);
-        assert_eq!((stuck.status(Status::Interrupted), stuck.status(Status::Optimal)), (Status::Stalled, Status::Optimal));
+        assert_eq!(
+            (stuck.status(Status::Interrupted), stuck.status(Status::Optimal)),
+            (Status::Stalled, Status::Optimal)
+        );
         assert_eq!(Patience::new(SMALL + 1, &mut Silent).allowed, f64::INFINITY);
     }
 }

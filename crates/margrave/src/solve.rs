@@ -113,13 +113,8 @@ fn run(
     };
     match which {
         Which::Library(Choice::Decomposition) => {
-            let options = decomposition::Options {
-                stop,
-                start: beta,
-                iterations,
-                memory,
-                ..decomposition::Options::default()
-            };
+            let options =
+                decomposition::Options { stop, start: beta, iterations, memory, ..decomposition::Options::default() };
             Ok((decomposition::solve(problem, &options, control, observer)?, None))
         }
         Which::Library(Choice::Irwls) => {
@@ -248,8 +243,7 @@ impl Attempt<'_> {
         proven.iterations += used;
         // A run without time for a single step returns its start.
         let objective = proven.certificate.primal();
-        proven.certificate =
-            proven.certificate.with_start(started.map(|p| if p.is_finite() { p } else { objective }));
+        proven.certificate = proven.certificate.with_start(started.map(|p| if p.is_finite() { p } else { objective }));
         Ok(proven)
     }
 

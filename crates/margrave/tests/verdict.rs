@@ -9,8 +9,9 @@ use margrave::{Budget, Cancel, Kernel, Points, SolverName, Status, Svm, Targets,
 /// A regression with features of very different sizes and an offset.
 fn uneven(n: usize) -> Dataset {
     let unit = |i: usize, k: f64| ((i as f64 * k) % 1.0) - 0.5;
-    let x: Vec<f64> =
-        (0..n).flat_map(|i| [1e3 * unit(i, 0.618_033_99), 5.0 + unit(i, 0.754_877_67), 1e-2 * unit(i, 0.569_840_29)]).collect();
+    let x: Vec<f64> = (0..n)
+        .flat_map(|i| [1e3 * unit(i, 0.618_033_99), 5.0 + unit(i, 0.754_877_67), 1e-2 * unit(i, 0.569_840_29)])
+        .collect();
     let y = (0..n).map(|i| 20.0 + 3.0 * unit(i, 0.618_033_99) - 8.0 * unit(i, 0.754_877_67) + unit(i, 0.317)).collect();
     Dataset::new(Points::dense_f64(n, 3, x).unwrap(), Targets::Real(y)).unwrap()
 }

@@ -96,7 +96,9 @@ impl Verify {
                 Style::Good,
                 match (convex, definite) {
                     (true, true) => "proven",
-                    (true, false) => "proven if the kernel matrix is positive semi-definite ('margrave check kernel' tells)",
+                    (true, false) => {
+                        "proven if the kernel matrix is positive semi-definite ('margrave check kernel' tells)"
+                    }
                     (false, _) => "stationary",
                 },
             )

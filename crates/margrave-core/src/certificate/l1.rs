@@ -51,7 +51,8 @@ pub fn certify_l1(
     let value = -point.sum(None, conjugate)?;
     let sizes = point.sum(None, |i| conjugate(i).abs())? + primal.abs();
     let of_scores = point.sum(None, |i| with_rounding(&point, i, gamma[i], point.z(i, &own)).1)?;
-    let of_bias = own.first().map_or(0.0, |b| 4.0 * f64::EPSILON * b.abs() * gamma.iter().map(|g| g.abs()).sum::<f64>());
+    let of_bias =
+        own.first().map_or(0.0, |b| 4.0 * f64::EPSILON * b.abs() * gamma.iter().map(|g| g.abs()).sum::<f64>());
     let rounding = of_scores + of_sum(samples.len(), sizes) + of_bias;
     let mut gap = (primal - value).max(0.0) + rounding;
     if !repaired.exists || gap.is_nan() || !primal.is_finite() {

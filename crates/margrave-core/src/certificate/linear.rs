@@ -47,11 +47,7 @@ pub(super) fn linear_scores(
 }
 
 /// Calls `work(row, points, row within points)` for every row, in memory or read in blocks.
-fn each_row(
-    x: &dyn Matrix,
-    control: &Control,
-    mut work: impl FnMut(usize, &Points, usize),
-) -> Result<(), Interrupt> {
+fn each_row(x: &dyn Matrix, control: &Control, mut work: impl FnMut(usize, &Points, usize)) -> Result<(), Interrupt> {
     if let Some(points) = x.points() {
         for row in 0..points.len() {
             if row % 1024 == 0 {
@@ -69,11 +65,7 @@ fn each_row(
 }
 
 /// Xᵀγ with bounds on the rounding errors of its entries.
-pub(super) fn combination(
-    x: &dyn Matrix,
-    gamma: &[f64],
-    control: &Control,
-) -> Result<(Vec<f64>, Vec<f64>), Interrupt> {
+pub(super) fn combination(x: &dyn Matrix, gamma: &[f64], control: &Control) -> Result<(Vec<f64>, Vec<f64>), Interrupt> {
     let mut v = vec![0.0; x.dims()];
     x.combine(Pick::All, gamma, &mut v, control)?;
     let mut error = vec![0.0; x.dims()];

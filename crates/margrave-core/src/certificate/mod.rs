@@ -618,9 +618,8 @@ fn optimality(
         })
         .concat();
     let distance = distance(gamma)?;
-    let total = |of: fn(&(f64, f64)) -> f64| -> f64 {
-        terms.chunks(CHUNK).map(|part| part.iter().map(of).sum::<f64>()).sum()
-    };
+    let total =
+        |of: fn(&(f64, f64)) -> f64| -> f64 { terms.chunks(CHUNK).map(|part| part.iter().map(of).sum::<f64>()).sum() };
     let mut rounding = total(|t| t.1) + distance.rounding;
     if !point.error.is_empty() {
         // ½‖f‖² = ½Σβf and the sums of a group, Σβ = s, which b multiplies.

@@ -3,7 +3,7 @@
 //! With ℓ(y, z) = L(u): slope −y·L′(u); conjugate ℓ*(y, v) = −a + L*(a) with a = −v·y, so that a = yβ/c is the
 //! classical α/c; IRWLS weight L′(u)/u about the target y, where u = 0.
 
-use super::{LossSpec, DualTerm, Loss, Properties, Reweight, slack_weight};
+use super::{DualTerm, Loss, LossSpec, Properties, Reweight, slack_weight};
 
 /// L, L′, L* of a convex loss that is zero for u ≤ 0.
 trait Slack {

@@ -3,7 +3,7 @@
 //! They approach the count of errors (paper 002). None is convex: there is no dual and no global certificate. All are
 //! functions of ξ = max(0, u), u = 1 − y·z, hence constant for u ≤ 0 and continuous there.
 
-use super::{LossSpec, Loss, Properties, Reweight, slack_weight};
+use super::{Loss, LossSpec, Properties, Reweight, slack_weight};
 
 /// L(ξ) and L′(ξ) for ξ ≥ 0.
 trait Level {

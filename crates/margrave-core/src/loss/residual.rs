@@ -2,7 +2,7 @@
 //!
 //! With ℓ(y, z) = ρ(r): slope −ρ′(r); conjugate ℓ*(y, v) = −a·y + ρ*(a) with a = −v = β/c.
 
-use super::{LossSpec, DualTerm, Loss, Properties, Reweight, slack_weight};
+use super::{DualTerm, Loss, LossSpec, Properties, Reweight, slack_weight};
 
 /// ρ, ρ′, ρ* of a convex loss.
 trait Residual {

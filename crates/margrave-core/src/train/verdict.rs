@@ -62,8 +62,7 @@ impl Asked {
             }
             Certificate::Optimality(o) => {
                 let enough = |gap: f64| o.relative_gap() <= gap;
-                let as_good_as_it_gets =
-                    o.gap() <= 2.0 * o.rounding() && o.relative_gap() <= ROUNDING_AT_MOST;
+                let as_good_as_it_gets = o.gap() <= 2.0 * o.rounding() && o.relative_gap() <= ROUNDING_AT_MOST;
                 match (self.gap.is_none_or(enough), self.violation_met(certificate)) {
                     (true, true) => Met::Yes,
                     // Rounding shows in the violation of a machine, too.

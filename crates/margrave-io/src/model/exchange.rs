@@ -107,9 +107,7 @@ impl LibsvmModel {
         let m = centres.len();
         super::check_size(&self.kernel, width, bias.len())?;
         let expansion = Expansion::with_layout(self.kernel, centres, rows, coefficients, layout, bias, width)?;
-        let machines = (0..expansion.outputs())
-            .map(|output| unknown_record(&expansion.column(output)))
-            .collect();
+        let machines = (0..expansion.outputs()).map(|output| unknown_record(&expansion.column(output))).collect();
         Ok(Model {
             task: self.task(),
             formulation,

@@ -123,8 +123,7 @@ fn build(
         origin: Origin::Unknown,
     });
     let expansion = Expansion::new(Kernel::Linear, centres.into(), unit, w, bias, features).map_err(engine)?;
-    let machines =
-        (0..outputs).map(|output| unknown_record(&expansion.column(output))).collect();
+    let machines = (0..outputs).map(|output| unknown_record(&expansion.column(output))).collect();
     Ok(Model {
         task,
         formulation: if task == Task::Novelty {

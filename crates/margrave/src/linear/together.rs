@@ -61,8 +61,7 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
     let points = &prepared.points;
     let classes = prepared.labels.len();
     let mut patience = Patience::new(codes.len(), observer);
-    let mut solved =
-        solve_crammer_singer(points, &codes, classes, &costs, bias, &options, job.control, &mut patience)?;
+    let mut solved = solve_crammer_singer(points, &codes, classes, &costs, bias, &options, job.control, &mut patience)?;
     solved.status = patience.status(solved.status);
     let proof = job.control.for_proof();
     let certificate =
