@@ -136,14 +136,12 @@ fn every_problem_ends_at_the_gap_asked_for() {
                     // A gap within the rounding of its sums counts as none.
                     if s.status != Status::Optimal || found > 1.01 * gap {
                         failures.push(what);
-                    } else if started.elapsed().as_secs_f64() > 1.0 {
-                        println!("slow: {what}");
                     }
                 }
             }
         }
     }
-    println!("{count} problems, {} failures", failures.len());
+    assert!(count > 100, "only {count} problems");
     assert!(failures.is_empty(), "{} of {count}:\n{}", failures.len(), failures.join("\n"));
 }
 

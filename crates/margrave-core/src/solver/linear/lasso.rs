@@ -36,7 +36,7 @@ const DIRECT: usize = 1500;
 /// Measurements without progress in the gap after which the run ends.
 const PATIENCE: usize = 20;
 /// Epochs of a round at most.
-const ROUND: u64 = 60;
+const ROUND: u64 = 150;
 /// Epochs after which a Newton step is tried again.
 const RETRY: u64 = 16;
 
@@ -328,8 +328,6 @@ struct Epochs<'a, 'o> {
     violation: f64,
     relative: f64,
     primal: f64,
-    /// Rounds of smoothing so far.
-    rounds: usize,
     /// A round is over when the violation is this share of the relative gap.
     share: f64,
 }
@@ -384,9 +382,8 @@ impl Epochs<'_, '_> {
         Ok(())
     }
 
-    /// Solves the smoothed problem: proximal Newton steps as long as they gain, then epochs. `Some` once the run is over; `None` once the
-    /// gap is mostly that of the smoothing.
-    fn round(&mut self, descent: &mut Descent<'_>, smoothed: bool) -> std::result::Result<Option<Status>, Status> {
+    /// Solves the smoothed problem: proximal Newton steps as long as they gain, then epochs.
+    fn round(&mut self, descent: &mut Descent<'_>, smoothed: bool) -> std::result::Result<Round, Status> {
         let d = descent.w.len();
         let fits = d <= DIRECT && 40 * (d * d) as u64 <= self.options.memory;
         let mut newton = fits;
@@ -396,14 +393,17 @@ impl Epochs<'_, '_> {
         loop {
             if newton || self.epoch >= next || self.active.is_empty() {
                 if self.measure(descent)? {
-                    return Ok(Some(Status::Optimal));
+                    return Ok(Round::Over(Status::Optimal));
                 }
                 let settled = self.violation <= self.share * self.relative.min(1.0);
-                if smoothed && (settled || self.epoch >= first + ROUND) {
-                    return Ok(None);
+                if smoothed && settled {
+                    return Ok(Round::Settled);
+                }
+                if smoothed && self.epoch >= first + ROUND {
+                    return Ok(Round::Unsettled);
                 }
                 if progress.ended_with(self.relative, self.primal, PATIENCE) {
-                    return Ok(if smoothed { None } else { Some(Status::Stalled) });
+                    return Ok(if smoothed { Round::Unsettled } else { Round::Over(Status::Stalled) });
                 }
                 next = self.epoch + 1 + (self.epoch - first) / 8;
                 self.active = (0..d as u32).collect();
@@ -419,7 +419,7 @@ impl Epochs<'_, '_> {
             if !newton {
                 self.sweep(descent)?;
                 // Epochs may have led to where Newton gains again.
-                newton = fits && (self.epoch - first) % RETRY == 0;
+                newton = fits && (self.epoch - first).is_multiple_of(RETRY);
             }
         }
     }
@@ -433,8 +433,8 @@ impl Epochs<'_, '_> {
     ) -> std::result::Result<Status, Status> {
         let smoothed = terms.map_or(problem.loss.sharp(), |terms| terms.least_width().is_finite());
         let status = self.smoothing(descent, problem, terms, smoothed)?;
-        if status == Status::Stalled && terms.is_none() && !smoothed {
-            return self.smoothing(descent, problem, terms, true);
+        if status == Status::Stalled && !smoothed {
+            return self.smoothing(descent, problem, None, true);
         }
         Ok(status)
     }
@@ -450,28 +450,46 @@ impl Epochs<'_, '_> {
         let unit = unit(problem);
         let mut width = if smoothed { 2.0 * unit } else { 0.0 };
         let mut progress = Progress::default();
+        let mut centre = vec![0.0; descent.z.len()];
+        let mut best = (f64::INFINITY, descent.w.clone(), descent.b, descent.z.clone(), centre.clone());
         loop {
-            let beta: Vec<f64> = (0..descent.z.len()).map(|i| descent.piece.beta(i, descent.z[i])).collect();
-            let beta = if self.rounds == 0 { vec![0.0; beta.len()] } else { beta };
             descent.piece = match terms {
-                Some(terms) => Box::new(Smoothed::new(terms, width, &beta)),
-                None if smoothed => Box::new(Envelope::new(problem, width, &beta)),
+                Some(terms) => Box::new(Smoothed::new(terms, width, &centre)),
+                None if smoothed => Box::new(Envelope::new(problem, width, &centre)),
                 None => Box::new(Direct::new(problem)),
             };
-            if let Some(status) = self.round(descent, smoothed)? {
-                return Ok(status);
-            }
-            if self.measure(descent)? {
-                return Ok(Status::Optimal);
+            let settled = match self.round(descent, smoothed)? {
+                Round::Over(status) => return Ok(status),
+                Round::Settled => true,
+                Round::Unsettled => false,
+            };
+            centre = (0..descent.z.len()).map(|i| descent.piece.beta(i, descent.z[i])).collect();
+            if self.relative < best.0 {
+                best = (self.relative, descent.w.clone(), descent.b, descent.z.clone(), centre.clone());
             }
             if progress.ended_with(self.relative, self.primal, PATIENCE) {
                 return Ok(Status::Stalled);
             }
-            self.rounds += 1;
-            self.share *= SHRINK;
-            width = (SHRINK * width).max(1e-10 * unit);
+            if settled {
+                self.share = (SHRINK * self.share).max(1e-4);
+                width = (SHRINK * width).max(1e-10 * unit);
+            } else {
+                // Too sharp: again from the best point, with more smoothing.
+                (_, descent.w, descent.b, descent.z, centre) = best.clone();
+                width = (10.0 * width).min(1e6 * unit);
+            }
         }
     }
+}
+
+/// How a round of smoothing ended.
+enum Round {
+    /// The run is over.
+    Over(Status),
+    /// The gap left is that of the smoothing.
+    Settled,
+    /// The smoothed problem was not solved.
+    Unsettled,
 }
 
 /// Solves `problem` with the L1 penalty in place of ½‖w‖². Fails for a loss with a kink, or rows that are not in memory.
@@ -525,7 +543,6 @@ pub fn solve_l1(
         violation: f64::INFINITY,
         relative: f64::INFINITY,
         primal: f64::INFINITY,
-        rounds: 0,
         share: 0.1,
     };
     let status = if stopped {

@@ -13,6 +13,8 @@ use crate::control::{Control, Interrupt};
 const EPOCHS: usize = 200;
 /// Violation, relative to that of the start, that is enough.
 const ENOUGH: f64 = 1e-7;
+/// Steps of the active set at most, per weight.
+const STEPS: usize = 12;
 /// Floating-point operations on factors at most.
 const WORK: f64 = 4e9;
 
@@ -55,7 +57,7 @@ impl Model<'_> {
         }
     }
 
-    /// How far weight `j` is from its condition, in units of its own curvature so that badly scaled columns count alike.
+    /// How far weight `j` is from its condition.
     fn violation(&self, j: usize) -> f64 {
         Descent::violation(self.at(j), self.slope[j], self.penalties[j])
     }
@@ -88,7 +90,8 @@ impl Model<'_> {
     fn active_set(&mut self, goal: f64, control: &Control) -> Result<(), Interrupt> {
         let size = self.point.len();
         let mut work = 0.0;
-        loop {
+        // In exact arithmetic no set of signs comes twice; rounding may bring one back.
+        for _ in 0..STEPS * (size + 8) {
             control.check()?;
             let active: Vec<usize> = (0..size).filter(|&j| self.at(j) != 0.0 || self.penalties[j] == 0.0).collect();
             work += (active.len() as f64).powi(3) / 3.0 + (size * active.len()) as f64 + 1e4;
@@ -105,6 +108,7 @@ impl Model<'_> {
                 _ => return Ok(()),
             }
         }
+        Ok(())
     }
 
     /// Moves the active weights towards the minimum under their signs; false if a sign stopped it.
