@@ -88,8 +88,8 @@ fn certified(x: &Points, codes: &[u32], costs: &[f64], bias: Bias, s: &CrammerSi
     let control = Control::unlimited(Threads::one());
     let c = certify_crammer_singer(x, codes, costs, bias, &s.weights, &s.bias, &s.alpha, &control).unwrap();
     let o = c.optimality().unwrap();
-    assert!(o.feasible, "{o}");
-    (if o.gap == 0.0 { 0.0 } else { o.gap / o.primal.abs().max(o.dual.abs()) }, o.violation)
+    assert!(o.feasible(), "{o}");
+    (if o.gap() == 0.0 { 0.0 } else { o.gap() / o.primal().abs().max(o.dual().abs()) }, o.violation())
 }
 
 fn limited(seconds: f64) -> Control {

@@ -6,6 +6,7 @@ mod gram;
 mod gram_properties;
 mod hard_cases;
 mod linear;
+mod linear_crammer_singer;
 mod linear_family;
 mod purity;
 

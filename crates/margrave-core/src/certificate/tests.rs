@@ -81,7 +81,8 @@ fn a_machine_is_judged_with_its_own_bias() {
 fn the_gap_is_relative_to_the_problem_however_small() {
     let gram = line(&[-1.0, 1.0]);
     for c in [1e-12, 1e-6, 1.0, 1e6] {
-        let problem = KernelProblem::new(&gram, &[-1.0, 1.0], &[c, c], &Hinge, Constraint::free_bias()).unwrap();
+        let costs = [c, c];
+        let problem = KernelProblem::new(&gram, &[-1.0, 1.0], &costs, &Hinge, Constraint::free_bias()).unwrap();
         let o = optimal(&problem, &[0.0, 0.0], None);
         assert!((o.relative_gap - 1.0).abs() < 1e-9, "the zero machine proves nothing at C = {c}: {o:?}");
     }
@@ -124,7 +125,7 @@ fn bounds_on_rounding_hold_in_exact_arithmetic() {
         let (n, d) = (40, 7);
         let values: Vec<i64> = (0..n * d).map(|_| rng.random_range(-(1i64 << 26)..1 << 26)).collect();
         let beta: Vec<i64> = (0..n).map(|_| rng.random_range(-(1i64 << 20)..1 << 20)).collect();
-        let points = Points::dense_f64(n, d, values.iter().map(|v| *v as f64).collect()).unwrap();
+        let points = Points::dense_f64(n, d, values.iter().map(|v| *v as f64).collect::<Vec<f64>>()).unwrap();
         let gram = CpuGram::square(Kernel::Linear, &points).unwrap();
         let zero = vec![0.0; n];
         let costs = vec![1.0; n];
