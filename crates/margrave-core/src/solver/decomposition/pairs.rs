@@ -438,7 +438,7 @@ pub(super) fn move_pair<T: Stored>(
         t = -slope / (FLAT * scale).max(f64::MIN_POSITIVE);
     }
     let (old_i, old_j) = (state.beta[i], state.beta[j]);
-    if !(t > 0.0) || !((old_i + t).abs() < HUGE && (old_j - t).abs() < HUGE) {
+    if !(t > 0.0 && (old_i + t).abs() < HUGE && (old_j - t).abs() < HUGE) {
         return false;
     }
     state.beta[i] = settle(old_i + t, old_i, &ti);

@@ -4,9 +4,10 @@
 //! a good start for the next with a larger K, if its first step trusts the sets found and not the scores, which a larger K
 //! magnifies.
 
+use super::progress::Progress;
 use super::reweight::Model;
 use super::sets::At;
-use super::solve::{End, PATIENCE, Progress, Run};
+use super::solve::{End, PATIENCE, Run};
 use crate::control::Status;
 
 /// Newton steps inside one envelope at most.

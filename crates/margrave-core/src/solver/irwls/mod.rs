@@ -16,6 +16,7 @@
 //! | `level.rs` | a beginning from fewer samples |
 //! | `envelope.rs` | losses with corners, far from the solution |
 //! | `rounds.rs` | losses with corners, near it: free samples, and samples at a bound |
+//! | `progress.rs` | what a stall is judged by |
 //! | `solve.rs` | the phases, when to stop, what to return |
 //! | `two_step.rs` | losses that are not convex: convex start, annealing, compact models (paper 002, §3) |
 //!
@@ -31,6 +32,7 @@ mod envelope;
 mod iterative;
 mod level;
 mod options;
+mod progress;
 mod reweight;
 mod rounds;
 mod search;

@@ -8,6 +8,7 @@
 //! The point kept is the one with the lowest objective; the answer is called optimal when the independent certificate says so.
 
 use super::Options;
+use super::progress::{Progress, relative_gap};
 use super::reweight::{Model, Samples};
 use super::search::{Segment, Value, first_crossing};
 use super::sets::{At, Direction};
@@ -21,7 +22,6 @@ use crate::gram::Precision;
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Constraint, KernelProblem};
 use crate::solver::Solution;
-use crate::solver::gap::Gap;
 
 /// Majorising steps end when one lowers the objective by less than this share.
 const GAIN: f64 = 1e-3;
@@ -113,37 +113,6 @@ pub(super) struct Run<'r, 'p, 'a> {
     pub(super) violation: f64,
     /// The relative gap of the last certificate, for a convex loss.
     pub(super) gap: Option<f64>,
-}
-
-/// The relative gap of a proof; `None` for a loss that is not convex.
-fn relative_gap(certificate: &Certificate) -> Option<f64> {
-    let (primal, dual, difference) = (certificate.primal(), certificate.dual()?, certificate.gap()?);
-    let rounding = 2.0 * f64::EPSILON * primal.abs().max(dual.abs());
-    Some(Gap { primal, dual, difference, rounding }.relative())
-}
-
-/// Whether a run still gains, by the gap its certificates find or, without one, by the lowest objective. Asked once per
-/// [`PATIENCE`] systems whose residual did not fall.
-pub(super) struct Progress {
-    gap: f64,
-    lowest: f64,
-}
-
-impl Progress {
-    pub(super) fn new() -> Self {
-        Self { gap: f64::INFINITY, lowest: f64::INFINITY }
-    }
-
-    /// Notes where the run stands; false if neither the gap has fallen by a tenth nor the objective by 1e-7 of itself (for a convex
-    /// loss: by a hundredth of the gap, or 1e-4 of itself).
-    pub(super) fn goes_on(&mut self, gap: Option<f64>, lowest: f64) -> bool {
-        let step = gap.map_or(1e-7, |gap| (0.01 * gap).min(1e-4)).max(1e-12);
-        let gains = gap.is_some_and(|gap| gap < 0.9 * self.gap)
-            || lowest.is_finite() && !(lowest > self.lowest - step * self.lowest.abs());
-        self.gap = gap.map_or(self.gap, |gap| gap.min(self.gap));
-        self.lowest = lowest.min(self.lowest);
-        gains
-    }
 }
 
 /// Solves `problem` for any loss. `linear`: the points, if K is the linear kernel over them.

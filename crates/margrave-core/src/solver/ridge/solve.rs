@@ -101,21 +101,7 @@ pub fn fit(
         Source::Linear(points)
             if sum.is_none_or(|s| s == 0.0) && options.side.choose(rows.len(), points.dims()) == Side::Primal =>
         {
-            let mut residual = active_targets.clone();
-            for round in 0..PRIMAL_ROUNDS {
-                let before = out.clone();
-                let scaled = Scaled::new(points, &rows, &active_costs, &residual, k, sum.is_some());
-                let solved = primal::solve(&scaled, options.loo && round == 0, options.memory, control)?;
-                add_primal(&mut out, points, &rows, costs, targets, k, sum.is_some(), solved);
-                if round > 0 && !(out.violation < 0.5 * before.violation) {
-                    out = if out.violation < before.violation { out } else { before };
-                    break;
-                }
-                if out.violation <= 1e-3 * options.tol * spread(targets, costs, k) {
-                    break;
-                }
-                residual = equations(&out, &rows, costs, targets, k);
-            }
+            refined_primal(&mut out, points, &rows, &active_costs, targets, k, costs, sum.is_some(), options, control)?;
             let kernel_fits =
                 rows.len() <= KERNEL_INSTEAD && check_memory("", rows.len().pow(2), options.memory).is_ok();
             if out.violation <= options.tol * spread(targets, costs, k) || options.side == Side::Primal || !kernel_fits
@@ -166,6 +152,40 @@ pub fn fit(
         }
     }
     Ok(out)
+}
+
+/// Solves on the primal side and refines against the equations of the kernel side while that helps.
+fn refined_primal(
+    out: &mut Fit,
+    points: &Points,
+    rows: &[u32],
+    active_costs: &[f64],
+    targets: &[f64],
+    k: usize,
+    costs: &[f64],
+    bias: bool,
+    options: &RidgeOptions,
+    control: &Control,
+) -> Result<(), Halt> {
+    let mut residual: Vec<f64> =
+        rows.iter().flat_map(|&i| &targets[i as usize * k..(i as usize + 1) * k]).copied().collect();
+    for round in 0..PRIMAL_ROUNDS {
+        let before = out.clone();
+        let scaled = Scaled::new(points, rows, active_costs, &residual, k, bias);
+        let solved = primal::solve(&scaled, options.loo && round == 0, options.memory, control)?;
+        add_primal(out, points, rows, costs, targets, k, bias, solved);
+        if round > 0 && !(out.violation < 0.5 * before.violation) {
+            if !(out.violation < before.violation) {
+                *out = before;
+            }
+            break;
+        }
+        if out.violation <= 1e-3 * options.tol * spread(targets, costs, k) {
+            break;
+        }
+        residual = equations(out, rows, costs, targets, k);
+    }
+    Ok(())
 }
 
 /// Adds a solution of the primal side for what was left of the targets. Scores are those of β, b is the best one for them, and
