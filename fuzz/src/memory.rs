@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// The most bytes that were allocated at a time during `work`, beyond those before it.
-pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
+pub(crate) fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = NOW.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
     let result = work();

@@ -118,7 +118,7 @@ const WORDS: [&str; 64] = [
 ];
 
 /// A damaged copy of `input`; parts may come from `others`.
-pub fn mutate(input: &[u8], others: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+pub(crate) fn mutate(input: &[u8], others: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = input.to_vec();
     // Mostly one or two changes: more of them seldom get past the first check.
     for _ in 0..=(rng.bits().trailing_zeros().min(6)) {
@@ -184,9 +184,7 @@ fn integer(bytes: &mut [u8], rng: &mut Rng) {
     }
     let at = rng.below(bytes.len() - size + 1);
     let little = value.to_le_bytes();
-    for k in 0..size {
-        bytes[at + k] = little[k];
-    }
+    bytes[at..at + size].copy_from_slice(&little[..size]);
     if rng.below(2) == 0 {
         bytes[at..at + size].reverse();
     }
