@@ -184,9 +184,7 @@ fn integer(bytes: &mut [u8], rng: &mut Rng) {
     }
     let at = rng.below(bytes.len() - size + 1);
     let little = value.to_le_bytes();
-    for k in 0..size {
-        bytes[at + k] = little[k];
-    }
+    bytes[at..at + size].copy_from_slice(&little[..size]);
     if rng.below(2) == 0 {
         bytes[at..at + size].reverse();
     }

@@ -72,7 +72,7 @@ fn data(bytes: &[u8], format: Option<Format>) -> u64 {
         format,
         no_target: way == 1,
         single: way == 2,
-        weights: (way == 3).then(|| margrave_io::Column::Number(0)),
+        weights: (way == 3).then_some(margrave_io::Column::Number(0)),
         ..ReadOptions::default()
     };
     let loaded = match read_bytes(bytes, "input", &options) {
