@@ -20,7 +20,19 @@ from sklearn.utils.validation import (
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
-from ._spec import EXTRA, KERNELS, MEMORY, SMALL, finish, params, points, report_of, resolve_gamma, threads
+from ._spec import (
+    EXTRA,
+    KERNELS,
+    MEMORY,
+    SMALL,
+    cut_short,
+    finish,
+    params,
+    points,
+    report_of,
+    resolve_gamma,
+    threads,
+)
 
 #: Up to this many samples an exact answer costs next to nothing, and is what is asked of the solver.
 EXACT = 256
@@ -176,7 +188,8 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
         result = _core.fit(self._params(_num_samples(X), K.shape[1], fitting=True), points(K), y, costs, report)
         self.shape_fit_ = shape
         self._keep(result, X, y, kept)
-        self.fit_status_ = int(any(machine["status"] != "optimal" for machine in result["machines"]))
+        short = any(machine["status"] != "optimal" for machine in result["machines"])
+        self.fit_status_ = int(short or cut_short(result["machines"], self.max_iter))
         finish(self, result, self.max_iter, report)
         return self
 

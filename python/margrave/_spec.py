@@ -180,9 +180,19 @@ def resolve_gamma(gamma, X, weights=None):
     return float(gamma)
 
 
-def warn(estimator, certificate, max_iter=None):
-    """A warning unless the fit is optimal; the message carries the certificate."""
+def cut_short(machines, max_iter):
+    """Whether a machine took all the iterations it was allowed."""
+    return max_iter is not None and max_iter >= 0 and any(one.get("iterations", 0) >= max_iter for one in machines)
+
+
+def warn(estimator, certificate, max_iter=None, cut=False):
+    """A warning unless the fit is optimal; the message carries the certificate.
+
+    Like scikit-learn it also warns of a machine that took all its iterations, `cut`, and turned out to be good enough.
+    """
     status = certificate.status
+    if status == "optimal" and cut:
+        status = "iteration_limit"
     if status in ("optimal", None):
         return
     why = {
@@ -203,7 +213,7 @@ def finish(estimator, result, max_iter=None, report=None):
     estimator.history_ = result.get("history", [])
     if "reason" in result:
         estimator.solver_, estimator.reason_ = result["solver"], result["reason"]
-    warn(estimator, estimator.certificate_, max_iter)
+    warn(estimator, estimator.certificate_, max_iter, cut_short(result["machines"], max_iter))
     stopped = result.get("interrupted")
     if stopped is not None and not isinstance(stopped, StopFit):
         raise stopped

@@ -68,7 +68,9 @@ fn every_type_and_kernel_can_be_exchanged() {
         for kernel in ["0", "1", "2", "3"] {
             let args =
                 ["svm-train", "-q", "-s", kind, "-t", kernel, "-n", "0.2", "-g", "0.5", "-r", "1", &data, &model];
-            margrave(&args).exits(0);
+            let said = margrave(&args);
+            // The sigmoid kernel is not positive semi-definite: some of its problems have no optimum to prove.
+            assert!(said.code == 0 || (said.code == 3 && kernel == "3"), "-s {kind} -t {kernel}: {}", said.err);
             let (native, back) = (desk.path("native"), desk.path("back"));
             margrave(&["convert", &model, "--to", "native", "-o", &native]).exits(0);
             margrave(&["convert", &native, "--to", "libsvm", "-o", &back]).exits(0);

@@ -1,7 +1,8 @@
 //! An end to trainings of small problems that no longer get anywhere.
 //!
 //! Solvers have stall tests of their own, made for what they do. This one needs only what every solver reports, and is for problems
-//! so small that seconds without progress mean that arithmetic, not work, is in the way.
+//! so small that seconds without progress mean that arithmetic, not work, is in the way. It goes by the clock, like a time limit, and
+//! like that its answer depends on the machine: it comes after the solvers' own tests, which count work.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -12,8 +13,8 @@ use margrave_core::observe::{Begin, Observer, Step};
 /// Variables up to which a training is watched.
 const SMALL: usize = 2000;
 /// Seconds without progress that are always allowed, and more of them for every variable.
-const SECONDS: f64 = 1.0;
-const PER_VARIABLE: f64 = 3e-3;
+const SECONDS: f64 = 6.0;
+const PER_VARIABLE: f64 = 4e-3;
 /// Afterwards a training ends when it has taken so many times the seconds it took to make its last progress.
 const FACTOR: f64 = 3.0;
 /// What the violation or the gap has to fall to, relative to the least so far, to be progress.

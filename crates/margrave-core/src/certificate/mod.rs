@@ -492,6 +492,40 @@ pub fn best_bias(
     choose_bias(&point, given, &members(&problem.constraint))
 }
 
+/// Half the width t of the tube that suits a ν-regression with the bias `b` best: P(b + t, b − t) is least. The width belongs to the
+/// problem, not to the function that is learnt, and model files of other programs do not hold it.
+pub fn best_half_width(
+    problem: &KernelProblem<'_>,
+    scores: &Scores,
+    b: f64,
+    control: &Control,
+) -> Result<f64, Interrupt> {
+    let samples = problem.samples();
+    let point = Point { problem: &samples, f: &scores.f, error: &scores.error, control };
+    let groups = members(&problem.constraint);
+    let slope = |g: usize, bias: f64| -> Result<f64, Interrupt> {
+        let sum = point.sum(groups[g].as_deref(), |i| match samples.costs[i] {
+            0.0 => 0.0,
+            c => c * samples.loss(i).slope(samples.targets[i], point.f(i) + bias),
+        })?;
+        Ok(samples.constraint.sum(g) + sum)
+    };
+    let rises = |t: f64| Ok::<bool, Interrupt>(slope(0, b + t)? - slope(1, b - t)? > 0.0);
+    let farthest = (0..samples.len()).map(|i| (samples.targets[i] - point.f(i) - b).abs()).fold(0.0, f64::max);
+    let (mut low, mut high) = (0.0, 2.0 * farthest);
+    if rises(low)? {
+        return Ok(0.0);
+    }
+    for _ in 0..200 {
+        let middle = 0.5 * (low + high);
+        if middle == low || middle == high {
+            break;
+        }
+        if rises(middle)? { high = middle } else { low = middle }
+    }
+    Ok(low)
+}
+
 /// Certifies the machine (β, b): the bias is judged as it is, and a bad one shows in the gap.
 ///
 /// `beta` has one entry per variable, `bias` one per group; without a bias the best one is taken. `scores` are those of β, computed

@@ -17,7 +17,7 @@ pub use self::calibration::{Calibration, Origin};
 pub use self::expansion::{Expansion, Layout, pair_output, pairs};
 pub use self::margins::{Case, Margins, cases, margins};
 pub use self::multi::Scheme;
-use crate::certificate::{Certificate, certify};
+use crate::certificate::{self, Certificate, certify};
 use crate::control::{Control, Status};
 use crate::data::{Label, Points, Scaling};
 use crate::error::{Result, check_len};
@@ -492,8 +492,16 @@ impl Model {
 
     /// An independent certificate of a binary model: K·β is computed anew in double precision.
     pub fn certify(&self, setup: &Setup, gram: &dyn Gram, control: &Control) -> Result<Certificate> {
-        let (beta, bias) = self.solution(setup)?;
-        setup.with(gram, |problem| Ok(certify(problem, &beta, Some(&bias), None, control)?))
+        let (beta, mut bias) = self.solution(setup)?;
+        let machine = self.machine(0);
+        setup.with(gram, |problem| {
+            let scores = certificate::scores(problem, &beta, control)?;
+            if setup.finds_tube() && machine.tube.is_none() {
+                let half = certificate::best_half_width(problem, &scores, machine.bias, control)?;
+                bias = vec![machine.bias + half, machine.bias - half];
+            }
+            Ok(certify(problem, &beta, Some(&bias), Some(&scores), control)?)
+        })
     }
 }
 

@@ -312,6 +312,11 @@ impl Setup {
         }
     }
 
+    /// Whether the width of a tube is part of what is found: ν-regression.
+    pub fn finds_tube(&self) -> bool {
+        self.kind == Kind::NuRegress
+    }
+
     /// Number of rows of the data.
     pub fn rows(&self) -> usize {
         self.rows

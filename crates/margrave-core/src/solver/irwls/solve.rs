@@ -378,6 +378,14 @@ impl Run<'_, '_, '_> {
 
     /// `Some`: the independent certificate says the present point is what was asked for.
     pub(super) fn certified(&mut self) -> Result<Option<Status>, Interrupt> {
+        let holds = self.measured()?;
+        // An answer has its β in their boxes; what rounding or a last step left outside is put right, and proven again.
+        let holds = if holds && self.clip()? { self.measured()? } else { holds };
+        Ok(holds.then_some(Status::Optimal))
+    }
+
+    /// Whether the present point is what was asked for.
+    fn measured(&mut self) -> Result<bool, Interrupt> {
         if !self.now.fresh {
             self.refresh()?;
         }
@@ -397,13 +405,8 @@ impl Run<'_, '_, '_> {
         {
             self.now.bias = *b;
         }
-        let holds = tol_holds && gap_holds;
         self.certificate = Some(certificate);
-        // An answer has its β in their boxes; what rounding or a last step left outside is put right, and proven again.
-        if holds && self.clip()? {
-            return self.certified();
-        }
-        Ok(holds.then_some(Status::Optimal))
+        Ok(tol_holds && gap_holds)
     }
 
     /// Clips β to its box; false if all of it is there, or if that would raise the objective of a loss that is not convex: without a
@@ -412,7 +415,8 @@ impl Run<'_, '_, '_> {
         let before = self.now.clone();
         for i in 0..self.now.beta.len() {
             let (lo, hi) = self.samples.bounds(i);
-            self.now.beta[i] = self.now.beta[i].clamp(lo, hi);
+            let beta = self.now.beta[i];
+            self.now.beta[i] = if beta.is_finite() { beta } else { 0.0 }.clamp(lo, hi);
         }
         if self.now.beta == before.beta {
             return Ok(false);
