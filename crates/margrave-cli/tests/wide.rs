@@ -70,7 +70,7 @@ fn a_picture_of_a_very_wide_model_takes_little_memory() {
         columns.sort_unstable();
         columns.dedup();
         let entries: String = columns.iter().map(|c| format!(" {c}:1")).collect();
-        format!("{} 1:{} 2:{}{entries}\n", if i % 2 == 0 { 1 } else { -1 }, i % 5, i % 3)
+        format!("{} 1:{} 2:{}{entries}\n", if i.is_multiple_of(2) { 1 } else { -1 }, i % 5, i % 3)
     };
     let data = desk.file("w.svm", (0..30).map(row).collect::<String>());
     desk.train(&data, &[]).exits(0);

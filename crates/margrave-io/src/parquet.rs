@@ -39,7 +39,7 @@ where
         Some(file) => read::<T, _>(source, file, options),
         None => read::<T, _>(source, bytes::Bytes::from(source.bytes()?), options),
     });
-    std::panic::catch_unwind(work).unwrap_or_else(|_| Err(damaged(source, &"its parts contradict each other")))
+    crate::guard::caught(work).unwrap_or_else(|_| Err(damaged(source, &"its parts contradict each other")))
 }
 
 fn damaged(source: &Source, error: &dyn std::fmt::Display) -> crate::ReadError {
