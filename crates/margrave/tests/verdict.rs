@@ -18,7 +18,7 @@ fn uneven(n: usize) -> Dataset {
 
 fn two_clouds(n: usize) -> Dataset {
     let point = |i: usize| {
-        let side = if i % 2 == 0 { 1.0 } else { -1.0 };
+        let side = 1.0 - 2.0 * (i % 2) as f64;
         [side + 1.5 * (i as f64 * 0.9).sin(), side - 1.5 * (i as f64 * 1.7).cos()]
     };
     let x: Vec<f64> = (0..n).flat_map(point).collect();

@@ -467,11 +467,17 @@ fn kernel_product(
 
 /// K·β of every row of K in double precision, without bias: what [`certify`] judges by. `beta` has one entry per variable.
 pub fn scores(problem: &KernelProblem<'_>, beta: &[f64], control: &Control) -> Result<Scores, Interrupt> {
-    let f = kernel_product(problem, |i| beta[i], Pick::All, control)?;
-    let mut by_row = vec![0.0; f.len()];
+    let mut by_row = vec![0.0; problem.gram.shape().0];
     (0..problem.len()).for_each(|i| by_row[problem.row(i)] += beta[i]);
+    scores_by_row(problem, &by_row, control)
+}
+
+/// The same from the sum of β over the variables of each row: what a model keeps, where the variables of a row may cancel.
+pub fn scores_by_row(problem: &KernelProblem<'_>, by_row: &[f64], control: &Control) -> Result<Scores, Interrupt> {
+    let mut f = vec![0.0; problem.gram.shape().0];
+    problem.gram.apply(Precision::Double, Pick::All, by_row, 1, &mut f, control)?;
     let accuracy = problem.gram.accuracy();
-    let error = rounding::product_errors(&accuracy, &by_row);
+    let error = rounding::product_errors(&accuracy, by_row);
     Ok(Scores { f, error, definite: accuracy.definite })
 }
 

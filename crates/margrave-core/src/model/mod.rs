@@ -495,7 +495,8 @@ impl Model {
         let (beta, mut bias) = self.solution(setup)?;
         let machine = self.machine(0);
         setup.with(gram, |problem| {
-            let scores = certificate::scores(problem, &beta, control)?;
+            let by_row: Vec<f64> = machine.coefficients.iter().map(|c| c * machine.rho).collect();
+            let scores = certificate::scores_by_row(problem, &by_row, control)?;
             if setup.finds_tube() && machine.tube.is_none() {
                 let half = certificate::best_half_width(problem, &scores, machine.bias, control)?;
                 bias = vec![machine.bias + half, machine.bias - half];

@@ -115,7 +115,7 @@ fn nu_classification_is_its_objective_and_the_ordinary_machine_with_cost_one_ove
     let (_, best) = minimise(objective, &[1.0, 0.0, 1.0]);
     // The search stops short on ridges, never below the minimum.
     assert!(best > o.primal() - 1e-9 && best < o.primal() + 1e-3, "{best} {}", o.primal());
-    let machine = setup.machine(&beta, &o.bias());
+    let machine = setup.machine(&beta, o.bias());
     // The certified point, put into the objective as written.
     let slope: f64 = machine.coefficients.iter().zip(&x).map(|(c, x)| c * x).sum::<f64>() * machine.rho;
     assert!((objective(&[slope, machine.bias * machine.rho, machine.rho]) - o.primal()).abs() < 1e-9);
@@ -153,7 +153,7 @@ fn nu_regression_is_its_objective() {
     let (_, best) = minimise(objective, &[1.0, 0.0, 0.5]);
     // The search stops short on ridges, never below the minimum.
     assert!(best > o.primal() - 1e-9 && best < o.primal() + 1e-3, "{best} {}", o.primal());
-    let machine = setup.machine(&beta, &o.bias());
+    let machine = setup.machine(&beta, o.bias());
     let slope: f64 = machine.coefficients.iter().zip(&x).map(|(c, x)| c * x).sum();
     let tube = machine.tube.unwrap();
     assert!(tube > 0.0 && (objective(&[slope, machine.bias, tube]) - o.primal()).abs() < 1e-9);
@@ -176,7 +176,7 @@ fn one_class_is_its_objective() {
     let (_, best) = minimise(objective, &[1.0, 1.0]);
     assert!(o.gap() < 1e-9 && best > o.primal() - 1e-9 && best < o.primal() + 1e-3, "{best} {o:?}");
     assert!((beta.iter().sum::<f64>() - 2.0).abs() < 1e-12);
-    let machine = setup.machine(&beta, &o.bias());
+    let machine = setup.machine(&beta, o.bias());
     let slope: f64 = machine.coefficients.iter().zip(&x).map(|(c, x)| c * x).sum();
     assert!((objective(&[slope, -machine.bias]) - o.primal()).abs() < 1e-9);
 }
@@ -188,7 +188,7 @@ fn svdd_is_the_smallest_ball() {
     let gram = line(&x);
     let setup = Setup::svdd(&gram.diag(), None, 5.0).unwrap();
     let (beta, o) = solve(&setup, &gram);
-    let machine = setup.machine(&beta, &o.bias());
+    let machine = setup.machine(&beta, o.bias());
     let centre: f64 = machine.coefficients.iter().zip(&x).map(|(c, x)| c * x).sum();
     let squared_radius = 2.0 * machine.bias + o.squared_norm();
     assert!((centre - 2.0).abs() < 1e-9 && (squared_radius - 4.0).abs() < 1e-8 && o.gap() < 1e-9, "{o:?}");
