@@ -59,9 +59,9 @@ def sklearn_peer(problem: Problem, model: Model, features: Array) -> tuple[str, 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-        fitted = fit(loss, kernel, x[keep], y[keep], c[keep], bool(header["free_bias"]))
-    except ValueError:  # scikit-learn gives up on data this large
-        return None
+            fitted = fit(loss, kernel, x[keep], y[keep], c[keep], bool(header["free_bias"]))
+        except ValueError:  # scikit-learn gives up on data this large
+            return None
     if fitted is None:
         return None
     name, f, square, b, slip = fitted
