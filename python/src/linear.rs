@@ -48,9 +48,10 @@ pub(crate) fn fit_linear<'py>(
     let bias = bias_of(scaling);
     let budget = params.budget();
     let asked = Asked::from(params.stop());
-    // The solver aims at what the proof will be asked for.
+    // Beyond what is asked: weights of samples should count like copies of them, to many digits.
+    const AIM: f64 = 1e-6;
     let options = Options {
-        stop: Stop { gap: asked.gap, ..params.stop() },
+        stop: Stop { gap: asked.gap.map(|gap| gap.min(AIM)), ..params.stop() },
         iterations: budget.iterations,
         memory: budget.memory,
         seed: params.seed,

@@ -40,7 +40,7 @@ fn two_points_and_the_hinge_by_hand() {
     let gram = line(&[-1.0, 1.0]);
     let problem = KernelProblem::new(&gram, &[-1.0, 1.0], &[10.0, 10.0], &Hinge, Constraint::free_bias()).unwrap();
     let o = optimal(&problem, &[-0.5, 0.5], None);
-    assert!((o.primal - 0.5).abs() < 1e-15 && o.gap < 1e-14 && o.violation < 1e-14 && o.feasible, "{o:?}");
+    assert!((o.primal - 0.5).abs() < 1e-15 && o.gap < 1e-12 && o.violation < 1e-14 && o.feasible, "{o:?}");
     assert!(o.bias[0].abs() < 1e-14 && (o.squared_norm - 1.0).abs() < 1e-15);
     // Half of the optimum: w = ½, P = ⅛ + 10·2·½, D = 2·¼ − ⅛.
     let o = optimal(&problem, &[-0.25, 0.25], Some(&[0.0]));
@@ -56,7 +56,7 @@ fn three_points_and_the_tube_by_hand() {
     let loss = Epsilon { epsilon: 0.5 };
     let problem = KernelProblem::new(&gram, &[0.0, 1.0, 2.0], &[1.0; 3], &loss, Constraint::free_bias()).unwrap();
     let o = optimal(&problem, &[-0.25, 0.0, 0.25], None);
-    assert!((o.primal - 0.125).abs() < 1e-14 && o.gap < 1e-14 && o.violation < 1e-14, "{o:?}");
+    assert!((o.primal - 0.125).abs() < 1e-14 && o.gap < 1e-12 && o.violation < 1e-14, "{o:?}");
     assert!((o.bias[0] - 0.5).abs() < 1e-12, "{o:?}");
 }
 
@@ -294,7 +294,7 @@ fn a_sample_twice_is_a_sample_of_double_cost() {
     // And one of cost zero is none: its β, its target and its label do not matter.
     let with = KernelProblem::new(&gram, &[-1.0, 1.0, 1.0], &[1.0, 0.0, 1.0], &Hinge, Constraint::free_bias()).unwrap();
     let o = optimal(&with, &[-0.5, 0.0, 0.5], None);
-    assert!(o.gap < 1e-14 && o.primal == 0.5, "{o:?}");
+    assert!(o.gap < 1e-12 && o.primal == 0.5, "{o:?}");
     assert!(!optimal(&with, &[-0.5, 0.2, 0.3], None).feasible);
 }
 
