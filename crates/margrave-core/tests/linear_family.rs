@@ -144,8 +144,8 @@ fn limited(seconds: f64) -> Control {
 
 /// gap / max(|P|, |D|), 0 where all of it is within rounding.
 fn relative(o: &Optimality) -> f64 {
-    let scale = o.primal().abs().max(o.dual().abs());
-    if o.gap() <= 1e-300 { 0.0 } else { o.gap() / scale }
+    let (scale, gap) = (o.primal().abs().max(o.dual().abs()), o.gap() - o.rounding());
+    if gap <= 1e-300 { 0.0 } else { gap / scale }
 }
 
 /// Every problem of the family, or about one in `of`.
