@@ -155,6 +155,11 @@ def gallery(python, out, pages):
         page.append(f"The file is `python/examples/{example.name}`; every example is also a test.\n")
         (out / f"{name}.md").write_text("\n".join(page))
         entries.append(f"### [{title}]({name}.md)\n\n{first}\n\n{picture}\n")
+    if not python:
+        entries.insert(
+            0,
+            "!!! note\n    This copy of the site was built without the Python package: pictures and output of the examples are missing.\n",
+        )
     head = (ROOT / "docs/gallery/index.md").read_text()
     (out / "index.md").write_text(
         rewrite(head, ROOT / "docs/gallery/index.md", "gallery/index.md", pages) + "\n" + "\n".join(entries)
