@@ -72,6 +72,20 @@ def rewrite(text, source, page, pages):
     return "".join(out)
 
 
+def check_sources():
+    """Links between files of the repository, as they are followed where the repository is read: README.md is not on the site."""
+    sources = [*ROOT.glob("*.md"), *ROOT.glob("python/*.md"), *ROOT.glob("papers/**/*.md"), *ROOT.glob("benches/*.md")]
+    wrong = []
+    for source in sorted(sources):
+        text = re.sub(r"^(```.*?^```|    .*?$)", "", source.read_text(), flags=re.M | re.S)
+        for target in re.findall(r"\]\(([^()\s]+)\)|<img src=\"([^\"]+)\"", text):
+            name = (target[0] or target[1]).partition("#")[0]
+            if name and not re.match(r"[a-z]+:", name) and not (source.parent / name).exists():
+                wrong.append(f"{source.relative_to(ROOT)}: {name} does not exist")
+    if wrong:
+        sys.exit("stage.py: broken links\n" + "\n".join(wrong))
+
+
 def run(program, *args, **options):
     done = subprocess.run([program, *args], capture_output=True, text=True, timeout=300, **options)
     if done.returncode != 0:
@@ -155,6 +169,11 @@ def gallery(python, out, pages):
         page.append(f"The file is `python/examples/{example.name}`; every example is also a test.\n")
         (out / f"{name}.md").write_text("\n".join(page))
         entries.append(f"### [{title}]({name}.md)\n\n{first}\n\n{picture}\n")
+    if not python:
+        entries.insert(
+            0,
+            "!!! note\n    This copy of the site was built without the Python package: pictures and output of the examples are missing.\n",
+        )
     head = (ROOT / "docs/gallery/index.md").read_text()
     (out / "index.md").write_text(
         rewrite(head, ROOT / "docs/gallery/index.md", "gallery/index.md", pages) + "\n" + "\n".join(entries)
@@ -183,6 +202,7 @@ def main():
     args = parser.parse_args()
     program = os.path.abspath(args.program)
     out = ROOT / args.out
+    check_sources()
     shutil.rmtree(out, ignore_errors=True)
     pages = mapping()
     for source, page in pages.items():
