@@ -59,7 +59,7 @@ fn dispatch(arguments: &[OsString]) -> Exit {
             terminal.error(&message, None);
             match why {
                 margrave::Interrupt::Cancelled => Exit::Interrupted,
-                margrave::Interrupt::Deadline => Exit::Budget,
+                margrave::Interrupt::Deadline | margrave::Interrupt::Stalled => Exit::Budget,
             }
         }
         Err(Failure::Bad { message, hint }) => {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::work_limit::WorkLimit;
 
 /// How a computation ended. Every status comes with a usable model and its certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +58,8 @@ pub enum Interrupt {
     Deadline,
     /// Somebody set the cancel flag.
     Cancelled,
+    /// Much work has brought no progress.
+    Stalled,
 }
 
 impl From<Interrupt> for Status {
@@ -64,6 +67,7 @@ impl From<Interrupt> for Status {
         match why {
             Interrupt::Deadline => Status::TimeLimit,
             Interrupt::Cancelled => Status::Interrupted,
+            Interrupt::Stalled => Status::Stalled,
         }
     }
 }
@@ -258,12 +262,26 @@ pub struct Control {
     deadline: Option<Instant>,
     cancel: Option<Arc<AtomicBool>>,
     abandon: Option<Arc<AtomicBool>>,
+    work: Option<Arc<WorkLimit>>,
+    /// Whether a proof may go on beyond the deadline.
+    proves: bool,
+    /// Share of the work without progress that a run may do.
+    patience: f64,
 }
 
 impl Control {
     /// No deadline, nobody can cancel.
     pub fn unlimited(threads: Threads) -> Self {
-        Self { threads, started: Instant::now(), deadline: None, cancel: None, abandon: None }
+        Self {
+            threads,
+            started: Instant::now(),
+            deadline: None,
+            cancel: None,
+            abandon: None,
+            work: None,
+            proves: true,
+            patience: 1.0,
+        }
     }
 
     /// Starts the clock of `budget`.
@@ -272,7 +290,7 @@ impl Control {
         // A limit beyond what the clock can express is no limit.
         let deadline =
             budget.seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).and_then(|s| started.checked_add(s));
-        Self { threads, started, deadline, cancel: None, abandon: None }
+        Self { threads, started, deadline, cancel: None, abandon: None, work: None, proves: true, patience: 1.0 }
     }
 
     /// The same, also stopping when `flag` becomes true (Ctrl-C, a signal from Python).
@@ -288,20 +306,57 @@ impl Control {
         Self { threads, ..self.clone() }
     }
 
+    /// For the trainings that calibrate the scores of a machine: they share the time a proof would have beyond the limit, and none of
+    /// them is proven beyond it.
+    pub fn for_calibration(&self) -> Self {
+        let deadline = self.deadline.and_then(|end| end.checked_add(self.extra(end)?));
+        Self { deadline, proves: false, patience: 0.2 * self.patience, ..self.clone() }
+    }
+
+    /// For the trainings of `count` machines: the more there are, the less work without progress each of them may do.
+    pub(crate) fn for_machines(&self, count: usize) -> Self {
+        Self { patience: self.patience / (count.max(1) as f64).sqrt(), ..self.clone() }
+    }
+
+    /// Time beyond the limit for what comes after a training.
+    fn extra(&self, end: Instant) -> Option<Duration> {
+        let limit = end.saturating_duration_since(self.started).as_secs_f64();
+        Duration::try_from_secs_f64((PROOF_SHARE * limit).max(PROOF_SECONDS)).ok()
+    }
+
     /// For the proof of a training under this control: what ended the training does not end the proof. It may take a second, or a
     /// tenth of the time limit, beyond the limit; without a limit, as long as it needs. A second request to stop ends it.
     pub fn for_proof(&self) -> Self {
-        let deadline = self.deadline.and_then(|end| {
-            let limit = end.saturating_duration_since(self.started).as_secs_f64();
-            let extra = Duration::try_from_secs_f64((PROOF_SHARE * limit).max(PROOF_SECONDS)).ok()?;
-            end.max(Instant::now()).checked_add(extra)
-        });
-        Self { deadline, cancel: self.abandon.clone(), ..self.clone() }
+        let deadline = match self.proves {
+            true => self.deadline.and_then(|end| end.max(Instant::now()).checked_add(self.extra(end)?)),
+            false => self.deadline,
+        };
+        Self { deadline, cancel: self.abandon.clone(), work: None, ..self.clone() }
     }
 
-    /// The same threads and cancel flag without the deadline.
+    /// For one run of a solver whose passes over all of its problem take `pass` multiply–adds: the same, also ending when much work
+    /// has brought no progress.
+    pub(crate) fn for_run(&self, pass: f64) -> Self {
+        Self { work: Some(Arc::new(WorkLimit::new(self.patience, pass))), ..self.clone() }
+    }
+
+    /// Counts multiply–adds of the run. The sum must not depend on the number of threads.
+    pub(crate) fn spend(&self, work: usize) {
+        if let Some(limit) = &self.work {
+            limit.spend(work as u64);
+        }
+    }
+
+    /// Notes where the run stands: the violation, the gap, or both.
+    pub(crate) fn note(&self, violation: Option<f64>, gap: Option<f64>) {
+        if let Some(limit) = &self.work {
+            limit.note(violation, gap);
+        }
+    }
+
+    /// The same threads and cancel flag without the deadline and without a limit on work.
     pub fn without_deadline(&self) -> Self {
-        Self { deadline: None, ..self.clone() }
+        Self { deadline: None, work: None, ..self.clone() }
     }
 
     /// `Err` when the computation must end now. Cheap (a clock read): call it every few milliseconds.
@@ -310,6 +365,9 @@ impl Control {
             && flag.load(Ordering::Relaxed)
         {
             return Err(Interrupt::Cancelled);
+        }
+        if self.work.as_ref().is_some_and(|limit| limit.is_over()) {
+            return Err(Interrupt::Stalled);
         }
         match self.deadline {
             Some(end) if Instant::now() >= end => Err(Interrupt::Deadline),
@@ -362,6 +420,17 @@ mod tests {
         // A flag of somebody else's replaces the first request, not the second.
         let lane = control.with_cancel(Arc::new(AtomicBool::new(false)));
         assert_eq!((lane.check(), lane.for_proof().check()), (Err(Interrupt::Deadline), Err(Interrupt::Cancelled)));
+    }
+
+    #[test]
+    fn trainings_that_calibrate_share_one_deadline() {
+        let zero = Budget { seconds: Some(0.0), ..Budget::default() };
+        let control = Control::start(&zero, Threads::one());
+        let calibration = control.for_calibration();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(calibration.remaining().is_some_and(|left| left < PROOF_SECONDS - 0.015));
+        assert!(calibration.for_proof().remaining() <= calibration.remaining());
+        assert_eq!(Control::unlimited(Threads::one()).for_calibration().for_proof().remaining(), None);
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub enum Error {
         budget: u64,
     },
     /// A computation that has no partial result was stopped by its budget or by the user.
-    #[error("stopped {} before there was a result", match .0 { Interrupt::Deadline => "by the time limit", Interrupt::Cancelled => "on request" })]
+    #[error("stopped {} before there was a result", match .0 { Interrupt::Deadline => "by the time limit", Interrupt::Cancelled => "on request", Interrupt::Stalled => "for lack of progress" })]
     Interrupted(Interrupt),
 }
 

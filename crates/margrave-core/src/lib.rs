@@ -30,6 +30,7 @@ pub mod observe;
 pub mod problem;
 pub mod solver;
 pub mod train;
+mod work_limit;
 
 pub use control::{Budget, Cancel, Control, Interrupt, Status, Threads};
 pub use error::{Error, Result};

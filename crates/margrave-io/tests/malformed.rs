@@ -1,11 +1,15 @@
 //! Malformed and odd files: each gives a clear error or the right answer, never a panic, and never takes memory out of
 //! proportion to its size.
+//!
+//! A program of its own, with one test: it counts the memory of the whole process, and tests beside it would be counted too.
+
+mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{gzip, idx, npy, npy_f64, npz};
+use common::{gzip, idx, npy, npy_f64, npz};
 use margrave_io::{Column, Format, ReadOptions, read_bytes};
 
 /// Counts the bytes in use and remembers the most there were.
@@ -320,16 +324,4 @@ fn every_file_gives_a_clear_error_or_the_right_answer() {
         }
     }
     assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), cases.len(), failures.join("\n"));
-}
-
-#[test]
-fn files_and_directories_by_path() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.svm");
-    let missing = margrave_io::load(&path, &ReadOptions::default()).unwrap_err().to_string();
-    assert!(missing.contains("a.svm: cannot open it"), "{missing}");
-    std::fs::File::create(&path).unwrap().write_all(b"1 1:1\n2 1:2").unwrap();
-    assert_eq!(margrave_io::load(&path, &ReadOptions::default()).unwrap().data.len(), 2);
-    let folder = margrave_io::load(dir.path(), &ReadOptions::default()).unwrap_err().to_string();
-    assert!(folder.contains("directory"), "{folder}");
 }

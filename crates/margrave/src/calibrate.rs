@@ -10,6 +10,7 @@ use margrave_core::loss::Loss;
 use margrave_core::model::{Calibration, Origin};
 use margrave_core::observe::Silent;
 use margrave_core::problem::{Formulation, Setup, Task};
+use margrave_core::solver::Stop;
 use margrave_core::{Control, Result};
 use margrave_io::model::SHARES;
 
@@ -41,6 +42,12 @@ pub(crate) fn unseen(subject: &Subject<'_>, closed: Option<LeftOut>, control: &C
     }
 }
 
+/// The machine that scores what it has not seen: as asked, but trained no further than calibration can notice.
+pub(crate) fn for_folds(svm: &Svm) -> Svm {
+    let stop = Stop { tol: svm.stop.tol.map(|tol| tol.max(1e-3)), gap: svm.stop.gap.map(|gap| gap.max(1e-3)) };
+    Svm { probability: None, start: None, stop, aim: None, ..svm.clone() }
+}
+
 /// The scores of each fold by a machine trained on the others.
 fn held_out(subject: &Subject<'_>, k: usize, control: &Control) -> Result<LeftOut> {
     let Subject { svm, part: whole, gram, .. } = subject;
@@ -49,7 +56,8 @@ fn held_out(subject: &Subject<'_>, k: usize, control: &Control) -> Result<LeftOu
     let deal = if subject.task == Task::Classify { Deal::Stratified(&codes) } else { Deal::Plain };
     let fold = folds(n, k, deal, svm.seed)?;
     let mut out = LeftOut { rows: (0..n as u32).collect(), scores: vec![0.0; n] };
-    let plain = Svm { probability: None, start: None, ..(*svm).clone() };
+    let plain = for_folds(svm);
+    let scoring = control.without_deadline();
     for f in 0..k as u32 {
         let (kept, held): (Vec<u32>, Vec<u32>) = (0..n as u32).partition(|&row| fold[row as usize] != f);
         let targets: Vec<f64> = kept.iter().map(|&row| whole.targets[row as usize]).collect();
@@ -63,7 +71,7 @@ fn held_out(subject: &Subject<'_>, k: usize, control: &Control) -> Result<LeftOu
         let centres: Vec<u32> = used.iter().map(|&at| kept[at]).collect();
         for rows in held.chunks(256) {
             let mut block = vec![0.0; rows.len() * centres.len()];
-            gram.block_f64(Pick::List(rows), Pick::List(&centres), &mut block, control)?;
+            gram.block_f64(Pick::List(rows), Pick::List(&centres), &mut block, &scoring)?;
             for (at, &row) in rows.iter().enumerate() {
                 let entries = &block[at * centres.len()..(at + 1) * centres.len()];
                 let f: f64 = entries.iter().zip(&used).map(|(k, &at)| k * machine.coefficients[at]).sum();

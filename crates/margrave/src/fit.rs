@@ -483,7 +483,7 @@ pub(crate) fn train(
                     weights: prepared.weights.as_deref(),
                     memory: svm.budget.memory,
                 };
-                let (left, origin) = linear::unseen(&subject, &trained, &control.without_deadline())?;
+                let (left, origin) = linear::unseen(&subject, &trained, &control.for_calibration())?;
                 Some(calibration_of(svm.task, &left, &prepared.targets, origin))
             }
         };
@@ -535,7 +535,7 @@ pub(crate) fn train(
                 weights: prepared.weights.as_deref(),
                 memory: svm.budget.memory,
             };
-            let (left, origin) = unseen(&subject, left_out, &control.without_deadline())?;
+            let (left, origin) = unseen(&subject, left_out, &control.for_calibration())?;
             Some(calibration_of(svm.task, &left, &prepared.targets, origin))
         }
     };

@@ -21,7 +21,6 @@ mod fit;
 mod linear;
 mod multi;
 mod outputs;
-mod patience;
 mod solve;
 mod svm;
 pub mod tune;

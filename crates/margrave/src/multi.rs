@@ -259,7 +259,7 @@ fn one_by_one(
                     weights: weights.as_deref(),
                     memory,
                 };
-                let (left, origin) = unseen(&subject, left_out, &control.without_deadline())?;
+                let (left, origin) = unseen(&subject, left_out, &control.for_calibration())?;
                 // The class against the rest wins by score, not by its side of 0.
                 let (a, b) = sigmoid_of(&left, &parts[at].targets, scheme != Scheme::OneVsRest);
                 Some((a, b, origin))

@@ -13,7 +13,6 @@ use margrave_core::solver::{Solution, Stop, decomposition, irwls, ridge};
 use margrave_core::train::{Asked, Met, Proven, prove};
 use margrave_core::{Control, Error, Result, Status};
 
-use crate::patience::Patience;
 use crate::svm::{LossChoice, Probability, SolverName, Svm};
 
 /// What was dropped to make a model compact.
@@ -234,11 +233,9 @@ impl Attempt<'_> {
     ) -> Result<Proven> {
         let Attempt { svm, setup, gram, linear, memory, asked, control } = *self;
         let iterations = svm.budget.iterations.map(|all| all.saturating_sub(used));
-        let mut patience = Patience::new(setup.len(), observer);
-        let (mut solution, started) = setup.with(gram, |problem| {
-            run(svm, which, stop, iterations, problem, linear, start, memory, control, &mut patience, reason)
+        let (solution, started) = setup.with(gram, |problem| {
+            run(svm, which, stop, iterations, problem, linear, start, memory, control, observer, reason)
         })?;
-        solution.status = patience.status(solution.status);
         let mut proven = prove(setup, gram, &solution, &asked, &control.for_proof())?;
         proven.iterations += used;
         // A run without time for a single step returns its start.
@@ -332,7 +329,8 @@ pub(crate) fn solve_one(
     }
     let left_out = match svm.probability {
         Some(Probability::LeaveOneOut) if !proven.scores.is_empty() => setup.with(gram, |problem| {
-            Ok(leave_one_out(problem, &proven.beta, &proven.bias, &proven.scores, memory, &proof)?)
+            // Without the time for it, folds have to do.
+            Ok(leave_one_out(problem, &proven.beta, &proven.bias, &proven.scores, memory, &proof).unwrap_or(None))
         })?,
         _ => None,
     };

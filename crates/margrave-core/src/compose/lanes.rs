@@ -61,7 +61,8 @@ pub fn run<T: Send>(
             let (tell, stop, order, next) = (tell.clone(), stop.clone(), &order, &next);
             let (failed, iterations, slots, work) = (&failed, &iterations, &slots, &work);
             scope.spawn(move || {
-                let control = control.with_threads(Threads::new(share.max(1))).with_cancel(stop.clone());
+                let control =
+                    control.with_threads(Threads::new(share.max(1))).with_cancel(stop.clone()).for_machines(tasks);
                 while let Some(&task) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if failed.load(Ordering::Relaxed) {
                         break;

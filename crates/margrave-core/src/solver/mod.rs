@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::Status;
 use crate::error::{Error, Result};
+use crate::problem::KernelProblem;
 
 /// When a convex solver may call its answer optimal: all that are given must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -47,6 +48,12 @@ impl Stop {
             _ => Ok(()),
         }
     }
+}
+
+/// Multiply–adds of one pass over all of K.
+fn pass(problem: &KernelProblem<'_>) -> f64 {
+    let n = problem.len() as f64;
+    n * n * problem.gram.effort().clamp(1.0, 400.0)
 }
 
 /// The point a solver reached.

@@ -21,8 +21,8 @@ use margrave_core::train::{Asked, Proven, prove_linear};
 use margrave_core::{Control, Error, Result, Status};
 use std::sync::Arc;
 
+use crate::calibrate::for_folds;
 use crate::fit::check_same_rows;
-use crate::patience::Patience;
 use crate::solve::is_better;
 use crate::svm::{Probability, SolverName, Svm};
 
@@ -125,12 +125,10 @@ fn solve_one(
     let attempt = |stop: Stop, start: Option<Start>, used: u64, observer: &mut dyn Observer| -> Result<Trained> {
         let iterations = svm.budget.iterations.map(|all| all.saturating_sub(used));
         let options = Options { stop, start, iterations, memory, seed: svm.seed, ..Options::default() };
-        let mut patience = Patience::new(setup.len(), observer);
-        let mut solved = match svm.penalty {
-            Penalty::L2 => linear::solve(&problem, &options, control, &mut patience)?,
-            Penalty::L1 => linear::solve_l1(&problem, &options, control, &mut patience)?,
+        let solved = match svm.penalty {
+            Penalty::L2 => linear::solve(&problem, &options, control, observer)?,
+            Penalty::L1 => linear::solve_l1(&problem, &options, control, observer)?,
         };
-        solved.status = patience.status(solved.status);
         let solution = Solution {
             beta: solved.beta,
             bias: if svm.bias { vec![solved.bias] } else { vec![] },
@@ -197,10 +195,7 @@ fn by_decomposition(
         let start = Some(best.proven.beta.clone());
         let iterations = svm.budget.iterations.map(|all| all.saturating_sub(best.proven.iterations));
         let options = decomposition::Options { stop, start, iterations, memory, ..decomposition::Options::default() };
-        let mut patience = Patience::new(problem.len(), observer);
-        let mut solution = decomposition::solve(problem, &options, control, &mut patience)?;
-        solution.status = patience.status(solution.status);
-        Ok(Some(solution))
+        Ok(Some(decomposition::solve(problem, &options, control, observer)?))
     })?;
     let Some(mut solution) = solved else { return Ok(None) };
     solution.iterations += best.proven.iterations;
@@ -319,8 +314,10 @@ pub(crate) fn unseen(subject: &Subject<'_>, trained: &Trained, control: &Control
             let Proven { beta, bias, scores, .. } = &trained.proven;
             let setup = subject.setup(subject.targets, subject.weights)?;
             let left = match scores.len() == subject.targets.len() {
-                true => setup
-                    .with(&gram, |problem| Ok(leave_one_out(problem, beta, bias, scores, subject.memory, control)?))?,
+                // Without the time for it, folds have to do.
+                true => setup.with(&gram, |problem| {
+                    Ok(leave_one_out(problem, beta, bias, scores, subject.memory, control).unwrap_or(None))
+                })?,
                 false => None,
             };
             match left {
@@ -340,7 +337,8 @@ fn held_out(subject: &Subject<'_>, k: usize, control: &Control) -> Result<LeftOu
     let deal = if subject.task == Task::Classify { Deal::Stratified(&codes) } else { Deal::Plain };
     let fold = folds(n, k, deal, subject.svm.seed)?;
     let mut out = LeftOut { rows: (0..n as u32).collect(), scores: vec![0.0; n] };
-    let plain = Svm { probability: None, start: None, ..subject.svm.clone() };
+    let plain = for_folds(subject.svm);
+    let scoring = control.without_deadline();
     for f in 0..k as u32 {
         let (kept, held): (Vec<u32>, Vec<u32>) = (0..n as u32).partition(|&row| fold[row as usize] != f);
         let targets: Vec<f64> = kept.iter().map(|&row| subject.targets[row as usize]).collect();
@@ -350,7 +348,7 @@ fn held_out(subject: &Subject<'_>, k: usize, control: &Control) -> Result<LeftOu
         let trained = solve_one(&plain, &setup, &matrix, None, subject.memory, control, &mut Silent)?;
         let bias = trained.proven.machine.bias;
         let mut scores = vec![0.0; held.len()];
-        RowMatrix::new(subject.points).dots(Pick::List(&held), &trained.weights, &mut scores, control)?;
+        RowMatrix::new(subject.points).dots(Pick::List(&held), &trained.weights, &mut scores, &scoring)?;
         held.iter().zip(&scores).for_each(|(&row, z)| out.scores[row as usize] = z + bias);
     }
     Ok(out)

@@ -102,7 +102,7 @@ pub(crate) fn train(
                     weights: weights.as_deref(),
                     memory,
                 };
-                let (left, origin) = unseen(&subject, &trained, &control.without_deadline())?;
+                let (left, origin) = unseen(&subject, &trained, &control.for_calibration())?;
                 // The class against the rest wins by score, not by its side of 0.
                 let (a, b) = sigmoid_of(&left, &part.targets, scheme != Scheme::OneVsRest);
                 Some((a, b, origin))

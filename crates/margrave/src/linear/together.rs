@@ -14,7 +14,6 @@ use margrave_core::{Control, Error, Result};
 use super::{bias_of, bias_of_model, several, told};
 use crate::fit::Prepared;
 use crate::multi::{Job, Several, row_costs};
-use crate::patience::Patience;
 use crate::svm::LossChoice;
 use margrave_core::loss::LossSpec;
 
@@ -60,9 +59,7 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
     };
     let points = &prepared.points;
     let classes = prepared.labels.len();
-    let mut patience = Patience::new(codes.len(), observer);
-    let mut solved = solve_crammer_singer(points, &codes, classes, &costs, bias, &options, job.control, &mut patience)?;
-    solved.status = patience.status(solved.status);
+    let solved = solve_crammer_singer(points, &codes, classes, &costs, bias, &options, job.control, observer)?;
     let proof = job.control.for_proof();
     let certificate =
         certify_crammer_singer(points, &codes, &costs, bias, &solved.weights, &solved.bias, &solved.alpha, &proof)

@@ -276,9 +276,17 @@ impl CpuGram {
         out: &mut [O],
         control: &Control,
     ) -> Result<(), Interrupt> {
+        self.spend(precision, out.len(), control);
         in_precision!(self, precision, control, source => Tasks { source: &source, control }.block(rows, cols, out)?);
         self.count(out.len() as u64);
         Ok(())
+    }
+
+    /// Counts the work of so many entries.
+    fn spend(&self, precision: Precision, entries: usize, control: &Control) {
+        let single = self.effort() + 4.0;
+        let each = if precision == Precision::Double { 2.0 * single } else { single };
+        control.spend((entries as f64 * each / 4.0) as usize);
     }
 
     fn count(&self, entries: u64) {
@@ -297,6 +305,7 @@ impl CpuGram {
         out: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
+        self.spend(precision, self.rows.len() * self.cols.len(), control);
         let entries = in_precision!(self, precision, control, source => {
             Tasks { source: &source, control }.transposed(weights, v, k, out)?
         });
@@ -343,6 +352,7 @@ impl Gram for CpuGram {
             out.fill(0.0);
             return control.check();
         }
+        self.spend(precision, height * active.len(), control);
         in_precision!(self, precision, control, source => source.multiply_some(rows, &active, v, k, out, control)?);
         self.count((height * active.len()) as u64);
         Ok(())

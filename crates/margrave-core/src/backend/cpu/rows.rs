@@ -121,6 +121,7 @@ impl Matrix for RowMatrix {
     fn dots(&self, rows: Pick<'_>, w: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
         assert_eq!(w.len(), self.dims());
         let task = self.rows_a_task();
+        control.spend(out.len() * (self.width() + 8));
         control.threads.chunks(out, task, |t, out| {
             if control.check().is_err() {
                 return;
@@ -144,6 +145,7 @@ impl Matrix for RowMatrix {
         control: &Control,
     ) -> Result<(), Interrupt> {
         assert_eq!(out.len(), self.dims());
+        control.spend(coefficients.len() * (self.width() + 8));
         self.grouped(coefficients.len(), GROUPS, out, control, |range, sum| {
             let (rows, c) = (part(rows, range.clone()), &coefficients[range]);
             match self.points.storage() {
@@ -166,6 +168,7 @@ impl Matrix for RowMatrix {
     ) -> Result<(), Interrupt> {
         let d = self.dims();
         assert!(first.len() == d && second.len() == d * d && (centre.is_empty() || centre.len() == d));
+        control.spend(weights.len() * d * d / 2);
         let fit = (MOMENT_BYTES / (8 * d * (d + 1)).max(1)).clamp(1, GROUPS);
         let mut both = vec![0.0; d * (d + 1)];
         self.grouped(weights.len(), fit, &mut both, control, |range, sum| {
@@ -183,6 +186,7 @@ impl Matrix for RowMatrix {
     }
 
     fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        control.spend(weights.len() * (self.width() + 8));
         self.grouped(weights.len(), GROUPS, out, control, |range, sum| {
             let (rows, a) = (part(rows, range.clone()), &weights[range]);
             for (k, a) in a.iter().enumerate() {

@@ -144,6 +144,7 @@ impl<T: Stored> Work<'_, '_, T> {
             if !moved {
                 break;
             }
+            self.control.spend(pairs::work_of(m));
             self.iterations += 1;
         }
         Ok(())

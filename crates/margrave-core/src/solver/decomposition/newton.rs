@@ -261,6 +261,7 @@ impl<T: Stored> Newton<T> {
         let mut spread = f64::INFINITY;
         for step in 0..REFINE {
             control.check()?;
+            control.spend(3 * m * m);
             let mut z = residual.clone();
             factor.solve_on(&mut z, &control.threads);
             groups.project(&mut z);
@@ -303,6 +304,7 @@ impl Groups {
             (0..m).map(|k| if state.paired { u32::from(state.group[newton.set[k] as usize]) } else { NONE }).collect();
         let count = if state.paired { state.ranges.len() } else { 0 };
         let factor = newton.factor.as_ref().expect("prepared");
+        control.spend(2 * m * m * count);
         let unit: Vec<Vec<f64>> = (0..count as u32)
             .map(|g| {
                 let mut u: Vec<f64> = (0..m).map(|k| f64::from(u8::from(free[k] && of[k] == g))).collect();

@@ -79,6 +79,11 @@ const FLAT: f64 = 1e-12;
 /// β beyond this is never wanted: an indefinite kernel and a loss without bounds have no minimum. Products with K stay finite.
 const HUGE: f64 = 1e100;
 
+/// Multiply–adds of a pair step over `m` variables: choosing, and moving.
+pub(super) fn work_of(m: usize) -> usize {
+    2 * m + 200
+}
+
 impl<T: Stored> Work<'_, '_, T> {
     /// The row of a variable over the active ones; it must be here.
     fn row(&self, i: usize) -> &[T] {
@@ -198,6 +203,7 @@ impl<T: Stored> Work<'_, '_, T> {
         violation: f64,
         now: bool,
     ) -> Result<(), Status> {
+        self.control.note(Some(violation), None);
         self.control.check().map_err(Status::from)?;
         let seconds = self.control.seconds();
         if !now && seconds - self.last_report < REPORT {
@@ -263,6 +269,7 @@ impl<T: Stored> Work<'_, '_, T> {
                 }
                 Err(why) => return End::Stopped(why.into()),
             }
+            self.control.spend(work_of(state.active.len()));
             self.iterations += 1;
         }
     }

@@ -16,8 +16,8 @@ use crate::error::Result;
 use crate::gram::{Gram, Pick, Precision};
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::KernelProblem;
-use crate::solver::Solution;
 use crate::solver::gap::Gap;
+use crate::solver::{Solution, pass};
 
 /// Share of the memory budget that is given out; the rest is for vectors and what allocators round up.
 const SHARE: f64 = 0.95;
@@ -43,14 +43,15 @@ pub fn solve(
     let begin = Begin { solver: "decomposition", n: problem.len(), tol: options.stop.tol, gap: options.stop.gap };
     let stop = observer.begin(&begin).is_break();
     let state = State::new(problem, options.start.as_deref())?;
+    let run = control.for_run(pass(problem));
     let wide = !single_precision_suffices(problem, &state);
     let mut solution = if wide {
-        Solver::<f64>::new(problem, problem.gram, options, control, observer, state).run(stop)
+        Solver::<f64>::new(problem, problem.gram, options, &run, observer, state).run(stop)
     } else {
         // Without time left nothing is made ready.
         let rough = if control.check().is_ok() { problem.gram.rough() } else { None };
         let gram = rough.as_deref().unwrap_or(problem.gram);
-        Solver::<f32>::new(problem, gram, options, control, observer, state).run(stop)
+        Solver::<f32>::new(problem, gram, options, &run, observer, state).run(stop)
     };
     if solution.status == Status::Stalled && !wide {
         // What stopped it may be the rounding of single-precision rows: on from there in double precision.
@@ -58,7 +59,8 @@ pub fn solve(
         let left = options.iterations.map(|most| most.saturating_sub(solution.iterations));
         let rest = Options { iterations: left, start: None, ..options.clone() };
         let before = solution.iterations;
-        solution = Solver::<f64>::new(problem, problem.gram, &rest, control, observer, state).run(false);
+        let run = control.for_run(pass(problem));
+        solution = Solver::<f64>::new(problem, problem.gram, &rest, &run, observer, state).run(false);
         solution.iterations += before;
     }
     let last = Step {
@@ -366,7 +368,9 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
                     Err(status) => return Some(status),
                 };
                 let problem = self.work.problem;
-                if !progress.goes_on(&self.state.gap(problem, |i| f[problem.row(i)])) {
+                let gap = self.state.gap(problem, |i| f[problem.row(i)]);
+                self.work.control.note(None, Some(gap.difference));
+                if !progress.goes_on(&gap) {
                     return None;
                 }
                 if !self.options.polish {

@@ -155,6 +155,7 @@ impl Woodbury {
     ) -> Result<Self, FactorError> {
         let inverse_ridge: Vec<f64> = ridge.iter().map(|r| 1.0 / r).collect();
         // A fixed number of partial sums: the same bits for any number of threads.
+        control.spend(rows * m * m / 4);
         let blocks = rows.div_ceil(BLOCK);
         let groups = blocks.clamp(1, 4);
         let each = blocks.div_ceil(groups);
@@ -192,6 +193,7 @@ impl Woodbury {
         control: &Control,
     ) -> Result<Vec<f64>, Interrupt> {
         let (m, rows) = (self.m, v.len());
+        control.spend(2 * m * (rows + m));
         let blocks = rows.div_ceil(BLOCK);
         let parts = control.threads.map(blocks, |t| {
             let (mut sum, mut row) = (vec![0.0; m], vec![0.0; m]);
@@ -267,6 +269,7 @@ impl Nystrom {
             let to = (from + BLOCK).min(n);
             let part = &mut block[..(to - from) * m];
             gram.block_f64(Pick::Range(from, to), Pick::List(&chosen), part, control)?;
+            control.spend((to - from) * m * m / 4);
             factor.whiten(part, to - from, &control.threads);
             z[from * m..to * m].iter_mut().zip(part.iter()).for_each(|(z, v)| *z = *v as f32);
         }

@@ -154,6 +154,7 @@ impl<'p, 'a> Samples<'p, 'a> {
     /// γ and w of all samples at the scores `f + b`.
     pub(super) fn weights(&self, f: &[f64], b: f64, model: Model<'_>, control: &Control) -> Result<Weights, Interrupt> {
         let n = self.len();
+        control.spend(60 * n);
         let parts = control.threads.map(n.div_ceil(CHUNK), |t| {
             control.check()?;
             Ok((t * CHUNK..((t + 1) * CHUNK).min(n)).map(|i| self.model(i, f[i] + b, model)).collect::<Vec<_>>())
@@ -171,6 +172,7 @@ impl<'p, 'a> Samples<'p, 'a> {
     /// Σ of `term(i)` in an order that does not depend on the threads.
     pub(super) fn sum(&self, control: &Control, term: impl Fn(usize) -> f64 + Sync) -> Result<f64, Interrupt> {
         let n = self.len();
+        control.spend(20 * n);
         let parts = control.threads.map(n.div_ceil(CHUNK), |t| {
             control.check()?;
             Ok((t * CHUNK..((t + 1) * CHUNK).min(n)).map(&term).sum::<f64>())

@@ -35,6 +35,7 @@ impl Segment<'_, '_, '_> {
         let d = self.direction;
         let n = self.f.len();
         let chunk = super::reweight::CHUNK;
+        self.control.spend(40 * n);
         let parts = self.control.threads.map(n.div_ceil(chunk), |t| {
             self.control.check()?;
             let (mut value, mut slope) = (0.0, 0.0);

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::gram::Precision;
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Constraint, KernelProblem};
-use crate::solver::Solution;
+use crate::solver::{Solution, pass};
 
 /// Majorising steps end when one lowers the objective by less than this share.
 const GAIN: f64 = 1e-3;
@@ -154,6 +154,7 @@ pub fn solve(
     };
     let now =
         State { fresh: beta.iter().all(|b| *b == 0.0), beta, bias: options.start_bias.unwrap_or(0.0), f: vec![0.0; n] };
+    let control = &control.for_run(pass(problem));
     let mut run = Run {
         samples: Samples::new(problem),
         options,
@@ -300,6 +301,7 @@ impl Run<'_, '_, '_> {
     /// Tells the observer; says so if the iterations are used up or it wants to stop.
     pub(super) fn report(&mut self, phase: &'static str, free: usize, eta: f64) -> Result<(), End> {
         self.told = self.told.min(self.lowest);
+        self.control.note(Some(self.violation), self.gap);
         let step = Step {
             iteration: self.iterations,
             seconds: self.control.seconds(),

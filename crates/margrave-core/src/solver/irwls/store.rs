@@ -77,6 +77,7 @@ impl Core<'_> {
         // K is symmetric: K·x is the sum of its rows, each times its x, and zeros of x cost nothing.
         let n = self.n;
         let used: Vec<u32> = (0..n as u32).filter(|&i| x[i as usize * k..][..k].iter().any(|v| *v != 0.0)).collect();
+        control.spend(used.len() * rows.len(n).min(n) * k);
         if rows.len(n) * 4 < n {
             let picked: Vec<Vec<f64>> =
                 (0..k).map(|column| used.iter().map(|&i| x[i as usize * k + column]).collect()).collect();
@@ -120,6 +121,7 @@ impl Core<'_> {
             return self.gram.block_f64(Pick::List(rows), Pick::List(cols), out, control);
         };
         let (n, width) = (self.n, cols.len());
+        control.spend(out.len());
         control.threads.chunks(out, 32 * width.max(1), |t, part| {
             for (r, line) in part.chunks_mut(width.max(1)).enumerate() {
                 let entries = &store[rows[t * 32 + r] as usize * n..][..n];
@@ -133,6 +135,7 @@ impl Core<'_> {
     pub(super) fn triangle(&self, set: &[u32], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
         let (n, m) = (self.n, set.len());
         if let Some(store) = &self.store {
+            control.spend(m * m / 2);
             control.threads.chunks(out, 32 * m.max(1), |t, part| {
                 for (r, line) in part.chunks_mut(m.max(1)).enumerate() {
                     let at = t * 32 + r;

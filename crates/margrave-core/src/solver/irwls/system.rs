@@ -248,6 +248,7 @@ impl<'a> Core<'a> {
     ) -> Result<Option<Vec<Vec<f64>>>, FactorError> {
         let Some(factor) = &self.factor else { return Ok(None) };
         let precondition = |v: &[f64]| {
+            control.spend(2 * self.set.len() * self.set.len());
             let mut whole = vec![0.0; self.set.len()];
             free.iter().zip(v).for_each(|(&i, v)| whole[self.place[i as usize] as usize] = *v);
             factor.solve(&mut whole);

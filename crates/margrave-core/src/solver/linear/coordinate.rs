@@ -59,6 +59,11 @@ impl Order {
     }
 }
 
+/// Multiply–adds of an epoch over `count` of the rows.
+fn work_of(points: &Points, count: usize) -> usize {
+    count * (2 * points.stored() / points.len().max(1) + 40)
+}
+
 /// ‖w‖².
 fn squared_norm(w: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
@@ -467,6 +472,7 @@ impl State<'_, '_> {
                 self.iterations += 1;
             }
             let control = self.control;
+            control.spend(work_of(points, sweep.active.len()));
             let mut moving = Moving { w: &mut self.w, b: &mut self.b, sum: &mut self.sum };
             let ran = match early {
                 Some(why) => Err(why),
@@ -544,6 +550,7 @@ impl State<'_, '_> {
                 let mut sweep = Sweep::new(terms, points, first, &self.beta[range.clone()], square);
                 let mut moving = Moving { w: &mut self.w, b: &mut self.b, sum: &mut self.sum };
                 for _ in 0..INNER {
+                    control.spend(work_of(points, sweep.active.len()));
                     let check = || control.check().map_err(Status::from);
                     if let Err(why) = with_rows!(points, rows => sweep.epoch(rows, &mut moving, &mut rng, check)) {
                         failed = Some(why);

@@ -118,6 +118,11 @@ impl Work<'_, '_> {
         }
     }
 
+    /// Multiply–adds of the scores of one row.
+    pub(super) fn work_of_a_row(&self) -> usize {
+        self.k * (self.points.stored() / self.n().max(1) + 20)
+    }
+
     /// w_mᵀx of every class, for any w of the same shape.
     pub(super) fn products(&self, i: usize, w: &[f64], out: &mut [f64]) {
         let k = self.k;
@@ -150,6 +155,7 @@ impl Work<'_, '_> {
     pub(super) fn combined(&self) -> Result<Vec<f64>, Interrupt> {
         let k = self.k;
         let mut v = vec![0.0; self.w.len()];
+        self.control.spend(self.n() * self.work_of_a_row());
         for i in 0..self.n() {
             if i % LOOK == 0 {
                 self.control.check()?;
@@ -168,6 +174,7 @@ impl Work<'_, '_> {
         let mismatch = 0.5 * self.w.iter().zip(v).map(|(w, v)| (w - v) * (w - v)).sum::<f64>();
         let (mut loss, mut excess, mut violation, mut terms) = (0.0, 0.0, 0.0f64, 0.0);
         let mut g = vec![0.0; k];
+        self.control.spend(self.n() * self.work_of_a_row());
         for i in (0..self.n()).filter(|&i| self.costs[i] > 0.0) {
             if i % LOOK == 0 {
                 self.control.check()?;
@@ -183,6 +190,7 @@ impl Work<'_, '_> {
         }
         let m = Measured { primal: norm + loss, excess, mismatch, violation, rounding: ROUNDING * (terms + norm) };
         self.last = Some(m);
+        self.control.note(None, Some(m.gap()));
         Ok(m)
     }
 
@@ -321,6 +329,7 @@ impl Work<'_, '_> {
                 self.count()?;
                 epoch += 1;
                 active.shuffle(rng);
+                self.control.spend(3 * active.len() * self.work_of_a_row());
                 let (mut worst, mut kept) = (0.0f64, 0);
                 for at in 0..active.len() {
                     if at % LOOK == 0 {
@@ -393,6 +402,8 @@ pub fn solve_crammer_singer(
 ) -> Result<CrammerSinger> {
     options.check()?;
     let (n, d, k) = (points.len(), points.dims(), classes);
+    let unknowns = (d * k).clamp(1, 500) as f64;
+    let control = &control.for_run((points.stored() + n) as f64 * k as f64 * unknowns);
     check_len("classes of the rows", n, codes.len())?;
     check_len("number of costs", n, costs.len())?;
     if k < 2 || codes.iter().any(|&c| c as usize >= k) {

@@ -143,6 +143,7 @@ impl Work<'_, '_> {
     /// Scores of all samples under `w`, without e.
     fn all_products(&self, w: &[f64]) -> Result<Vec<f64>, Status> {
         let mut z = vec![0.0; self.n() * self.k];
+        self.control.spend(self.n() * self.work_of_a_row());
         for (i, z) in z.chunks_mut(self.k).enumerate() {
             if i % LOOK == 0 {
                 self.control.check().map_err(Status::from)?;
@@ -238,6 +239,7 @@ impl Work<'_, '_> {
             row.clear();
             self.visit(i as usize, |j, v| row.push((j, v)));
             let classes = &curved.classes[curved.starts[at]..curved.starts[at + 1]];
+            self.control.spend((classes.len() * row.len()).pow(2) / 2);
             let share = gain / classes.len() as f64;
             for &m in classes {
                 for &other in classes.iter().filter(|&&other| other <= m) {
@@ -296,6 +298,7 @@ impl Work<'_, '_> {
             if !(ry > goal) {
                 break;
             }
+            self.control.spend(2 * curved.rows.len() * self.work_of_a_row());
             self.poll("newton", curved.rows.len())?;
             let mut q = p.clone();
             for (at, &(i, gain)) in curved.rows.iter().enumerate() {
@@ -363,6 +366,7 @@ impl Work<'_, '_> {
         let (mut low, mut high, mut t) = (0.0, f64::INFINITY, 1.0);
         for _ in 0..60 {
             self.control.check().map_err(Status::from)?;
+            self.control.spend(40 * self.n() * k);
             let (slope, curvature) = at(t);
             if slope.abs() <= 0.1 * start.abs() {
                 return Ok(t);

@@ -340,6 +340,8 @@ impl Epochs<'_, '_> {
         self.relative = relative_gap(primal, primal - dual, rounding);
         self.primal = primal;
         self.violation = descent.worst(self.bias_penalty);
+        self.control.spend(descent.z.len() * (2 * descent.w.len() + 60));
+        self.control.note(Some(self.violation), Some(self.relative));
         let step = Step {
             iteration: self.epoch,
             seconds: self.control.seconds(),
@@ -360,6 +362,7 @@ impl Epochs<'_, '_> {
 
     /// One epoch of coordinate descent over the active weights and the bias.
     fn sweep(&mut self, descent: &mut Descent<'_>) -> std::result::Result<(), Status> {
+        self.control.spend(4 * self.active.len() * descent.z.len());
         self.active.shuffle(&mut self.rng);
         let (mut worst, mut kept) = (0.0f64, 0);
         for at in 0..self.active.len() {
@@ -502,6 +505,7 @@ pub fn solve_l1(
     options.check()?;
     let points = supported(problem)?;
     let (n, d) = (points.len(), points.dims());
+    let control = &control.for_run(super::pass(problem.matrix, 1));
     let begin = Begin { solver: "linear-l1", n, tol: options.stop.tol, gap: options.stop.gap };
     let stopped = observer.begin(&begin).is_break();
     let terms = Terms::new(problem);

@@ -72,6 +72,7 @@ impl Model<'_> {
         let goal = ENOUGH * self.worst();
         for _ in 0..EPOCHS {
             control.check()?;
+            control.spend(size * (size + 20));
             let mut worst = 0.0f64;
             for j in 0..size {
                 let violation = self.violation(j);
@@ -93,6 +94,7 @@ impl Model<'_> {
         // In exact arithmetic no set of signs comes twice; rounding may bring one back.
         for _ in 0..STEPS * (size + 8) {
             control.check()?;
+            control.spend(2 * size * size);
             let active: Vec<usize> = (0..size).filter(|&j| self.at(j) != 0.0 || self.penalties[j] == 0.0).collect();
             work += (active.len() as f64).powi(3) / 3.0 + (size * active.len()) as f64 + 1e4;
             if work > WORK {

@@ -118,6 +118,7 @@ impl Descent<'_> {
         let mut t = 1.0;
         for _ in 0..halvings {
             control.check()?;
+            control.spend(40 * n);
             let (mut change, mut scale) = (norm(t) - norm(0.0), 0.0);
             for i in 0..n {
                 let old = self.value(i, self.z[i]);

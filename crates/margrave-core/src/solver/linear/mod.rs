@@ -37,3 +37,11 @@ pub use crammer_singer::{CrammerSinger, solve_crammer_singer};
 pub use lasso::solve_l1;
 pub use options::{LinearSolution, Method, Options, Start};
 pub use solve::solve;
+
+use crate::gram::Matrix;
+
+/// Multiply–adds of one Newton matrix over all rows, `classes` weights for each feature.
+fn pass(matrix: &dyn Matrix, classes: usize) -> f64 {
+    let unknowns = (matrix.dims() * classes).clamp(1, 500) as f64;
+    (matrix.stored() + matrix.rows()) as f64 * classes as f64 * unknowns
+}

@@ -244,6 +244,7 @@ impl<'a, 'o> State<'a, 'o> {
     /// Solves with the lower triangle given, its diagonal scaled to 1.
     fn solve(&self, mut matrix: Vec<f64>, right: &[f64]) -> Result<Vec<f64>, Status> {
         let d = right.len();
+        self.control.spend(4 * d * d);
         let roots: Vec<f64> = (0..d).map(|i| 1.0 / matrix[i * d + i].max(1.0).sqrt()).collect();
         for i in 0..d {
             for j in 0..=i {

@@ -54,6 +54,7 @@ fn solve_all(
 ) -> Result<LinearSolution> {
     let begin = Begin { solver: "linear", n: problem.len(), tol: options.stop.tol, gap: options.stop.gap };
     let stop = observer.begin(&begin).is_break();
+    let control = &control.for_run(super::pass(problem.matrix, 1));
     let mut run = Run::new(problem, options, control, observer);
     let status = if stop { Status::Interrupted } else { run.run()? };
     Ok(run.finish(status))
@@ -329,7 +330,8 @@ impl<'a, 'o> Run<'a, 'o> {
         let options =
             Options { stop, start: None, iterations: Some(state.limit - state.iterations), ..self.options.clone() };
         let mut silent = Silent;
-        let mut run = Run::new(&part, &options, state.control, &mut silent);
+        let control = state.control.for_run(super::pass(part.matrix, 1));
+        let mut run = Run::new(&part, &options, &control, &mut silent);
         let status = run.run()?;
         state.iterations += run.state.iterations;
         state.w = run.state.w;
@@ -403,7 +405,8 @@ impl<'a, 'o> Run<'a, 'o> {
             let convex = LinearProblem::new(problem.matrix, problem.targets, problem.costs, hinge, problem.bias)?;
             let options = Options { stop: Stop { tol: None, gap: Some(1e-4) }, start: None, ..self.options.clone() };
             let mut silent = Silent;
-            let mut run = Run::new(&convex, &options, self.state.control, &mut silent);
+            let control = self.state.control.for_run(super::pass(convex.matrix, 1));
+            let mut run = Run::new(&convex, &options, &control, &mut silent);
             let status = run.run()?;
             self.state.iterations += run.state.iterations;
             (self.state.w, self.state.b) = (run.state.w, run.state.b);

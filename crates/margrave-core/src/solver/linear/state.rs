@@ -17,6 +17,7 @@ pub(super) fn sums<const K: usize>(
     count: usize,
     term: impl Fn(usize) -> [f64; K] + Sync,
 ) -> [f64; K] {
+    control.spend(20 * count);
     let parts = control.threads.map(count.div_ceil(CHUNK), |task| {
         let mut sum = [0.0; K];
         for k in task * CHUNK..((task + 1) * CHUNK).min(count) {
@@ -126,6 +127,7 @@ impl<'a, 'o> State<'a, 'o> {
 
     /// Reports to the observer; `Err` if it asks to stop.
     pub(super) fn report(&mut self, phase: &'static str, measure: &Measure, active: usize) -> Result<(), Status> {
+        self.control.note(None, Some(measure.gap()));
         let step = Step {
             iteration: self.iterations,
             seconds: self.control.seconds(),

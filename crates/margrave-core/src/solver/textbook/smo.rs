@@ -138,6 +138,7 @@ pub fn solve(
     let begin = Begin { solver: "smo", n: problem.len(), tol: Some(options.tol), gap: None };
     let (pulse, flow) = Pulse::begin(observer, &begin);
     let n = problem.len();
+    let control = &control.for_run(crate::solver::pass(problem));
     let mut run = Run {
         problem,
         options,
@@ -216,6 +217,8 @@ impl Run<'_> {
     fn sweep(&mut self) -> Result<u64, Status> {
         let n = self.alpha.len();
         self.sweeps += 1;
+        self.control.spend(20 * n);
+        self.control.note(Some(self.violation()), None);
         let mut changes = 0;
         for i in 0..n {
             if i % 1024 == 0 {
@@ -229,6 +232,7 @@ impl Run<'_> {
             if self.optimise_pair(i, j)? {
                 changes += 1;
                 self.pairs += 1;
+                self.control.spend(4 * n + 200);
                 self.record(RecordUnit::Pair, self.pairs);
                 self.poll()?;
                 if self.options.max_pairs.is_some_and(|limit| self.pairs >= limit) {

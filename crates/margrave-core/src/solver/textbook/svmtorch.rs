@@ -131,6 +131,7 @@ pub fn solve(
         });
     }
     let n = problem.len();
+    let control = &control.for_run(crate::solver::pass(problem));
     let begin = Begin { solver: "svmtorch", n, tol: Some(options.tol), gap: None };
     let (pulse, flow) = Pulse::begin(observer, &begin);
     let bounds: Vec<(f64, f64)> =
@@ -258,6 +259,8 @@ impl Run<'_> {
                 }
                 continue;
             }
+            self.control.note(Some(self.pick.violation(self.options.rule)), None);
+            self.control.spend(12 * self.active.len() + 200);
             let before = self.objective;
             self.step()?;
             // The worst pair of a problem solved to the last bit still differs by rounding: give up, do not spin.

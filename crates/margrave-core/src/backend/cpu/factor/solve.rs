@@ -30,6 +30,7 @@ impl<T: Scalar> Cholesky<T> {
         let held = self.held.take();
         let (n, m) = (self.n, which.len());
         let first = which.iter().copied().min().unwrap_or(0) as usize;
+        control.spend(m * n * (n + 2 * m) / 4);
         let mut fresh = vec![T::of(0.0); m * n];
         for (r, &i) in which.iter().enumerate() {
             fresh[r * n + i as usize] = T::of(1.0);

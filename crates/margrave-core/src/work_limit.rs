@@ -1,0 +1,98 @@
+//! Work counted since the last progress: what ends a training that no longer gets anywhere.
+//!
+//! Solvers have stall tests made for what they do. This one is behind all of them: matrices and solvers count the multiply–adds
+//! they do, solvers note their violation or gap, and [`Control::check`](crate::Control::check) ends a run that has done too much
+//! work without coming nearer. Work is counted, not time, and only at places that do not depend on threads or the clock, so that
+//! a run ends at the same point on every machine.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Multiply–adds (about a nanosecond each, all overheads included) that are always allowed without progress.
+const BASE: f64 = 1.5e9;
+/// Passes over the whole problem that are allowed without progress besides.
+const PASSES: f64 = 8.0;
+/// A run ends when its work is so many times that of its last progress.
+const FACTOR: f64 = 3.0;
+/// What the violation or the gap has to fall to, relative to where it was at the last progress, to be progress.
+const PROGRESS: f64 = 0.5;
+
+/// The work of one run of a solver.
+#[derive(Debug)]
+pub(crate) struct WorkLimit {
+    spent: AtomicU64,
+    /// The run ends when it has spent this much.
+    end: AtomicU64,
+    allowed: u64,
+    violation: AtomicU64,
+    gap: AtomicU64,
+}
+
+impl WorkLimit {
+    /// For a problem of which one pass (all of K, or a Newton matrix over all rows) takes `pass` multiply–adds; only a share of what is
+    /// allowed by default.
+    pub(crate) fn new(share: f64, pass: f64) -> Self {
+        Self::allowing(share * BASE + PASSES * pass)
+    }
+
+    fn allowing(work: f64) -> Self {
+        let (allowed, infinity) = (work as u64, f64::INFINITY.to_bits());
+        Self {
+            spent: AtomicU64::new(0),
+            end: AtomicU64::new(allowed),
+            allowed,
+            violation: AtomicU64::new(infinity),
+            gap: AtomicU64::new(infinity),
+        }
+    }
+
+    /// Counts work.
+    pub(crate) fn spend(&self, work: u64) {
+        self.spent.fetch_add(work, Ordering::Relaxed);
+    }
+
+    /// Notes where the run stands.
+    pub(crate) fn note(&self, violation: Option<f64>, gap: Option<f64>) {
+        for (found, least) in [(violation, &self.violation), (gap, &self.gap)] {
+            if let Some(found) = found.filter(|found| *found < PROGRESS * f64::from_bits(least.load(Ordering::Relaxed)))
+            {
+                least.store(found.to_bits(), Ordering::Relaxed);
+                let spent = self.spent.load(Ordering::Relaxed);
+                self.end.store(((FACTOR * spent as f64) as u64).max(self.allowed), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether too much was spent without progress.
+    pub(crate) fn is_over(&self) -> bool {
+        self.spent.load(Ordering::Relaxed) > self.end.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_without_progress_ends_a_run_and_progress_does_not() {
+        let limit = WorkLimit::allowing(100.0);
+        limit.note(Some(1.0), None);
+        limit.spend(100);
+        assert!(!limit.is_over());
+        // Half of it, and the run may take three times what it has taken; a little less is not enough.
+        limit.note(Some(0.4), None);
+        limit.spend(150);
+        limit.note(Some(0.3), Some(f64::INFINITY));
+        assert!(!limit.is_over());
+        limit.spend(51);
+        assert!(limit.is_over());
+        // The gap counts as well as the violation.
+        limit.note(Some(0.3), Some(7.0));
+        assert!(!limit.is_over());
+    }
+
+    #[test]
+    fn larger_problems_may_take_longer() {
+        assert!(WorkLimit::new(1.0, 1e3).allowed < WorkLimit::new(1.0, 1e12).allowed);
+        assert!(WorkLimit::new(0.1, 1e3).allowed < WorkLimit::new(1.0, 1e3).allowed);
+    }
+}
