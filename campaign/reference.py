@@ -220,8 +220,6 @@ class Value:
 
     value: float
     slip: float
-    # Another fair reading of what was saved.
-    other: float | None = None
 
 
 @dataclass
@@ -297,17 +295,12 @@ def evaluate(problem: Problem, model: Model, norm: Value, f: Array, slip: Array,
     above = {"name": "above"}
     if form["name"] == "nu" and model.header["task"] == "classify":
         w, rho = (c / problem.cost()), float(record["rho"])
-        total, moved = summed(above, w, np.full(len(y), rho), rho * y * (f + b), rho * slip)
-        linear = -form["nu"] * w.sum() * rho
+        # A machine without a margin is saved unscaled, its ρ ≤ 0 beside it.
+        margin = rho if record.get("tube") is None else float(record["tube"])
+        total, moved = summed(above, w, np.full(len(y), margin), rho * y * (f + b), rho * slip)
+        linear = -form["nu"] * w.sum() * margin
         value = rho * rho * half + total + linear
-        bound = rho * rho * 0.5 * norm.slip + moved + 8 * EPS * abs(linear)
-        if rho != 1.0:
-            return Value(value, bound)
-        # A machine without a margin is saved unscaled, and its ρ is not: the best one is a fair reading, too.
-        margin = best_margin(w, y * (f + b), float(form["nu"]))
-        total, _ = summed(above, w, np.full(len(y), margin), y * (f + b), slip)
-        best = half + total - form["nu"] * w.sum() * margin
-        return Value(min(value, best), bound, value)
+        return Value(value, rho * rho * 0.5 * norm.slip + moved + 8 * EPS * abs(linear))
     if form["name"] == "nu":
         tube = float(record["tube"])
         up, moved_up = summed(above, c, y, f + b + tube, slip)
@@ -319,13 +312,6 @@ def evaluate(problem: Problem, model: Model, norm: Value, f: Array, slip: Array,
         linear = form["nu"] * weights.sum() * b
         return Value(half + total + linear, 0.5 * norm.slip + moved + 8 * EPS * abs(linear))
     raise ValueError(form["name"])
-
-
-def best_margin(w: Array, margins: Array, nu: float) -> float:
-    """The ρ that makes −νWρ + Σ w·max(0, ρ − margin) least: where the weight of smaller margins reaches νW."""
-    order = np.argsort(margins)
-    reached = np.cumsum(w[order]) >= nu * w.sum() * (1 - 1e-12)
-    return float(margins[order][np.argmax(reached)]) if len(w) else 0.0
 
 
 def svdd_objective(problem: Problem, model: Model, given: Scores) -> Value:

@@ -429,7 +429,8 @@ mod tests {
         let calibration = control.for_calibration();
         std::thread::sleep(Duration::from_millis(20));
         assert!(calibration.remaining().is_some_and(|left| left < PROOF_SECONDS - 0.015));
-        assert!(calibration.for_proof().remaining() <= calibration.remaining());
+        let left = calibration.remaining();
+        assert!(calibration.for_proof().remaining() <= left);
         assert_eq!(Control::unlimited(Threads::one()).for_calibration().for_proof().remaining(), None);
     }
 

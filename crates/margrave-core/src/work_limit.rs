@@ -10,11 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Multiply–adds (about a nanosecond each, all overheads included) that are always allowed without progress.
 const BASE: f64 = 1.5e9;
 /// Passes over the whole problem that are allowed without progress besides.
-const PASSES: f64 = 8.0;
+const PASSES: f64 = 30.0;
+/// Multiply–adds of a pass beyond which nothing is limited: a large problem at a large cost may go on for long with little to show for
+/// it, and whoever waits for it has set a time limit, or watches.
+const LARGE: f64 = 1e9;
 /// A run ends when its work is so many times that of its last progress.
-const FACTOR: f64 = 3.0;
+const FACTOR: f64 = 2.0;
 /// What the violation or the gap has to fall to, relative to where it was at the last progress, to be progress.
-const PROGRESS: f64 = 0.5;
+const PROGRESS: f64 = 0.2;
+
+/// What an iteration takes besides the multiply–adds that are counted: on tiny problems that is nearly all of it.
+pub(crate) const ITERATION: usize = 10_000;
 
 /// The work of one run of a solver.
 #[derive(Debug)]
@@ -31,7 +37,7 @@ impl WorkLimit {
     /// For a problem of which one pass (all of K, or a Newton matrix over all rows) takes `pass` multiply–adds; only a share of what is
     /// allowed by default.
     pub(crate) fn new(share: f64, pass: f64) -> Self {
-        Self::allowing(share * BASE + PASSES * pass)
+        Self::allowing(if pass <= LARGE { share * BASE + PASSES * pass } else { f64::INFINITY })
     }
 
     fn allowing(work: f64) -> Self {
@@ -78,21 +84,22 @@ mod tests {
         limit.note(Some(1.0), None);
         limit.spend(100);
         assert!(!limit.is_over());
-        // Half of it, and the run may take three times what it has taken; a little less is not enough.
-        limit.note(Some(0.4), None);
-        limit.spend(150);
-        limit.note(Some(0.3), Some(f64::INFINITY));
+        // A fifth of it, and the run may take twice what it has taken; a little less is not enough.
+        limit.note(Some(0.19), None);
+        limit.spend(99);
+        limit.note(Some(0.1), Some(f64::INFINITY));
         assert!(!limit.is_over());
-        limit.spend(51);
+        limit.spend(2);
         assert!(limit.is_over());
         // The gap counts as well as the violation.
-        limit.note(Some(0.3), Some(7.0));
+        limit.note(Some(0.1), Some(7.0));
         assert!(!limit.is_over());
     }
 
     #[test]
     fn larger_problems_may_take_longer() {
-        assert!(WorkLimit::new(1.0, 1e3).allowed < WorkLimit::new(1.0, 1e12).allowed);
+        assert!(WorkLimit::new(1.0, 1e3).allowed < WorkLimit::new(1.0, 1e8).allowed);
+        assert_eq!(WorkLimit::new(1.0, 1e10).allowed, u64::MAX);
         assert!(WorkLimit::new(0.1, 1e3).allowed < WorkLimit::new(1.0, 1e3).allowed);
     }
 }

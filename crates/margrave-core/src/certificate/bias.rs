@@ -3,7 +3,7 @@
 use super::Point;
 use crate::control::Interrupt;
 
-/// The farthest a bias is looked for: beyond it φ is taken to have no minimum.
+/// The farthest a bias is looked for, relative to the largest score and target: beyond it φ is taken to have no minimum.
 const FARTHEST: f64 = 1e18;
 
 /// A b at which φ is within `tol` of its minimum over the variables of group `g`, by bisection on φ′.
@@ -40,6 +40,8 @@ pub(super) fn best(
     // A solver's own bias is close; without one, nothing is known.
     let mut step = if given.is_some() { 1e-6 * (1.0 + start.abs()) } else { 1.0 };
     let way = -at_start.signum();
+    let size = |i: usize| point.f(i).abs().max(p.targets[i].abs());
+    let largest = (0..p.len()).map(size).filter(|v| v.is_finite()).fold(1.0, f64::max);
     let (mut near, mut slope_near) = (start, at_start);
     let (mut far, mut slope_far);
     loop {
@@ -48,8 +50,8 @@ pub(super) fn best(
         if slope_far * way >= 0.0 {
             break;
         }
-        if step > FARTHEST {
-            return Ok(far);
+        if step > FARTHEST * largest || !far.is_finite() {
+            return Ok(if far.is_finite() { far } else { near });
         }
         (near, slope_near) = (far, slope_far);
         step *= 16.0;

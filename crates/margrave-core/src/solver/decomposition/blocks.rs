@@ -16,6 +16,7 @@ use crate::backend::cpu::pages;
 use crate::backend::cpu::sweep::Extremes;
 use crate::control::{Interrupt, Status};
 use crate::gram::Pick;
+use crate::work_limit::ITERATION;
 
 /// Variables of a block in the first rounds, and later: few rounds are the mark of an easy problem, for which small blocks
 /// waste less. Half of it where entries are dear.
@@ -65,6 +66,7 @@ impl<T: Stored> Work<'_, '_, T> {
                     continue;
                 }
             }
+            self.control.spend(ITERATION);
             let size = if round < EASY { SIZE.0 } else { SIZE.1 };
             let size = if dear { size / 2 } else { size }.min(most).min(self.affordable(state));
             if size == 0 {

@@ -18,6 +18,7 @@ use super::rows::Stored;
 use super::state::State;
 use crate::backend::cpu::factor::{Cholesky, FactorError};
 use crate::gram::Pick;
+use crate::work_limit::ITERATION;
 
 /// The largest free set this method is used on.
 pub(super) const MOST: usize = 1200;
@@ -50,6 +51,7 @@ impl<T: Stored> Work<'_, '_, T> {
                 return Polished::Reached;
             }
             self.iterations += 1;
+            self.control.spend(ITERATION);
             let m = free.len() as f64;
             work += m * m * (m / 3.0 + self.gram.effort().min(1e6)) + m * state.active.len() as f64 + 1e4;
             let step = match self.towards_minimum(state, &free, &side, &position) {

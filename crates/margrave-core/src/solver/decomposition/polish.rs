@@ -23,6 +23,7 @@ use crate::backend::cpu::factor::FactorError;
 use crate::backend::cpu::sweep;
 use crate::control::{Interrupt, Status};
 use crate::gram::{Pick, Precision};
+use crate::work_limit::ITERATION;
 
 /// How a polish ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,6 +84,7 @@ impl<T: Stored> Work<'_, '_, T> {
                 return Polished::Slow;
             }
             before = violation;
+            self.control.spend(ITERATION);
             match self.round(state, newton, goal, most) {
                 Ok(Some(round)) => {
                     self.iterations += 1;

@@ -22,6 +22,7 @@ use crate::gram::Precision;
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Constraint, KernelProblem};
 use crate::solver::{Solution, pass};
+use crate::work_limit::ITERATION;
 
 /// Majorising steps end when one lowers the objective by less than this share.
 const GAIN: f64 = 1e-3;
@@ -36,6 +37,8 @@ const BLUNT: f64 = 1e4;
 const FEW: usize = 2000;
 /// Multiply–adds of an entry up to which rounds compute entries again rather than keep all of them.
 const CHEAP: f64 = 64.0;
+/// A gap below this share of the objective at the start is nothing: where the best value is 0 no relative gap gets there.
+const NOTHING: f64 = 1e-22;
 /// Iterations without progress before the arithmetic is blamed.
 pub(super) const PATIENCE: usize = 8;
 
@@ -104,6 +107,8 @@ pub(super) struct Run<'r, 'p, 'a> {
     pub(super) best: State,
     /// Its objective.
     pub(super) lowest: f64,
+    /// The objective at the start.
+    first: f64,
     /// The lowest objective told: one from single-precision scores may be below what `lowest` turns out to be by their rounding.
     told: f64,
     pub(super) iterations: u64,
@@ -167,6 +172,7 @@ pub fn solve(
         best: now.clone(),
         now,
         lowest: f64::INFINITY,
+        first: 0.0,
         told: f64::INFINITY,
         iterations: 0,
         certificate: None,
@@ -203,6 +209,7 @@ impl Run<'_, '_, '_> {
         }
         *start_objective = self.objective(&self.now)?;
         self.record(*start_objective);
+        self.first = start_objective.abs();
         if warm && let Some(status) = self.certified()? {
             return Ok(status);
         }
@@ -326,6 +333,7 @@ impl Run<'_, '_, '_> {
             return Err(End::Done(Status::IterationLimit));
         }
         self.iterations += 1;
+        self.control.spend(ITERATION);
         Ok(())
     }
 
@@ -399,7 +407,9 @@ impl Run<'_, '_, '_> {
         let tol_holds = stop.tol.is_none_or(|tol| certificate.violation() <= tol);
         self.gap = relative_gap(&certificate);
         let gap_holds = match (stop.gap, self.gap) {
-            (Some(wanted), Some(gap)) => gap <= wanted,
+            (Some(wanted), Some(gap)) => {
+                gap <= wanted || certificate.gap().is_some_and(|gap| gap <= NOTHING * self.first)
+            }
             _ => true,
         };
         if let Some(o) = certificate.optimality()

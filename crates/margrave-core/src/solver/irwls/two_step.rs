@@ -77,7 +77,11 @@ pub fn two_step(
         let mut leg = options.clone();
         for loss in path {
             let softer = KernelProblem { losses: Losses::One(*loss), ..problem.clone() };
-            let end = solve(&softer, linear, &leg, control, observer)?;
+            // What follows begins there: it need not be exact.
+            let tol = options.stop.tol.map(|tol| tol.max(1e-2));
+            let most = options.iterations.map_or(SOFTER, |most| most.min(SOFTER));
+            let rough = Options { stop: Stop { tol, ..options.stop }, iterations: Some(most), ..leg.clone() };
+            let end = solve(&softer, linear, &rough, control, observer)?;
             spent += end.solution.iterations;
             leg.start_bias = end.solution.bias.first().copied();
             leg.start = Some(end.solution.beta);
@@ -93,6 +97,9 @@ pub fn two_step(
     best.start_objective = start_objective;
     Ok(TwoStepEnd { end: best, objectives })
 }
+
+/// Iterations on a softer loss at most.
+const SOFTER: u64 = 60;
 
 /// A machine with its small parts dropped.
 #[derive(Debug, Clone)]

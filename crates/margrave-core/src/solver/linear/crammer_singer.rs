@@ -25,6 +25,7 @@ use crate::data::Points;
 use crate::error::{Error, Result, check_len};
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::Bias;
+use crate::work_limit::ITERATION;
 
 /// Samples between two looks at the clock.
 const LOOK: usize = 256;
@@ -236,6 +237,7 @@ impl Work<'_, '_> {
             return Err(Status::IterationLimit);
         }
         self.iterations += 1;
+        self.control.spend(ITERATION);
         Ok(())
     }
 

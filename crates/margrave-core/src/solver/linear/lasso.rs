@@ -26,6 +26,7 @@ use crate::data::Points;
 use crate::error::{Error, Result};
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Bias, LinearProblem};
+use crate::work_limit::ITERATION;
 
 /// Decrease asked of a step, as a share of what the model promises.
 const SUFFICIENT: f64 = 0.01;
@@ -416,6 +417,7 @@ impl Epochs<'_, '_> {
                 return Err(Status::IterationLimit);
             }
             self.epoch += 1;
+            self.control.spend(ITERATION);
             if newton {
                 newton = descent.newton_step(self.bias_penalty, self.control).map_err(Status::from)?;
             }

@@ -19,6 +19,7 @@ use super::state::{CHUNK, Measure, State, dot, sums};
 use crate::backend::cpu::factor::{Cholesky, FactorError};
 use crate::control::{Interrupt, Status};
 use crate::gram::Pick;
+use crate::work_limit::ITERATION;
 
 /// Newton steps on one active set at most.
 const STEPS: usize = 30;
@@ -141,6 +142,7 @@ impl<'a, 'o> State<'a, 'o> {
         for step in 0..most {
             self.check()?;
             self.iterations += 1;
+            self.control.spend(ITERATION);
             let direction = self.direction(piece, rows)?;
             self.x.dots(rows, &direction.w, &mut dz, self.control)?;
             dz.iter_mut().for_each(|dz| *dz += direction.b);
