@@ -314,7 +314,7 @@ def dual_matches(ran: Ran, report: dict[str, Any], values: list[Value | None]) -
         if value is None or said is None or not finite(said) or not math.isfinite(value.value):
             continue
         size = max(abs(float(said)), abs(float(machine.get("primal") or 0.0)))
-        if abs(value.value - said) > AGREE * size + value.slip + rounding(machine):
+        if abs(value.value - said) > AGREE * size + value.slip + 2 * rounding(machine):
             found.append(
                 Finding("dual", f"reported {said!r}, at the saved β {value.value:.17g} (rounding ≤ {value.slip:.2g})", ran.shell())
             )

@@ -67,7 +67,8 @@ def kernel_matrix(kernel: dict[str, Any], a: Array, b: Array) -> tuple[Array, Ar
             value = np.exp(-gamma * s)
             slope = gamma * value
         # Far out, the relative error of exp is that of its argument.
-        bound = np.minimum(np.expm1(np.minimum(gamma * slip * 10, 700)), 1e300) * value + slope * slip + 8 * EPS * value
+        # Entries are promised to be exact relative to those of the diagonal, which are 1.
+        bound = np.minimum(np.expm1(np.minimum(gamma * slip * 10, 700)), 1e300) * value + slope * slip + 8 * EPS
         return value, np.minimum(bound, 1.0), value
 
 

@@ -28,6 +28,7 @@ impl PrecomputedGram {
     ) -> Result<(), Interrupt> {
         let (n, m) = self.shape();
         let width = cols.len(m);
+        control.spend(2 * rows.len(n) * width);
         let mut row = vec![0.0; m];
         for r in 0..rows.len(n) {
             control.check()?;

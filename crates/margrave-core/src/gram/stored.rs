@@ -179,6 +179,7 @@ impl Gram for Without<'_> {
             .collect();
         out.fill(0.0);
         let height = rows.len(self.len());
+        control.spend(height * active.len() * k);
         if 4 * height >= self.len() {
             // K is symmetric: whole rows of it, added up where they lie, are far quicker than picking columns.
             let mut all = vec![0.0; if matches!(rows, Pick::All) { 0 } else { self.len() * k }];

@@ -81,7 +81,7 @@ const HUGE: f64 = 1e100;
 
 /// Multiply–adds of a pair step over `m` variables: choosing, and moving.
 pub(super) fn work_of(m: usize) -> usize {
-    2 * m + 200
+    2 * m + 800
 }
 
 impl<T: Stored> Work<'_, '_, T> {

@@ -39,6 +39,8 @@ const FEW: usize = 2000;
 const CHEAP: f64 = 64.0;
 /// A gap below this share of the objective at the start is nothing: where the best value is 0 no relative gap gets there.
 const NOTHING: f64 = 1e-22;
+/// β up to this share of the cost is rounding where the loss is flat.
+const FLAT: f64 = 1e-9;
 /// Iterations without progress before the arithmetic is blamed.
 pub(super) const PATIENCE: usize = 8;
 
@@ -209,7 +211,8 @@ impl Run<'_, '_, '_> {
         }
         *start_objective = self.objective(&self.now)?;
         self.record(*start_objective);
-        self.first = start_objective.abs();
+        let zero = State { beta: vec![0.0; problem.len()], bias: 0.0, f: vec![0.0; problem.len()], fresh: true };
+        self.first = self.objective(&zero)?.abs().max(start_objective.abs());
         if warm && let Some(status) = self.certified()? {
             return Ok(status);
         }
@@ -429,6 +432,11 @@ impl Run<'_, '_, '_> {
             let (lo, hi) = self.samples.bounds(i);
             let beta = self.now.beta[i];
             self.now.beta[i] = if beta.is_finite() { beta } else { 0.0 }.clamp(lo, hi);
+            // Where the loss is flat β is 0, and what is left of it rounding.
+            let (p, z) = (self.samples.problem, self.now.f[i] + self.now.bias);
+            if self.now.beta[i].abs() <= FLAT * p.costs[i] && p.loss(i).slope(p.targets[i], z) == 0.0 {
+                self.now.beta[i] = 0.0;
+            }
         }
         if self.now.beta == before.beta {
             return Ok(false);
