@@ -179,7 +179,7 @@ fn figure3(report: &mut Report, context: &Context) -> Result<(), Failure> {
     let options = irwls::Options {
         stop: Stop { tol: Some(1e-3), gap: None },
         majorise: Some(u64::MAX),
-        cap: 1e4,
+        cap: 3e4,
         iterations: Some(100),
         ..irwls::Options::default()
     };

@@ -6,7 +6,6 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{gzip, idx, npy, npy_f64, npz};

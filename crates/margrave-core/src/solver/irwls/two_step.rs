@@ -78,9 +78,8 @@ pub fn two_step(
         for loss in path {
             let softer = KernelProblem { losses: Losses::One(*loss), ..problem.clone() };
             // What follows begins there: it need not be exact.
-            let tol = options.stop.tol.map(|tol| tol.max(1e-2));
             let most = options.iterations.map_or(SOFTER, |most| most.min(SOFTER));
-            let rough = Options { stop: Stop { tol, ..options.stop }, iterations: Some(most), ..leg.clone() };
+            let rough = Options { iterations: Some(most), ..leg.clone() };
             let end = solve(&softer, linear, &rough, control, observer)?;
             spent += end.solution.iterations;
             leg.start_bias = end.solution.bias.first().copied();
@@ -99,7 +98,7 @@ pub fn two_step(
 }
 
 /// Iterations on a softer loss at most.
-const SOFTER: u64 = 60;
+const SOFTER: u64 = 200;
 
 /// A machine with its small parts dropped.
 #[derive(Debug, Clone)]
