@@ -401,7 +401,7 @@ def gamma_rule(rule: str, model: Model, features: Array) -> float | None:
     if rule == "auto":
         return 1.0 / max(width, 1)
     if rule == "scale":
-        spread = float(x.var() * x.shape[1]) if x.size else 0.0
+        spread = float(x.astype(np.longdouble).var()) * x.shape[1] if x.size else 0.0
         return 1.0 / spread if spread > 0 else 1.0
     return None
 

@@ -202,7 +202,7 @@ fn the_demo_keeps_what_it_promises() {
     let folder = desk.path("demo");
     let said = margrave(&["demo", "-o", &folder]).exits(0);
     assert!(said.out.contains("What to try next"), "{}", said.out);
-    for name in ["heart_scale.svm", "heart.model", "heart.html", "heart.svg", "grid.svg"] {
+    for name in ["heart_scale.svm", "heart.model", "heart.html", "heart.png", "grid.svg"] {
         assert!(Path::new(&folder).join(name).exists(), "{name} is missing");
     }
     let (model, data) = (format!("{folder}/heart.model"), format!("{folder}/heart_scale.svm"));

@@ -64,7 +64,7 @@ const FEATURES: [&str; 13] = [
 ];
 
 /// What `-o` keeps.
-const FILES: [&str; 5] = [NAME, "heart.model", "heart.html", "heart.svg", "grid.svg"];
+const FILES: [&str; 5] = [NAME, "heart.model", "heart.html", "heart.png", "grid.svg"];
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ impl Demo {
             path.as_deref().map_or("not kept; 'margrave demo -o DIR' keeps it".to_owned(), |p| p.display().to_string());
         terminal.say(&summary(terminal, &fit, NAME, &shown, fit.record().seconds))?;
 
-        title("The same proof again, from the model and the data alone")?;
+        title("Verified again, from the model and the data alone")?;
         let proof = &margrave::verify(fit.model(), &loaded.data, None, &control)?[0];
         terminal.say(&indented(&proof.to_string()))?;
 
@@ -130,7 +130,7 @@ impl Demo {
             None => Vec::new(),
         };
         if !files.is_empty() {
-            title("Kept")?;
+            title("Files written")?;
             let list: Vec<String> =
                 files.iter().map(|(path, what)| format!("  {}  {what}\n", path.display())).collect();
             terminal.say(&list.concat())?;
@@ -140,7 +140,7 @@ impl Demo {
             "  margrave train DATA -o MODEL --report REPORT.html   your own data, and a page about the result\n  \
              margrave tune DATA -o MODEL --plot GRID.svg         the best C and γ\n  \
              margrave losses                                     other losses\n  \
-             margrave --help                                     everything else; docs/guide.md tells the story",
+             margrave --help                                     everything else; docs/guide.md is the user guide",
         )?;
         terminal.object(&json!({
             "n": loaded.data.len(),
@@ -253,11 +253,12 @@ fn keep(
         command,
         summary: summary_rows(&fit, NAME, "heart.model", fit.totals().seconds),
     };
-    put("heart.html", "everything about it: open it in a browser", report::page(&material)?.as_bytes())?;
+    put("heart.html", "a report on it, to open in a browser", report::page(&material)?.as_bytes())?;
     let names: Vec<String> = FEATURES.iter().map(ToString::to_string).collect();
     let title = "Heart disease over two of thirteen features".to_owned();
     let plane = plane(fit.model(), &loaded.data, DRAWN, Some(&names), title, control)?;
-    put("heart.svg", "boundary, margins and support vectors", plane.to_svg().as_bytes())?;
+    let picture = plane.to_image().to_png().map_err(|e| Failure::new(format!("heart.png: {e}")))?;
+    put("heart.png", "boundary, margins and support vectors", &picture)?;
     if let Some(map) = heat_map(tuned) {
         put("grid.svg", "cross validation over C and γ", map.to_svg().as_bytes())?;
     }

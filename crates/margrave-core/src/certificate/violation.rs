@@ -6,8 +6,8 @@ use crate::problem::Samples;
 /// A β this close to a bound or to zero, relative to its box, is at it.
 const TOUCH: f64 = 1e-12;
 
-/// The largest over the groups of max(F over what can fall) − min(F over what can rise), F = f + h′(γ) one-sided; without a
-/// bias the two must enclose 0. Samples whose loss has no dual term count with [`slope_distance`].
+/// The largest over the groups of max(F over what can fall) − min(F over what can rise), F = f + h′(γ) one-sided; −b must lie between
+/// the two as well, and without a bias 0. Samples whose loss has no dual term count with [`slope_distance`].
 pub(super) fn violation(point: &Point<'_, '_>, gamma: &[f64], bias: &[f64]) -> f64 {
     let p = point.problem;
     let groups = p.constraint.groups();
@@ -35,8 +35,9 @@ pub(super) fn violation(point: &Point<'_, '_>, gamma: &[f64], bias: &[f64]) -> f
             rise[g] = rise[g].min(f + if beta < -touch { -term.eps } else { term.eps });
         }
     }
-    for (fall, rise) in fall.into_iter().zip(rise) {
-        worst = worst.max(if unbiased { fall.max(-rise) } else { fall - rise });
+    for (g, (fall, rise)) in fall.into_iter().zip(rise).enumerate() {
+        let own = |b: f64| (fall - rise).max(fall + b).max(-b - rise);
+        worst = worst.max(if unbiased { fall.max(-rise) } else { own(bias[g]) });
     }
     worst
 }

@@ -37,9 +37,16 @@ impl Gamma {
                 let mut sum = 0.0;
                 (0..points.len()).for_each(|i| points.visit(i, |_, v| sum += v));
                 let mean = sum / total;
-                let mut square = (total - points.stored() as f64) * mean * mean;
-                (0..points.len()).for_each(|i| points.visit(i, |_, v| square += (v - mean) * (v - mean)));
-                let spread = square / total * points.dims() as f64;
+                let absent = total - points.stored() as f64;
+                let (mut square, mut rest) = (absent * mean * mean, -absent * mean);
+                (0..points.len()).for_each(|i| {
+                    points.visit(i, |_, v| {
+                        square += (v - mean) * (v - mean);
+                        rest += v - mean;
+                    });
+                });
+                // The mean is rounded, far from the origin by more than the spread allows.
+                let spread = (square - rest * rest / total) / total * points.dims() as f64;
                 if spread > 0.0 { 1.0 / spread } else { 1.0 }
             }
             Gamma::Median => {
