@@ -28,9 +28,8 @@ impl Man {
             // The display name of a command is `margrave-train`, which is also what `man margrave-train` looks for.
             let name = page.get_display_name().unwrap_or_else(|| page.get_name()).to_owned();
             let path = self.folder.join(format!("{name}.1"));
-            let page = page.name(name);
             let mut text = Vec::new();
-            clap_mangen::Man::new(page).render(&mut text).map_err(Failure::new)?;
+            clap_mangen::Man::new(page).title(name).render(&mut text).map_err(Failure::new)?;
             margrave::io::write_atomic(&path, |out| out.write_all(&text))?;
             terminal.say(&path.display().to_string())?;
             files.push(path.display().to_string());
