@@ -1,15 +1,17 @@
 //! Parquet: columns of numbers, booleans and texts, read batch by batch.
+//!
+//! Columns are decoded as the file stores them, without Arrow in between: its conversions between all of its types were a third of
+//! the program and of its compilation.
 
 use std::panic::AssertUnwindSafe;
 
-use ::parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use ::parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use ::parquet::data_type::DataType;
+use ::parquet::errors::ParquetError;
 use ::parquet::file::metadata::ParquetMetaData;
-use ::parquet::file::reader::ChunkReader;
-use arrow_array::cast::AsArray;
-use arrow_array::types::Float64Type;
-use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_cast::cast;
-use arrow_schema::{DataType, Field};
+use ::parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
+use ::parquet::schema::types::Type;
 use margrave_core::data::{Csr, Dense, Points};
 
 use crate::Loaded;
@@ -51,14 +53,18 @@ where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
     let length = input.len();
-    let builder = ParquetRecordBatchReaderBuilder::try_new(input).map_err(|e| damaged(source, &e))?;
-    check_ranges(source, builder.metadata(), length)?;
-    let fields = builder.schema().fields().clone();
-    let names = fields.iter().map(|f| f.name().clone()).collect::<Vec<_>>();
-    let kinds = fields.iter().enumerate().map(|(at, f)| kind(source, at, f)).collect::<Result<Vec<_>>>()?;
+    let reader = SerializedFileReader::new(input).map_err(|e| damaged(source, &e))?;
+    check_ranges(source, reader.metadata(), length)?;
+    let fields = reader.metadata().file_metadata().schema().get_fields();
+    let names = fields.iter().map(|f| f.name().to_owned()).collect::<Vec<_>>();
+    let codes = fields.iter().enumerate().map(|(at, f)| code(source, at, f)).collect::<Result<Vec<_>>>()?;
+    let kinds = codes.iter().map(|code| if *code == Code::Text { Kind::Text } else { Kind::Number }).collect();
     let plan = Plan::new(source.name(), Some(names), kinds, options)?;
-    let reader = builder.with_batch_size(BATCH).build().map_err(|e| damaged(source, &e))?;
-    let rows = read_rows::<T>(source, reader, &plan)?;
+    let mut rows = Rows::new(&plan);
+    for group in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(group).map_err(|e| damaged(source, &e))?;
+        read_group::<T>(source, group.as_ref(), &codes, &plan, &mut rows)?;
+    }
     table::finish(&plan, rows, Format::Parquet, false)
 }
 
@@ -77,110 +83,262 @@ fn check_ranges(source: &Source, metadata: &ParquetMetaData, length: u64) -> Res
     Ok(())
 }
 
-/// What a column holds; refuses what cannot be a feature.
-fn kind(source: &Source, column: usize, field: &Field) -> Result<Kind> {
-    use DataType::*;
-    let inner = match field.data_type() {
-        Dictionary(_, values) => values.as_ref(),
-        plain => plain,
-    };
+/// How the values of a column are to be read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Code {
+    /// As the number they are stored as.
+    Number,
+    /// As an integer without a sign.
+    Unsigned,
+    /// As an integer to be divided by a power of ten.
+    Decimal(i32),
+    /// As two bytes of a floating-point number.
+    Half,
+    Text,
+}
+
+/// How a column is read; refuses what cannot be a feature.
+fn code(source: &Source, column: usize, field: &Type) -> Result<Code> {
     let refuse = |what: &str, remedy: &str| {
-        let place = Place::Entry { row: 0, column: Some(column), name: Some(field.name().clone()) };
-        let problem = format!("the column holds {what} ({inner})");
-        Err(Fault::new(place, problem, remedy).within(source.name(), 0))
+        let place = Place::Entry { row: 0, column: Some(column), name: Some(field.name().to_owned()) };
+        Err(Fault::new(place, format!("the column holds {what}"), remedy).within(source.name(), 0))
     };
-    match inner {
-        Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 | Float16 | Float32 | Float64 => {
-            Ok(Kind::Number)
-        }
-        Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => Ok(Kind::Number),
-        Utf8 | LargeUtf8 | Utf8View => Ok(Kind::Text),
-        Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_) | Interval(_) => {
-            refuse("dates or times", "convert it to numbers, or drop it")
-        }
-        List(_) | LargeList(_) | ListView(_) | LargeListView(_) | FixedSizeList(..) | Struct(_) | Map(..)
-        | Union(..) => refuse("nested values", "give every value a column of its own"),
-        _ => refuse("values that are neither numbers nor texts", "convert it, or drop it"),
+    let info = field.get_basic_info();
+    if !field.is_primitive() || (info.has_repetition() && info.repetition() == ::parquet::basic::Repetition::REPEATED) {
+        return refuse("nested values", "give every value a column of its own");
+    }
+    let (logical, converted) = (info.logical_type_ref(), info.converted_type());
+    let other = || refuse("values that are neither numbers nor texts", "convert it, or drop it");
+    use ConvertedType::*;
+    let times = [DATE, TIME_MILLIS, TIME_MICROS, TIMESTAMP_MILLIS, TIMESTAMP_MICROS, INTERVAL];
+    let timed = matches!(logical, Some(LogicalType::Date | LogicalType::Time(_) | LogicalType::Timestamp(_)));
+    let physical = field.get_physical_type();
+    if timed || times.contains(&converted) || physical == Physical::INT96 {
+        return refuse("dates or times", "convert it to numbers, or drop it");
+    }
+    let scale = match logical {
+        Some(LogicalType::Decimal(decimal)) => Some(decimal.scale),
+        _ if converted == DECIMAL => Some(field.get_scale()),
+        _ => None,
+    };
+    let unsigned = matches!(logical, Some(LogicalType::Integer(int)) if !int.is_signed)
+        || [UINT_8, UINT_16, UINT_32, UINT_64].contains(&converted);
+    let text = matches!(logical, Some(LogicalType::String | LogicalType::Enum | LogicalType::Json))
+        || [UTF8, ENUM, JSON].contains(&converted);
+    match (physical, scale) {
+        (Physical::BYTE_ARRAY, None) if text => Ok(Code::Text),
+        (Physical::BYTE_ARRAY, None) => other(),
+        (Physical::FIXED_LEN_BYTE_ARRAY, None) if logical == Some(&LogicalType::Float16) => Ok(Code::Half),
+        (Physical::FIXED_LEN_BYTE_ARRAY, None) => other(),
+        (_, Some(scale)) => Ok(Code::Decimal(scale)),
+        (Physical::INT32 | Physical::INT64, None) if unsigned => Ok(Code::Unsigned),
+        _ => Ok(Code::Number),
     }
 }
 
-/// One column of a batch, as its action wants it.
+/// Values of one column, as they are wanted.
 enum Cells {
-    Numbers(ArrayRef),
-    Texts(ArrayRef),
+    Numbers(Vec<f64>),
+    Texts(Vec<String>),
     Skipped,
 }
 
-fn read_rows<T: Number>(source: &Source, reader: ParquetRecordBatchReader, plan: &Plan) -> Result<Rows<T>> {
-    let mut rows = Rows::new(plan);
-    for batch in reader {
-        let batch = batch.map_err(|e| damaged(source, &e))?;
-        if batch.num_columns() != plan.actions.len() {
-            return Err(damaged(source, &"a batch has another number of columns"));
+/// A column of a row group that is being read.
+struct Column {
+    reader: ColumnReader,
+    code: Code,
+    /// The level of a value that is there; 0 where none can be missing.
+    present: i16,
+}
+
+/// Why a column could not be read on.
+enum Unread {
+    /// The value in this row of the batch is missing.
+    Missing(usize),
+    Damaged(ParquetError),
+}
+
+impl From<ParquetError> for Unread {
+    fn from(error: ParquetError) -> Self {
+        Self::Damaged(error)
+    }
+}
+
+fn read_group<T: Number>(
+    source: &Source,
+    group: &dyn RowGroupReader,
+    codes: &[Code],
+    plan: &Plan,
+    rows: &mut Rows<T>,
+) -> Result<()> {
+    let damaged = |e: &dyn std::fmt::Display| damaged(source, e);
+    if group.num_columns() != codes.len() || plan.actions.len() != codes.len() {
+        return Err(damaged(&"a group of rows has another number of columns"));
+    }
+    let mut columns = Vec::with_capacity(codes.len());
+    for (at, code) in codes.iter().enumerate() {
+        let wanted = plan.actions[at] != Action::Skip;
+        columns.push(match wanted {
+            true => {
+                let reader = group.get_column_reader(at).map_err(|e| damaged(&e))?;
+                let present = group.metadata().column(at).column_descr().max_def_level();
+                Some(Column { reader, code: *code, present })
+            }
+            false => None,
+        });
+    }
+    let mut left = usize::try_from(group.metadata().num_rows()).map_err(|e| damaged(&e))?;
+    while left > 0 {
+        let (count, first) = (left.min(BATCH), rows.count as u64);
+        let mut cells = Vec::with_capacity(columns.len());
+        for (at, column) in columns.iter_mut().enumerate() {
+            let texts = matches!(plan.actions[at], Action::Text(_) | Action::TargetText);
+            let read = match column {
+                None => Ok(Cells::Skipped),
+                Some(column) => column.read(count, texts),
+            };
+            cells.push(read.map_err(|why| match why {
+                Unread::Damaged(e) => damaged(&e),
+                Unread::Missing(row) => {
+                    let remedy = "missing values are not supported; fill them in, or remove the row or the column";
+                    let place = place(plan, first + row as u64, at);
+                    Fault::new(place, "a value is missing (null)", remedy).within(source.name(), 0)
+                }
+            })?);
         }
-        let first = rows.count as u64;
-        let cells = batch_cells(source, &batch, plan, first)?;
-        for row in 0..batch.num_rows() {
-            push_row(&mut rows, plan, &cells, row).map_err(|(column, unfit)| {
+        for row in 0..count {
+            push_row(rows, plan, &cells, row).map_err(|(column, unfit)| {
                 let (problem, remedy) = match unfit {
                     Unfit::Wrong { problem, remedy } => (problem, remedy),
-                    Unfit::Text => ("this is not a number".to_owned(), "correct it"),
+                    Unfit::Text => ("this is text where the model has numbers".to_owned(), "correct it"),
                 };
                 Fault::new(place(plan, first + row as u64, column), problem, remedy).within(source.name(), 0)
             })?;
         }
+        left -= count;
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn place(plan: &Plan, row: u64, column: usize) -> Place {
     Place::Entry { row, column: Some(column), name: plan.name(column) }
 }
 
-fn batch_cells(source: &Source, batch: &RecordBatch, plan: &Plan, first: u64) -> Result<Vec<Cells>> {
-    let mut cells = Vec::with_capacity(batch.num_columns());
-    for (column, (array, action)) in batch.columns().iter().zip(&plan.actions).enumerate() {
-        let wanted = match action {
-            Action::Skip => {
-                cells.push(Cells::Skipped);
-                continue;
+impl Column {
+    /// The next `count` values.
+    fn read(&mut self, count: usize, texts: bool) -> std::result::Result<Cells, Unread> {
+        let (code, present) = (self.code, self.present);
+        let scale = |scale: i32| 10f64.powi(-scale);
+        let numbers = match &mut self.reader {
+            ColumnReader::BoolColumnReader(r) => values(r, count, present, |v| f64::from(u8::from(*v)))?,
+            ColumnReader::Int32ColumnReader(r) => values(r, count, present, |v| match code {
+                Code::Unsigned => f64::from(*v as u32),
+                Code::Decimal(s) => f64::from(*v) * scale(s),
+                _ => f64::from(*v),
+            })?,
+            ColumnReader::Int64ColumnReader(r) => values(r, count, present, |v| match code {
+                Code::Unsigned => *v as u64 as f64,
+                Code::Decimal(s) => *v as f64 * scale(s),
+                _ => *v as f64,
+            })?,
+            ColumnReader::FloatColumnReader(r) => values(r, count, present, |v| f64::from(*v))?,
+            ColumnReader::DoubleColumnReader(r) => values(r, count, present, |v| *v)?,
+            ColumnReader::ByteArrayColumnReader(r) if code == Code::Text => {
+                let text = values(r, count, present, |v| String::from_utf8(v.data().to_vec()))?;
+                let text: std::result::Result<Vec<String>, _> = text.into_iter().collect();
+                return text.map(Cells::Texts).map_err(|e| Unread::Damaged(ParquetError::General(e.to_string())));
             }
-            Action::Text(_) | Action::TargetText => DataType::Utf8,
-            _ => DataType::Float64,
+            ColumnReader::ByteArrayColumnReader(r) => values(r, count, present, |v| bytes_of(code, v.data()))?,
+            ColumnReader::FixedLenByteArrayColumnReader(r) => values(r, count, present, |v| bytes_of(code, v.data()))?,
+            ColumnReader::Int96ColumnReader(_) => return Err(Unread::Damaged(ParquetError::General("INT96".into()))),
         };
-        let fault = |array: &ArrayRef, problem: &str, remedy: &str| {
-            let row = (0..array.len()).find(|row| array.is_null(*row)).unwrap_or_default();
-            Fault::new(place(plan, first + row as u64, column), problem, remedy).within(source.name(), 0)
-        };
-        // Values of a dictionary may be null where its keys are not.
-        let plain = cast(array, &wanted).map_err(|e| damaged(source, &e))?;
-        if array.null_count() > 0 {
-            let remedy = "missing values are not supported; fill them in, or remove the row or the column";
-            return Err(fault(array, "a value is missing (null)", remedy));
-        }
-        if plain.null_count() > 0 {
-            return Err(fault(&plain, "a value is missing, or is text where the model has numbers", "correct it"));
-        }
-        cells.push(if wanted == DataType::Utf8 { Cells::Texts(plain) } else { Cells::Numbers(plain) });
+        // A number is a label where the model has labels.
+        Ok(if texts { Cells::Texts(numbers.iter().map(f64::to_string).collect()) } else { Cells::Numbers(numbers) })
     }
-    Ok(cells)
+}
+
+/// The next `count` values, converted.
+fn values<D: DataType, V>(
+    reader: &mut ColumnReaderImpl<D>,
+    count: usize,
+    present: i16,
+    convert: impl Fn(&D::T) -> V,
+) -> std::result::Result<Vec<V>, Unread> {
+    let (mut levels, mut found) = (Vec::new(), Vec::with_capacity(count));
+    let mut records = 0;
+    while records < count {
+        let (read, ..) = reader.read_records(count - records, Some(&mut levels), None, &mut found)?;
+        if read == 0 {
+            return Err(Unread::Damaged(ParquetError::EOF("a column ends before its rows do".into())));
+        }
+        records += read;
+    }
+    if present > 0
+        && let Some(row) = levels.iter().position(|level| *level < present)
+    {
+        return Err(Unread::Missing(row));
+    }
+    if found.len() != count {
+        return Err(Unread::Damaged(ParquetError::General("a column has another number of values".into())));
+    }
+    Ok(found.iter().map(convert).collect())
+}
+
+/// The number that bytes stand for: two's complement, most significant byte first, or half precision.
+fn bytes_of(code: Code, bytes: &[u8]) -> f64 {
+    match (code, bytes) {
+        (Code::Half, &[low, high]) => half(u16::from_le_bytes([low, high])),
+        (Code::Decimal(scale), [first, rest @ ..]) => {
+            let start = f64::from(*first as i8);
+            rest.iter().fold(start, |sum, byte| 256.0 * sum + f64::from(*byte)) * 10f64.powi(-scale)
+        }
+        (Code::Decimal(_), []) => 0.0,
+        _ => f64::NAN,
+    }
+}
+
+/// A number in half precision.
+fn half(bits: u16) -> f64 {
+    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
+    sign * match exponent {
+        0 => fraction * 2f64.powi(-24),
+        31 if fraction == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (1024.0 + fraction) * 2f64.powi(exponent - 25),
+    }
 }
 
 fn push_row<T: Number>(rows: &mut Rows<T>, plan: &Plan, cells: &[Cells], row: usize) -> Result<(), (usize, Unfit)> {
     let line = rows.count as u64 + 1;
     for (column, (action, cell)) in plan.actions.iter().zip(cells).enumerate() {
         match cell {
-            Cells::Numbers(array) => {
-                let value = array.as_primitive::<Float64Type>().value(row);
-                rows.push_value(*action, value).map_err(|unfit| (column, unfit))?;
+            Cells::Numbers(values) => {
+                rows.push_value(*action, values[row]).map_err(|unfit| (column, unfit))?;
             }
-            Cells::Texts(array) => {
-                let text = array.as_string::<i32>().value(row);
-                rows.push(*action, text.as_bytes(), line).map_err(|unfit| (column, unfit))?;
+            Cells::Texts(texts) => {
+                rows.push(*action, texts[row].as_bytes(), line).map_err(|unfit| (column, unfit))?;
             }
             Cells::Skipped => {}
         }
     }
     rows.count += 1;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_and_decimals_are_the_numbers_they_stand_for() {
+        for (bits, value) in
+            [(0x3c00, 1.0), (0xc000, -2.0), (0x3555, 0.333_251_953_125), (1, 2f64.powi(-24)), (0x7bff, 65504.0)]
+        {
+            assert_eq!(half(bits), value);
+        }
+        assert!(half(0x7c00).is_infinite() && half(0x7e00).is_nan());
+        assert_eq!(bytes_of(Code::Decimal(2), &[0x04, 0xd2]), 12.34);
+        assert_eq!(bytes_of(Code::Decimal(0), &[0xff, 0xfe]), -2.0);
+    }
 }

@@ -6,7 +6,8 @@ use std::io::{Cursor, Write};
 #[cfg(feature = "parquet")]
 mod parquet;
 #[cfg(feature = "parquet")]
-pub(crate) use parquet::{parquet, parquet_dates, parquet_nested, parquet_null, parquet_numbers};
+#[allow(unused_imports, reason = "every test uses a part of this")]
+pub(crate) use parquet::{Stored, parquet, parquet_dates, parquet_file, parquet_nested, parquet_null, parquet_numbers};
 
 /// `bytes` gzipped.
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {

@@ -2,40 +2,93 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::{Float64Builder, ListBuilder};
-use arrow_array::{ArrayRef, Date32Array, Float64Array, RecordBatch};
+use ::parquet::basic::Compression;
+use ::parquet::column::writer::ColumnWriter;
+use ::parquet::data_type::{ByteArray, FixedLenByteArray};
+use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::writer::SerializedFileWriter;
+use ::parquet::schema::parser::parse_message_type;
 
-/// A Parquet file of these columns.
-pub(crate) fn parquet(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
-    let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let mut writer = ::parquet::arrow::ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.into_inner().unwrap()
+/// The values of a column as they are stored.
+pub(crate) enum Stored {
+    Bool(Vec<bool>),
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    Float(Vec<f32>),
+    Double(Vec<f64>),
+    Text(Vec<&'static str>),
+    Fixed(Vec<Vec<u8>>),
+}
+
+/// A Parquet file: the fields of its schema, such as `required double a`, their values, and levels where values are optional or repeated.
+pub(crate) fn parquet_file(
+    fields: &[&str],
+    columns: &[(Stored, Option<Vec<i16>>, Option<Vec<i16>>)],
+    compression: Compression,
+) -> Vec<u8> {
+    let schema = format!("message schema {{ {} }}", fields.iter().map(|f| format!("{f};")).collect::<String>());
+    let schema = Arc::new(parse_message_type(&schema.replace("};", "}")).unwrap());
+    let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
+    let mut file = SerializedFileWriter::new(Vec::new(), schema, properties).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    for (values, def, rep) in columns {
+        let mut column = group.next_column().unwrap().unwrap();
+        let (def, rep) = (def.as_deref(), rep.as_deref());
+        let written = match (column.untyped(), values) {
+            (ColumnWriter::BoolColumnWriter(w), Stored::Bool(v)) => w.write_batch(v, def, rep),
+            (ColumnWriter::Int32ColumnWriter(w), Stored::Int32(v)) => w.write_batch(v, def, rep),
+            (ColumnWriter::Int64ColumnWriter(w), Stored::Int64(v)) => w.write_batch(v, def, rep),
+            (ColumnWriter::FloatColumnWriter(w), Stored::Float(v)) => w.write_batch(v, def, rep),
+            (ColumnWriter::DoubleColumnWriter(w), Stored::Double(v)) => w.write_batch(v, def, rep),
+            (ColumnWriter::ByteArrayColumnWriter(w), Stored::Text(v)) => {
+                let v: Vec<ByteArray> = v.iter().map(|text| ByteArray::from(*text)).collect();
+                w.write_batch(&v, def, rep)
+            }
+            (ColumnWriter::FixedLenByteArrayColumnWriter(w), Stored::Fixed(v)) => {
+                let v: Vec<FixedLenByteArray> = v.iter().map(|b| ByteArray::from(b.clone()).into()).collect();
+                w.write_batch(&v, def, rep)
+            }
+            _ => panic!("the values are not those of the field"),
+        };
+        written.unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    file.into_inner().unwrap()
+}
+
+/// A Parquet file without missing or repeated values.
+pub(crate) fn parquet(columns: Vec<(&str, Stored)>) -> Vec<u8> {
+    let (fields, values): (Vec<&str>, Vec<_>) = columns.into_iter().map(|(f, v)| (f, (v, None, None))).unzip();
+    parquet_file(&fields, &values, Compression::SNAPPY)
 }
 
 /// A Parquet file of doubles.
 pub(crate) fn parquet_numbers(names: &[&str], columns: &[&[f64]]) -> Vec<u8> {
-    let array = |c: &&[f64]| Arc::new(Float64Array::from(c.to_vec())) as ArrayRef;
-    parquet(names.iter().copied().zip(columns.iter().map(array)).collect())
+    let fields: Vec<String> = names.iter().map(|name| format!("required double {name}")).collect();
+    let values = columns.iter().map(|c| Stored::Double(c.to_vec()));
+    parquet(fields.iter().map(String::as_str).zip(values).collect())
 }
 
 /// A Parquet file with a column of lists.
 pub(crate) fn parquet_nested() -> Vec<u8> {
-    let mut list = ListBuilder::new(Float64Builder::new());
-    list.append_value([Some(1.0), Some(2.0)]);
-    list.append_value([Some(3.0)]);
-    let plain = Arc::new(Float64Array::from(vec![1.0, 2.0]));
-    parquet(vec![("a", plain.clone()), ("list", Arc::new(list.finish())), ("y", plain)])
+    let plain = || (Stored::Double(vec![1.0, 2.0]), None, None);
+    let list = (Stored::Double(vec![1.0, 2.0, 3.0]), Some(vec![1, 1, 1]), Some(vec![0, 1, 0]));
+    let fields = ["required double a", "required group list { repeated double element; }", "required double y"];
+    parquet_file(&fields, &[plain(), list, plain()], Compression::UNCOMPRESSED)
 }
 
 /// A Parquet file with a missing value.
 pub(crate) fn parquet_null() -> Vec<u8> {
-    let holes = Arc::new(Float64Array::from(vec![Some(1.0), None]));
-    parquet(vec![("a", holes), ("y", Arc::new(Float64Array::from(vec![1.0, 2.0])))])
+    let holes = (Stored::Double(vec![1.0]), Some(vec![1, 0]), None);
+    let plain = (Stored::Double(vec![1.0, 2.0]), None, None);
+    parquet_file(&["optional double a", "required double y"], &[holes, plain], Compression::UNCOMPRESSED)
 }
 
 /// A Parquet file with dates.
 pub(crate) fn parquet_dates() -> Vec<u8> {
-    let dates = Arc::new(Date32Array::from(vec![1, 2]));
-    parquet(vec![("when", dates), ("y", Arc::new(Float64Array::from(vec![1.0, 2.0])))])
+    parquet(vec![
+        ("required int32 when (DATE)", Stored::Int32(vec![1, 2])),
+        ("required double y", Stored::Double(vec![1.0, 2.0])),
+    ])
 }
