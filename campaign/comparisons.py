@@ -58,7 +58,11 @@ def permutation(case: Case, trained: Trained, rng: Rng) -> None:
     """The order of the rows moves the objective by no more than the gaps."""
     table = trained.stored.table
     stored = files.store(table.take(rng.permutation(table.n)), case.folder, "permuted", trained.stored.form)
-    second = train(case, stored, trained.options, "permuted")
+    drawn = trained.options
+    if drawn.gamma == "median":
+        # The median is that of a sample of pairs, which other rows are in after a permutation.
+        drawn = drawn.other(gamma=repr(float(trained.model.header["kernel"]["gamma"])))
+    second = train(case, stored, drawn, "permuted")
     if second is not None and trained.options.scale is not None:
         # Means and spreads are summed in another order: what the kernel sees moves by rounding relative to the offset.
         x = trained.stored.features

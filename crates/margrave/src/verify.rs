@@ -75,13 +75,16 @@ fn certify_all(
         // ν-machines bring their own losses; this one is not looked at.
         (None, _) => Arc::new(Hinge),
     };
+    // Without features it has neither weights nor centres.
+    if model.scheme == Scheme::CrammerSinger {
+        return Ok(vec![linear::verify_together(model, &prepared, formulation, control)?]);
+    }
     if model.expansion.is_weights() {
         match model.scheme {
-            Scheme::CrammerSinger => return Ok(vec![linear::verify_together(model, &prepared, formulation, control)?]),
             Scheme::OneVsOne | Scheme::OneVsRest => {
                 return linear::verify_several(model, &prepared, formulation, &loss, control);
             }
-            Scheme::One | Scheme::Outputs => {}
+            Scheme::One | Scheme::Outputs | Scheme::CrammerSinger => {}
         }
         let weights = prepared.weights.as_deref();
         let setup = Setup::new(model.task, formulation, &prepared.targets, weights, loss, model.free_bias, Vec::new)?;
