@@ -5,7 +5,7 @@
 
 use std::panic::AssertUnwindSafe;
 
-use ::parquet::basic::{ConvertedType, LogicalType, Type as Physical};
+use ::parquet::basic::{Compression, ConvertedType, LogicalType, Type as Physical};
 use ::parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use ::parquet::data_type::DataType;
 use ::parquet::errors::ParquetError;
@@ -78,6 +78,14 @@ fn check_ranges(source: &Source, metadata: &ParquetMetaData, length: u64) -> Res
         };
         if !within || chunk.num_values() < 0 {
             return Err(damaged(source, &"a column lies outside of the file"));
+        }
+        use Compression::{GZIP, SNAPPY, UNCOMPRESSED, ZSTD};
+        if !matches!(chunk.compression(), UNCOMPRESSED | SNAPPY | GZIP(_) | ZSTD(_)) {
+            return Err(malformed(
+                source.name(),
+                format!("its columns are compressed with {}, which is not read here", chunk.compression()),
+                "save it with snappy, gzip or zstd",
+            ));
         }
     }
     Ok(())
