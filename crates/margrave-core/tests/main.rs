@@ -8,6 +8,7 @@ mod hard_cases;
 mod linear;
 mod linear_crammer_singer;
 mod linear_family;
+mod orders;
 mod purity;
 
 /// A file beside this one that nobody lists here would never run.

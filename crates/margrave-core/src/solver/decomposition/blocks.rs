@@ -179,29 +179,46 @@ impl<T: Stored> Work<'_, '_, T> {
 
 /// Positions of up to `size` variables, ascending: half of them those that violate most, the rest from the block before,
 /// free ones first, so that what was settled there is not upset by what comes in.
+///
+/// Under a constraint a variable can only move against another: as many that want to grow are taken as that want to fall, in every
+/// group. Equal violations, which all are at the start, are told apart by a hash: files are often sorted by class.
 fn pick(state: &State, extremes: &[Extremes], size: usize, before: &[u32]) -> Vec<u32> {
     let n = state.active.len();
     if n <= size {
         return (0..n as u32).collect();
     }
-    let mut found: Vec<(f64, u32)> = Vec::new();
+    let fresh = if before.is_empty() { size } else { size - size / 2 };
+    let mut chosen = vec![false; n];
+    let mut count = 0;
+    let mut left: Vec<Wish> = Vec::new();
+    let share = fresh / (2 * state.ranges.len().max(1));
     for (&(from, to), e) in state.ranges.iter().zip(extremes) {
         let middle = if state.paired { 0.5 * (e.up + e.down) } else { 0.0 };
+        let (mut grow, mut fall): (Vec<Wish>, Vec<Wish>) = (Vec::new(), Vec::new());
         for a in from..to {
-            let pull = (middle - state.g[a] - state.up[a]).max(state.g[a] + state.down[a] - middle);
+            let (up, down) = (middle - state.g[a] - state.up[a], state.g[a] + state.down[a] - middle);
+            let pull = up.max(down);
             if pull > 0.0 {
-                found.push((pull, a as u32));
+                let wish = Wish { pull, hash: hash(state.active[a]), at: a as u32 };
+                if up >= down { grow.push(wish) } else { fall.push(wish) }
             }
         }
+        if !state.paired {
+            left.append(&mut grow);
+            left.append(&mut fall);
+            continue;
+        }
+        for mut side in [grow, fall] {
+            let most = worst_first(&mut side, share);
+            let rest = side.split_off(most);
+            side.iter().for_each(|wish| chosen[wish.at as usize] = true);
+            count += side.len();
+            left.extend(rest);
+        }
     }
-    let fresh = if before.is_empty() { size } else { size - size / 2 };
-    if found.len() > fresh {
-        found.select_nth_unstable_by(fresh - 1, |x, y| y.0.total_cmp(&x.0).then(x.1.cmp(&y.1)));
-        found.truncate(fresh);
-    }
-    let mut chosen = vec![false; n];
-    found.iter().for_each(|&(_, a)| chosen[a as usize] = true);
-    let mut count = found.len();
+    let most = worst_first(&mut left, fresh - count);
+    left[..most].iter().for_each(|wish| chosen[wish.at as usize] = true);
+    count += most;
     for want_free in [true, false] {
         for &a in before {
             if count < size && !chosen[a as usize] && state.is_free(state.active[a as usize] as usize) == want_free {
@@ -211,4 +228,26 @@ fn pick(state: &State, extremes: &[Extremes], size: usize, before: &[u32]) -> Ve
         }
     }
     (0..n as u32).filter(|&a| chosen[a as usize]).collect()
+}
+
+/// By how much the variable at a position violates.
+struct Wish {
+    pull: f64,
+    hash: u32,
+    at: u32,
+}
+
+/// Moves up to `count` of those that violate most to the front: how many there are.
+fn worst_first(list: &mut [Wish], count: usize) -> usize {
+    if list.len() > count && count > 0 {
+        list.select_nth_unstable_by(count - 1, |x, y| y.pull.total_cmp(&x.pull).then(x.hash.cmp(&y.hash)));
+    }
+    count.min(list.len())
+}
+
+/// A permutation of all numbers without order in it.
+fn hash(i: u32) -> u32 {
+    let i = (i ^ (i >> 16)).wrapping_mul(0x7feb_352d);
+    let i = (i ^ (i >> 15)).wrapping_mul(0x846c_a68b);
+    i ^ (i >> 16)
 }

@@ -329,7 +329,7 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
 
     /// Brings the violation of all variables to `goal` in working precision; `Some`: ended early.
     fn approach(&mut self, newton: &mut Newton<T>, goal: f64, try_at: &mut f64) -> Option<Status> {
-        let mut stuck = 0;
+        let (mut stuck, mut stuck_at) = (0, f64::INFINITY);
         let mut crawling = 0;
         let mut narrow = true;
         let mut progress = Progress::new();
@@ -347,6 +347,13 @@ impl<'a, 'o, T: Stored> Solver<'a, 'o, T> {
                 End::Stuck => stuck += 1,
                 End::Crawling => crawling += 1,
                 End::Reached => {}
+            }
+            let here = self.state.violation(&self.state.extremes());
+            match ended {
+                End::Stuck => stuck_at = here,
+                // Whatever held the blocks up has been overcome.
+                End::Reached if here < 0.5 * stuck_at => stuck = 0,
+                _ => {}
             }
             // Look at everything again before believing it.
             if let Err(why) = self.work.take_back(&mut self.state) {
