@@ -7,7 +7,7 @@
 use margrave_core::backend::cpu::CpuGram;
 use margrave_core::backend::cpu::rows::RowMatrix;
 use margrave_core::certificate::{Optimality, certify, certify_l1, certify_linear};
-use margrave_core::data::Points;
+use margrave_core::data::{Csr, Points};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Loss, LossSpec};
 use margrave_core::observe::Silent;
@@ -356,5 +356,25 @@ fn almost_constant_features_at_a_huge_cost() {
         let costs: Vec<f64> = (0..n).map(|i| c * [1.0, 0.2, 3.0][i % 3]).collect();
         let problem = LinearProblem::new(&matrix, &labels, &costs, &*loss, Bias::Free).unwrap();
         solved(&problem, Stop { tol: None, gap: Some(gap) }, name);
+    }
+}
+
+#[test]
+fn wide_sparse_rows_are_not_given_up_early() {
+    // Text: thousands of features, about 50 in each row. Work is counted by what rows store, not by n·d.
+    let sample = margrave_testkit::generate::sparse(2000, 5000, 0.01, 45);
+    let costs = vec![10.0; sample.y.len()];
+    let points: Points = Csr::new(sample.d, sample.starts, sample.columns, sample.values).unwrap().into();
+    let matrix = RowMatrix::new(&points);
+    for name in ["squared-hinge", "logistic"] {
+        let loss = loss(name);
+        let problem = LinearProblem::new(&matrix, &sample.y, &costs, &*loss, Bias::Free).unwrap();
+        let stop = Stop { tol: None, gap: Some(1e-2) };
+        solved(&problem, stop, name);
+        let options = Options { stop, ..Options::default() };
+        let s = solve_l1(&problem, &options, &limited(60.0), &mut Silent).unwrap();
+        let c = certify_l1(&problem, &s.weights, s.bias, &s.beta, &Control::unlimited(Threads::one())).unwrap();
+        let gap = relative(c.optimality().expect("convex"));
+        assert!(s.status == Status::Optimal && gap <= 1.01e-2, "{name}: {} at a gap of {gap:.1e}", s.status);
     }
 }

@@ -341,7 +341,7 @@ impl Epochs<'_, '_> {
         self.relative = relative_gap(primal, primal - dual, rounding);
         self.primal = primal;
         self.violation = descent.worst(self.bias_penalty);
-        self.control.spend(descent.z.len() * (2 * descent.w.len() + 60));
+        self.control.spend(2 * descent.problem.matrix.stored() + 60 * descent.z.len());
         self.control.note(Some(self.violation), Some(self.relative));
         let step = Step {
             iteration: self.epoch,
@@ -363,7 +363,9 @@ impl Epochs<'_, '_> {
 
     /// One epoch of coordinate descent over the active weights and the bias.
     fn sweep(&mut self, descent: &mut Descent<'_>) -> std::result::Result<(), Status> {
-        self.control.spend(4 * self.active.len() * descent.z.len());
+        // A step reads its column a few times.
+        let column = descent.problem.matrix.stored() / descent.w.len().max(1);
+        self.control.spend(self.active.len() * (4 * column + 100));
         self.active.shuffle(&mut self.rng);
         let (mut worst, mut kept) = (0.0f64, 0);
         for at in 0..self.active.len() {
