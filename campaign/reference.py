@@ -374,13 +374,17 @@ def dual_objective(problem: Problem, model: Model, given: Scores, x: Array, outp
     if "weights" in model.arrays:
         w = beta @ x[rows]
         square, slip = float(w @ w), 8 * EPS * (len(rows) + 4) * float(np.linalg.norm(np.abs(beta) @ np.abs(x[rows]))) ** 2
-        if header.get("intercept_scaling") is not None:
-            square += float(header["intercept_scaling"] * beta.sum()) ** 2
     else:
         norm = squared_norm(model, given, output)
         square, slip = norm.value, norm.slip
+    if header.get("intercept_scaling") is not None:
+        square += float(header["intercept_scaling"] * beta.sum()) ** 2
     terms = c * found[0]
-    return Value(-0.5 * square - float(terms.sum()), 0.5 * slip + 8 * EPS * (len(c) + 8) * float(np.abs(terms).sum()))
+    slip = 0.5 * slip + 8 * EPS * (len(c) + 8) * float(np.abs(terms).sum())
+    if header["free_bias"]:
+        # The certificate moves β onto Σβ = 0, at the price of a target and a score for what it moves.
+        slip += 2 * abs(float(beta.sum())) * float(np.abs(y).max() + np.abs(given.z[rows, output]).max())
+    return Value(-0.5 * square - float(terms.sum()), slip)
 
 
 def duals(problem: Problem, model: Model, given: Scores, features: Array) -> list[Value | None]:

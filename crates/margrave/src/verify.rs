@@ -8,7 +8,7 @@ use margrave_core::data::{Dataset, Label, Points};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Hinge, Loss, LossSpec};
 use margrave_core::model::{Model, Scheme};
-use margrave_core::problem::{ClassWeight, Formulation, Setup, Task};
+use margrave_core::problem::{ClassWeight, Formulation, Penalty, Setup, Task};
 use margrave_core::{Control, Error, Result};
 use margrave_io::model::{LibsvmKind, LibsvmModel, Training};
 
@@ -79,7 +79,9 @@ fn certify_all(
     if model.scheme == Scheme::CrammerSinger {
         return Ok(vec![linear::verify_together(model, &prepared, formulation, control)?]);
     }
-    if model.expansion.is_weights() {
+    // Only linear machines have these; without features they cannot be told by their weights.
+    let linear = model.intercept_scaling.is_some() || model.penalty == Penalty::L1;
+    if linear || model.expansion.is_weights() {
         match model.scheme {
             Scheme::OneVsOne | Scheme::OneVsRest => {
                 return linear::verify_several(model, &prepared, formulation, &loss, control);

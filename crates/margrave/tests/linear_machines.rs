@@ -87,6 +87,18 @@ fn a_penalised_bias_is_the_weight_of_a_constant_feature() {
 }
 
 #[test]
+fn a_penalised_bias_without_features_is_verified_as_trained() {
+    let labels = vec![2.0, 1.0, 2.0, 3.0, 2.0, 1.0, 1.0, 3.0, 3.0];
+    let data = Dataset::new(Points::dense_f64(9, 0, vec![]).unwrap(), Targets::Real(labels)).unwrap();
+    for multiclass in [Scheme::OneVsOne, Scheme::OneVsRest] {
+        let svm = Svm::classifier().kernel(Kernel::Linear).multiclass(multiclass).gap(1e-6);
+        let fit = svm.intercept_scaling(Some(1.0)).fit(&data).unwrap();
+        let proofs = verify(fit.model(), &data, None, &control()).unwrap();
+        assert!(proofs.iter().all(|proof| proof.relative_gap().unwrap() <= 1e-6), "{multiclass:?}: {proofs:?}");
+    }
+}
+
+#[test]
 fn the_l1_penalty_leaves_out_what_says_nothing() {
     let data = clouds(200, 2, 6);
     for loss in ["squared-hinge", "logistic"] {

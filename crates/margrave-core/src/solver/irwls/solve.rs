@@ -591,7 +591,12 @@ impl Run<'_, '_, '_> {
         true
     }
 
-    fn finish(mut self, status: Status, start_objective: f64) -> Irwls {
+    fn finish(mut self, mut status: Status, start_objective: f64) -> Irwls {
+        // A stationary point of a loss that is not convex may lie above where it was sought from: what was lower is kept.
+        let above = start_objective + 1e-9 * start_objective.abs();
+        if status == Status::Optimal && !self.convex && self.objective(&self.now).is_ok_and(|value| value > above) {
+            status = Status::Stalled;
+        }
         if status != Status::Optimal && self.lowest.is_finite() {
             self.now = self.best.clone();
             self.certificate = None;

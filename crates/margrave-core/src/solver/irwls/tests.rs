@@ -229,6 +229,25 @@ fn the_point_returned_has_the_objective_reported() {
     }
 }
 
+/// One binary feature with one row against its class, and a loss that levels off: the stationary point found lies above the
+/// convex start, which must not be lost for it.
+#[test]
+fn no_end_lies_above_its_convex_start() {
+    let classes = "221212212222212212112212122222222112122211211112122222222222222222112222122222\
+                   212212122112211221222222211111122212222222222212222212122121221121121222";
+    let y: Vec<f64> = classes.bytes().map(|class| if class == b'1' { -1.0 } else { 1.0 }).collect();
+    let x: Vec<f64> = (0..150).map(|i| if y[i] < 0.0 && i != 135 { 1.0 } else { 0.0 }).collect();
+    let points = Points::dense_f64(150, 1, x).unwrap();
+    let gram = CpuGram::square(Kernel::Chi2 { gamma: 1.0 }, &points).unwrap();
+    let costs = vec![185.3; 150];
+    let loss = "polynomial:s=2,kappa=0.01".parse::<LossSpec>().unwrap().build().unwrap();
+    let problem = KernelProblem::new(&gram, &y, &costs, loss.as_ref(), Constraint::free_bias()).unwrap();
+    let two = TwoStep { options: Options::default(), paths: vec![] };
+    let end = two_step(&problem, None, &two, &one(), &mut Silent).unwrap().end;
+    let found = certify(&problem, &end.solution.beta, Some(&end.solution.bias), None, &one()).unwrap().primal();
+    assert!(found <= end.start_objective * (1.0 + 1e-9), "{found} above {}", end.start_objective);
+}
+
 /// Every sample twice, at a minimum: what one copy has more than the other changes nothing, but clipped to the slopes of the loss it
 /// would be another machine, and a worse one.
 #[test]
