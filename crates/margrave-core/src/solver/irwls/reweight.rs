@@ -209,36 +209,59 @@ fn searched(loss: &dyn Loss, y: f64, c: f64, z: f64, mu: f64, sigma: f64) -> Env
     // ζ minimises c·ℓ(ζ) + ½σ(ζ − a)²; the slope of that rises through zero there.
     let a = z - mu / sigma;
     let rise = |zeta: f64| c * loss.slope(y, zeta) + sigma * (zeta - a);
-    let zeta = {
-        let first = rise(a);
-        if first == 0.0 {
-            a
-        } else {
-            let (mut near, mut far, mut step) = (a, a - first / sigma, first / sigma);
-            // A convex loss is bracketed at once; one that steepens on the way down is not.
-            for _ in 0..60 {
-                if rise(far) * first <= 0.0 {
-                    break;
-                }
-                near = far;
-                step *= 2.0;
-                far -= step;
-            }
-            for _ in 0..100 {
-                let mid = 0.5 * (near + far);
-                if mid == near || mid == far {
-                    break;
-                }
-                if rise(mid) * first <= 0.0 { far = mid } else { near = mid }
-            }
-            far
-        }
-    };
+    let first = rise(a);
+    let zeta = if first == 0.0 { a } else { crossing(rise, a, first, first / sigma) };
     let curvature = c * loss.curvature(y, zeta);
     let weight = if curvature > 0.0 { sigma * curvature / (sigma + curvature) } else { 0.0 };
     let shift = zeta - a;
     let value = c * loss.value(y, zeta) + 0.5 * sigma * shift * shift;
     Envelope { beta: sigma * shift, weight, value }
+}
+
+/// Steps of false position that may fail to halve the bracket.
+const POOR: u32 = 6;
+
+/// Where `rise` changes its sign, `step` or more below `from`, where it is `first`: the point just beyond the crossing. False
+/// position with halved weights (the Illinois rule); after [`POOR`] steps that did not halve the bracket every other one is a
+/// bisection, after twice as many all are: the slope jumps there.
+fn crossing(rise: impl Fn(f64) -> f64, from: f64, first: f64, mut step: f64) -> f64 {
+    let (mut near, mut at_near) = (from, first);
+    let mut far = from - step;
+    let mut at_far = rise(far);
+    // A convex loss is bracketed at once; one that steepens on the way down is not.
+    for _ in 0..60 {
+        if at_far * first <= 0.0 {
+            break;
+        }
+        (near, at_near) = (far, at_far);
+        step *= 2.0;
+        far -= step;
+        at_far = rise(far);
+    }
+    let (mut bisect, mut poor, mut moved_far) = (false, 0, None);
+    for _ in 0..130 {
+        let (mid, width) = (0.5 * (near + far), (far - near).abs());
+        let least = 4.0 * f64::EPSILON * near.abs().max(far.abs());
+        if at_far == 0.0 || width <= least || mid == near || mid == far {
+            break;
+        }
+        let (low, high) = (near.min(far) + 0.5 * least, near.max(far) - 0.5 * least);
+        let guess = (far - at_far * ((far - near) / (at_far - at_near))).max(low).min(high);
+        let at = if bisect || !(low < high) || guess.is_nan() { mid } else { guess };
+        let value = rise(at);
+        let beyond = value * first <= 0.0;
+        if beyond {
+            (far, at_far) = (at, value);
+            at_near *= if moved_far == Some(true) { 0.5 } else { 1.0 };
+        } else {
+            (near, at_near) = (at, value);
+            at_far *= if moved_far == Some(false) { 0.5 } else { 1.0 };
+        }
+        moved_far = Some(beyond);
+        poor += u32::from(!bisect && (far - near).abs() > 0.5 * width);
+        bisect = poor > POOR && (!bisect || poor > 2 * POOR);
+    }
+    far
 }
 
 #[cfg(test)]
@@ -282,6 +305,24 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_crossing_is_found_to_the_last_bit_in_few_evaluations() {
+        let count = std::cell::Cell::new(0);
+        let smooth = |z: f64| z - 3.0 * (-z * z).exp();
+        let jump = |z: f64| if z < -0.3 { z - 1.0 } else { z + 2.0 };
+        let (cases, most): ([&dyn Fn(f64) -> f64; 2], [usize; 2]) = ([&smooth, &jump], [24, 70]);
+        for (f, most) in cases.into_iter().zip(most) {
+            count.set(0);
+            let counted = |z: f64| {
+                count.set(count.get() + 1);
+                f(z)
+            };
+            let at = crossing(counted, 2.0, f(2.0), 0.5);
+            assert!(f(at) <= 1e-15 && f(at + 8.0 * f64::EPSILON) >= 0.0, "{at}: {}", f(at));
+            assert!(count.get() <= most, "{} evaluations", count.get());
         }
     }
 
