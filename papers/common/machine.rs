@@ -89,7 +89,8 @@ pub(crate) fn exact(
 
 /// The least-squares machine with a free bias and the linear kernel.
 pub(crate) fn least_squares(points: &Points, y: &[f64], c: f64, control: &Control) -> Result<Trained, Failure> {
-    squares(Source::Linear(points), y, c, control)
+    let gram = CpuGram::square(Kernel::Linear, points)?;
+    squares(Source::Linear(points, &gram), y, c, control)
 }
 
 /// The same for any kernel.

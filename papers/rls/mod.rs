@@ -257,9 +257,18 @@ fn crossover(report: &mut Report, context: &Context) -> Result<(), Failure> {
     for &n in sizes {
         let (points, y) = noisy(n, d, context.seed)?;
         let costs = vec![1.0; n];
+        let gram = CpuGram::square(Kernel::Linear, &points)?;
         let solve = |side: Side| {
             let options = RidgeOptions { side, ..RidgeOptions::default() };
-            Ok::<_, Failure>(ridge::fit(Source::Linear(&points), &y, 1, &costs, None, &options, &context.alone())?)
+            Ok::<_, Failure>(ridge::fit(
+                Source::Linear(&points, &gram),
+                &y,
+                1,
+                &costs,
+                None,
+                &options,
+                &context.alone(),
+            )?)
         };
         let (primal, kernel) = (time(|| solve(Side::Primal))?, time(|| solve(Side::Kernel))?);
         let (a, b) = (solve(Side::Primal)?, solve(Side::Kernel)?);

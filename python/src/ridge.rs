@@ -39,7 +39,8 @@ pub(crate) fn fit_ridge<'py>(
     let ended = supervise(py, None, params.small(), |cancel, _| {
         let control = control.with_cancel(cancel);
         let gram = gram_of(kernel, &points)?;
-        let source = if kernel == Kernel::Linear { Source::Linear(&points) } else { Source::Gram(gram.as_ref()) };
+        let source =
+            if kernel == Kernel::Linear { Source::Linear(&points, gram.as_ref()) } else { Source::Gram(gram.as_ref()) };
         let solved = ridge::fit(source, &targets, k, &costs, None, &options, &control).map_err(|halt| match halt {
             Halt::Interrupted(why) => Error::Interrupted(why),
             Halt::Error(error) => error,

@@ -7,10 +7,11 @@
 use std::io::BufRead;
 use std::time::Instant;
 
-use margrave_core::backend::cpu::{CpuGram, eigen, factor, pages};
+use margrave_core::backend::cpu::CpuGram;
 use margrave_core::data::Points;
 use margrave_core::gram::{Gram, Pick};
 use margrave_core::kernel::Kernel;
+use margrave_core::linalg::{eigen, factor, pages};
 use margrave_core::observe::Silent;
 use margrave_core::solver::ridge::{PathOptions, Source, path};
 use margrave_core::{Control, Threads};

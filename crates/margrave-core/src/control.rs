@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::backend::{Backend, Device};
 use crate::error::{Error, Result};
 use crate::work_limit::WorkLimit;
 
@@ -263,6 +264,7 @@ pub struct Control {
     cancel: Option<Arc<AtomicBool>>,
     abandon: Option<Arc<AtomicBool>>,
     work: Option<Arc<WorkLimit>>,
+    backend: &'static dyn Backend,
     /// Whether a proof may go on beyond the deadline.
     proves: bool,
     /// Share of the work without progress that a run may do.
@@ -279,6 +281,7 @@ impl Control {
             cancel: None,
             abandon: None,
             work: None,
+            backend: Device::default().backend(),
             proves: true,
             patience: 1.0,
         }
@@ -290,7 +293,7 @@ impl Control {
         // A limit beyond what the clock can express is no limit.
         let deadline =
             budget.seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).and_then(|s| started.checked_add(s));
-        Self { threads, started, deadline, cancel: None, abandon: None, work: None, proves: true, patience: 1.0 }
+        Self { started, deadline, ..Self::unlimited(threads) }
     }
 
     /// The same, also stopping when `flag` becomes true (Ctrl-C, a signal from Python).
@@ -352,6 +355,17 @@ impl Control {
         if let Some(limit) = &self.work {
             limit.note(violation, gap);
         }
+    }
+
+    /// The same on another device.
+    pub fn with_device(mut self, device: Device) -> Self {
+        self.backend = device.backend();
+        self
+    }
+
+    /// What computes kernel entries and products with the data.
+    pub fn backend(&self) -> &'static dyn Backend {
+        self.backend
     }
 
     /// The same threads and cancel flag without the deadline and without a limit on work.

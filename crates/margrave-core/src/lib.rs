@@ -24,6 +24,7 @@ pub mod data;
 pub mod error;
 pub mod gram;
 pub mod kernel;
+pub mod linalg;
 pub mod loss;
 pub mod model;
 pub mod observe;

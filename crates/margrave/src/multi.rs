@@ -287,7 +287,7 @@ fn all_at_once(job: &Job<'_>, codes: &[u32], gram: &dyn Gram, observer: &mut dyn
     let begin = Begin { solver: "ridge", n: codes.len(), tol: svm.stop.tol, gap: svm.stop.gap };
     let loo = svm.probability == Some(Probability::LeaveOneOut);
     let options = RidgeOptions { loo, memory: svm.budget.memory, ..RidgeOptions::default() };
-    let source = if job.kernel == Kernel::Linear { Source::Linear(&prepared.points) } else { Source::Gram(gram) };
+    let source = if job.kernel == Kernel::Linear { Source::Linear(&prepared.points, gram) } else { Source::Gram(gram) };
     let mut last = Step { phase: "factor", ..Step::default() };
     let stopped = observer.begin(&begin).is_break() || observer.step(&last).is_break();
     let fit = match ridge::fit(source, &targets, classes, &costs, svm.bias.then_some(0.0), &options, job.control) {

@@ -164,7 +164,7 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
     let costs = job.costs();
     let loo = svm.probability == Some(Probability::LeaveOneOut);
     let options = RidgeOptions { loo, memory: svm.budget.memory, ..RidgeOptions::default() };
-    let source = if linear { Source::Linear(job.points) } else { Source::Gram(gram.as_ref()) };
+    let source = if linear { Source::Linear(job.points, gram.as_ref()) } else { Source::Gram(gram.as_ref()) };
     let mut last = Step { phase: "factor", ..Step::default() };
     let begin = Begin { solver: "ridge", n, tol: Some(options.tol), gap: None };
     let stopped = observer.begin(&begin).is_break() || observer.step(&last).is_break();

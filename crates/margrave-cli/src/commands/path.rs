@@ -133,7 +133,10 @@ impl Path {
         let control = signal::start(&budget, threads)?;
         let gram: Box<dyn Gram>;
         let source = match kernel {
-            Kernel::Linear => Source::Linear(points),
+            Kernel::Linear => {
+                gram = Box::new(CpuGram::square(kernel, points)?);
+                Source::Linear(points, gram.as_ref())
+            }
             Kernel::Precomputed => {
                 gram = Box::new(PrecomputedGram::new(points.clone()));
                 Source::Gram(gram.as_ref())

@@ -1,3 +1,122 @@
-//! Backends: what computes kernel entries.
+//! Backends: what computes kernel entries and products with the data.
+//!
+//! A [`Device`] is what a user asks for; it has one [`Backend`], which [`Control`](crate::control::Control) carries beside the
+//! threads. Trainers, solvers and models ask that backend for a [`Gram`] or a [`Matrix`] and never name one themselves.
 
 pub mod cpu;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::data::Points;
+use crate::error::{Error, Result};
+use crate::gram::{Gram, Matrix, PrecomputedGram};
+use crate::kernel::Kernel;
+
+/// Computes kernel entries and products with the data on one kind of device.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// The name users know it by.
+    fn name(&self) -> &'static str;
+
+    /// k(x, z) of every row x and column z.
+    fn gram(&self, kernel: Kernel, rows: &Points, cols: &Points) -> Result<Box<dyn Gram>>;
+
+    /// K over all pairs of points. The points of [`Kernel::Precomputed`] are the rows of K itself.
+    fn square_gram(&self, kernel: Kernel, points: &Points) -> Result<Box<dyn Gram>>;
+
+    /// X itself.
+    fn matrix(&self, points: &Points) -> Box<dyn Matrix>;
+}
+
+/// Where to compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Device {
+    /// The fastest there is.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+}
+
+impl Device {
+    /// Every device by the name users write.
+    pub const ALL: [(&'static str, Device); 2] = [("auto", Device::Auto), ("cpu", Device::Cpu)];
+
+    /// What computes there.
+    pub fn backend(self) -> &'static dyn Backend {
+        match self {
+            Device::Auto | Device::Cpu => &Cpu,
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.into_iter().find(|(_, device)| device == self).map_or("auto", |(name, _)| name);
+        f.write_str(name)
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let names = Self::ALL.map(|(name, _)| name).join(" or ");
+        let found = Self::ALL.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, device)| device).ok_or_else(|| Error::option("device", text, names))
+    }
+}
+
+/// The processor.
+#[derive(Debug, Clone, Copy)]
+struct Cpu;
+
+impl Backend for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn gram(&self, kernel: Kernel, rows: &Points, cols: &Points) -> Result<Box<dyn Gram>> {
+        Ok(Box::new(cpu::CpuGram::new(kernel, rows, cols)?))
+    }
+
+    fn square_gram(&self, kernel: Kernel, points: &Points) -> Result<Box<dyn Gram>> {
+        if kernel != Kernel::Precomputed {
+            return Ok(Box::new(cpu::CpuGram::square(kernel, points)?));
+        }
+        if points.len() != points.dims() {
+            return Err(Error::data(format!(
+                "a precomputed kernel needs a square matrix, but the data is {} × {}",
+                points.len(),
+                points.dims()
+            )));
+        }
+        Ok(Box::new(PrecomputedGram::new(points.clone())))
+    }
+
+    fn matrix(&self, points: &Points) -> Box<dyn Matrix> {
+        Box::new(cpu::rows::RowMatrix::new(points))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_known_by_name() {
+        for (name, device) in Device::ALL {
+            assert_eq!((name.parse::<Device>().unwrap(), device.to_string().as_str()), (device, name));
+            assert_eq!(device.backend().name(), "cpu");
+        }
+        let error = "gpu7".parse::<Device>().unwrap_err().to_string();
+        assert!(error.contains("gpu7") && error.contains("cpu"), "{error}");
+    }
+
+    #[test]
+    fn a_precomputed_kernel_is_square() {
+        let points = Points::dense_f64(2, 3, vec![0.0; 6]).unwrap();
+        assert!(Device::Auto.backend().square_gram(Kernel::Precomputed, &points).is_err());
+    }
+}

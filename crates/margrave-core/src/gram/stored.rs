@@ -99,7 +99,7 @@ impl Without<'_> {
             [(before, &row[from..middle]), (after, &row[middle + self.to - self.from..to + self.to - self.from])];
         for (out, row) in pieces {
             match v {
-                [v] => crate::backend::cpu::sweep::add_row(out, row, *v),
+                [v] => crate::linalg::sweep::add_row(out, row, *v),
                 _ => {
                     for (out, value) in out.chunks_exact_mut(k).zip(row) {
                         out.iter_mut().zip(v).for_each(|(out, v)| *out += f64::from(*value) * v);

@@ -1,10 +1,9 @@
 //! f(x) + b = Σⱼ coefficientⱼ·k(xⱼ, x) + b over centres xⱼ, for k outputs that share them.
 
-use crate::backend::cpu::CpuGram;
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
 use crate::error::{Error, Result, check_len};
-use crate::gram::{Gram, Pick, Precision};
+use crate::gram::{Pick, Precision};
 use crate::kernel::{Kernel, Statistic};
 
 /// Rows of one task of a collapsed machine.
@@ -276,7 +275,7 @@ impl Expansion {
                     let centres = self.centres.clone().widen(points.dims());
                     match &self.layout {
                         Layout::Full => {
-                            let gram = CpuGram::new(self.kernel, points, &centres)?;
+                            let gram = control.backend().gram(self.kernel, points, &centres)?;
                             gram.apply(precision, Pick::All, &self.coefficients, k, &mut scores, control)?;
                         }
                         Layout::Pairs { classes, class_of } => {
@@ -311,7 +310,7 @@ impl Expansion {
                 .flat_map(|&j| &self.coefficients[j as usize * stride..(j as usize + 1) * stride])
                 .copied()
                 .collect();
-            let gram = CpuGram::new(self.kernel, points, &centres.gather(&own))?;
+            let gram = control.backend().gram(self.kernel, points, &centres.gather(&own))?;
             gram.apply(precision, Pick::All, &v, stride, &mut partial, control)?;
             let outputs: Vec<usize> = (0..stride).map(|slot| self.layout.output(first as usize, slot)).collect();
             for (z, part) in scores.chunks_exact_mut(k).zip(partial.chunks_exact(stride)) {
@@ -367,7 +366,7 @@ impl Expansion {
             }
             (Kernel::Linear, Some(w)) => w.iter().enumerate().for_each(|(at, w)| norms[at % k] += w * w),
             _ => {
-                let gram = CpuGram::square(self.kernel, &self.centres)?;
+                let gram = control.backend().square_gram(self.kernel, &self.centres)?;
                 let mut values = vec![0.0; self.len()];
                 for (output, norm) in norms.iter_mut().enumerate() {
                     let column = self.column(output);

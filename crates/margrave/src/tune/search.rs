@@ -2,11 +2,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use margrave_core::backend::cpu::{CpuGram, Statistics, pages};
+use margrave_core::backend::cpu::{CpuGram, Statistics};
 use margrave_core::compose::{LANES, run};
 use margrave_core::data::Points;
 use margrave_core::gram::{Gram, Pick, Picked, PrecomputedGram, StoredGram};
 use margrave_core::kernel::Kernel;
+use margrave_core::linalg::pages;
 use margrave_core::observe::{Begin, Observer, Step};
 use margrave_core::solver::decomposition::Scratch;
 use margrave_core::{Control, Error, Result, Threads};

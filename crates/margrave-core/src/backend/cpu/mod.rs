@@ -17,12 +17,8 @@ mod sparse;
 mod tasks;
 mod tile;
 
-pub mod eigen;
-pub mod factor;
-pub mod pages;
 pub mod rows;
 mod statistics;
-pub mod sweep;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

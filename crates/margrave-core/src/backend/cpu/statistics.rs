@@ -2,13 +2,13 @@
 
 use super::CpuGram;
 use super::finish::{Columns, Tile, finish};
-use super::pages;
 use super::simd::{Level, Simd, Wide32};
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
 use crate::error::Result;
 use crate::gram::{Gram, Pick};
 use crate::kernel::{Kernel, Statistic};
+use crate::linalg::pages;
 
 /// Side of a tile.
 const SIDE: usize = 32;

@@ -12,10 +12,10 @@ use super::pairs::{self, End, Work};
 use super::polish::DEAR;
 use super::rows::Stored;
 use super::state::State;
-use crate::backend::cpu::pages;
-use crate::backend::cpu::sweep::Extremes;
 use crate::control::{Interrupt, Status};
 use crate::gram::Pick;
+use crate::linalg::pages;
+use crate::linalg::sweep::Extremes;
 use crate::work_limit::ITERATION;
 
 /// Variables of a block in the first rounds, and later: few rounds are the mark of an easy problem, for which small blocks

@@ -9,10 +9,10 @@
 use super::pairs::Work;
 use super::rows::Stored;
 use super::state::State;
-use crate::backend::cpu::factor::{Cholesky, FactorError};
-use crate::backend::cpu::{pages, sweep};
 use crate::control::Control;
 use crate::gram::Pick;
+use crate::linalg::factor::{Cholesky, FactorError};
+use crate::linalg::{pages, sweep};
 
 /// Conjugate-gradient steps at most for one minimum.
 const REFINE: usize = 30;

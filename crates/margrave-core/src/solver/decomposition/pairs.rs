@@ -8,9 +8,9 @@ use std::ops::ControlFlow;
 use super::rows::{Rows, Stored};
 use super::state::State;
 use super::step;
-use crate::backend::cpu::sweep::{self, Extremes};
 use crate::control::{Control, Interrupt, Status};
 use crate::gram::{Gram, Pick};
+use crate::linalg::sweep::{self, Extremes};
 use crate::observe::{Observer, Step};
 use crate::problem::KernelProblem;
 

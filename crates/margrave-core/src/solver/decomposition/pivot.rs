@@ -16,8 +16,8 @@ use super::pairs::Work;
 use super::polish::Polished;
 use super::rows::Stored;
 use super::state::State;
-use crate::backend::cpu::factor::{Cholesky, FactorError};
 use crate::gram::Pick;
+use crate::linalg::factor::{Cholesky, FactorError};
 use crate::work_limit::ITERATION;
 
 /// The largest free set this method is used on.
@@ -97,7 +97,7 @@ impl<T: Stored> Work<'_, '_, T> {
             let mut falling: Vec<(f64, u32)> = Vec::new();
             let has_free = (from..to).any(|a| state.is_free(state.active[a] as usize));
             let extremes =
-                crate::backend::cpu::sweep::extremes(&state.g[from..to], &state.up[from..to], &state.down[from..to]);
+                crate::linalg::sweep::extremes(&state.g[from..to], &state.up[from..to], &state.down[from..to]);
             // With nothing free in the group μ is only a guess: the worst pair is released whatever it says.
             let (above, below) = if has_free || !state.paired { (*mu, *mu) } else { (extremes.down, extremes.up) };
             for a in from..to {
@@ -201,7 +201,7 @@ impl<T: Stored> Work<'_, '_, T> {
         (0..m).for_each(|k| slope_along += slope[k] * x[k]);
         let mut curve = 0.0;
         for r in 0..m {
-            curve += x[r] * crate::backend::cpu::sweep::dot(&block[r * m..(r + 1) * m], &x);
+            curve += x[r] * crate::linalg::sweep::dot(&block[r * m..(r + 1) * m], &x);
         }
         // At the minimum already, up to what the goal asks for?
         let uneven = free

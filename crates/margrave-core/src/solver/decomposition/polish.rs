@@ -19,10 +19,10 @@ use super::newton::Newton;
 use super::pairs::Work;
 use super::rows::{BATCH, Stored};
 use super::state::State;
-use crate::backend::cpu::factor::FactorError;
-use crate::backend::cpu::sweep;
 use crate::control::{Interrupt, Status};
 use crate::gram::{Pick, Precision};
+use crate::linalg::factor::FactorError;
+use crate::linalg::sweep;
 use crate::work_limit::ITERATION;
 
 /// How a polish ended.

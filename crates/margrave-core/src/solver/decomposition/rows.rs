@@ -4,10 +4,10 @@
 //! time than one. The least recently used rows go first. How many rows are fetched ahead follows from how many of those
 //! fetched ahead before were used.
 
-use crate::backend::cpu::factor::Scalar;
-use crate::backend::cpu::pages;
 use crate::control::{Control, Interrupt};
 use crate::gram::{Gram, Pick};
+use crate::linalg::factor::Scalar;
+use crate::linalg::pages;
 
 /// An entry type rows can be stored in.
 pub(super) trait Stored: Scalar {

@@ -1,7 +1,7 @@
 //! Where the solver stands: β, the gradient, and the active variables in compact arrays.
 
-use crate::backend::cpu::sweep::{self, Extremes};
 use crate::error::{Error, Result};
+use crate::linalg::sweep::{self, Extremes};
 use crate::loss::DualTerm;
 use crate::problem::{Constraint, KernelProblem};
 use crate::solver::gap::Gap;

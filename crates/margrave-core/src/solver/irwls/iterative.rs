@@ -9,11 +9,11 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 
 use super::system::Core;
-use crate::backend::cpu::factor::{Cholesky, FactorError};
-use crate::backend::cpu::{pages, sweep};
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
 use crate::gram::{Gram, Pick, Precision};
+use crate::linalg::factor::{Cholesky, FactorError};
+use crate::linalg::{pages, sweep};
 
 /// Conjugate-gradient steps at most.
 const STEPS: usize = 400;

@@ -14,9 +14,9 @@
 
 use super::reweight::Weights;
 use super::system::Core;
-use crate::backend::cpu::factor::FactorError;
 use crate::control::Control;
 use crate::gram::Pick;
+use crate::linalg::factor::FactorError;
 
 /// A weight this much below the largest settles the sample by its slope: in the system it would only be rounding.
 const FAINT: f64 = 1e-13;

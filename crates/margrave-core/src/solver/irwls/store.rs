@@ -1,9 +1,9 @@
 //! K and products with it: whole in memory, or computed each time it is asked for.
 
 use super::system::Core;
-use crate::backend::cpu::{pages, sweep};
 use crate::control::{Control, Interrupt};
 use crate::gram::{Pick, Precision};
+use crate::linalg::{pages, sweep};
 
 /// Scores a thread sums together: they stay in its nearest memory.
 const STRETCH: usize = 1024;

@@ -13,11 +13,11 @@
 //! `iterative.rs` holds the first and the last, `store.rs` K and products with it.
 
 use super::iterative::{Nystrom, gradients, primal};
-use crate::backend::cpu::factor::{Cholesky, FactorError};
-use crate::backend::cpu::pages;
 use crate::control::Control;
 use crate::data::Points;
 use crate::gram::{Gram, Precision};
+use crate::linalg::factor::{Cholesky, FactorError};
+use crate::linalg::pages;
 
 /// Free samples up to which a system is factored: beyond, products with a good preconditioner are cheaper.
 const MOST: usize = 9000;

@@ -20,9 +20,9 @@
 
 use super::piece::{Smoothed, Terms};
 use super::state::{Measure, State};
-use crate::backend::cpu::rows::{prefetch, sparse_add, sparse_dot};
 use crate::control::Status;
 use crate::data::{Points, Real, Storage};
+use crate::linalg::sparse;
 use crate::loss::DualTerm;
 
 /// Rows between two looks at the clock.
@@ -116,18 +116,18 @@ impl<T: Real> Rows for Sparse<'_, T> {
     #[inline(always)]
     fn dot(&self, cell: &Cell, w: &[f64]) -> f64 {
         let range = cell.range();
-        sparse_dot(&self.columns[range.clone()], &self.values[range], w)
+        sparse::dot(&self.columns[range.clone()], &self.values[range], w)
     }
     #[inline(always)]
     fn add(&self, cell: &Cell, c: f64, w: &mut [f64]) {
         let range = cell.range();
-        sparse_add(&self.columns[range.clone()], &self.values[range], c, w);
+        sparse::add(&self.columns[range.clone()], &self.values[range], c, w);
     }
     #[inline(always)]
     fn soon(&self, cell: &Cell) {
         let range = cell.range();
-        prefetch(&self.columns[range.clone()]);
-        prefetch(&self.values[range]);
+        sparse::prefetch(&self.columns[range.clone()]);
+        sparse::prefetch(&self.values[range]);
     }
 }
 
@@ -154,7 +154,7 @@ impl<T: Real> Rows for Dense<'_, T> {
     }
     #[inline(always)]
     fn soon(&self, cell: &Cell) {
-        prefetch(&self.values[cell.range()]);
+        sparse::prefetch(&self.values[cell.range()]);
     }
 }
 
@@ -329,7 +329,7 @@ impl<'t> Sweep<'t> {
             }
             if at + 2 * AHEAD < count {
                 let next = self.active[at + 2 * AHEAD] as usize;
-                prefetch(&self.cells[next..=next]);
+                sparse::prefetch(&self.cells[next..=next]);
                 rows.soon(&self.cells[self.active[at + AHEAD] as usize]);
             }
             let index = self.active[at];

@@ -13,8 +13,8 @@
 use super::crammer_singer::{Measured, Work};
 use super::solve::{Progress, SHRINK};
 use super::state::dot;
-use crate::backend::cpu::factor::{Cholesky, FactorError};
 use crate::control::Status;
+use crate::linalg::factor::{Cholesky, FactorError};
 
 /// Samples between two looks at the clock.
 const LOOK: usize = 256;

@@ -6,8 +6,8 @@
 //! The objective falls with every step, and no set of signs comes twice.
 
 use super::lasso::Descent;
-use crate::backend::cpu::factor::{Cholesky, FactorError};
 use crate::control::{Control, Interrupt};
+use crate::linalg::factor::{Cholesky, FactorError};
 
 /// Epochs of coordinate descent at most.
 const EPOCHS: usize = 200;

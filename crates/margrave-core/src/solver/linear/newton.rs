@@ -16,9 +16,9 @@
 
 use super::piece::Piece;
 use super::state::{CHUNK, Measure, State, dot, sums};
-use crate::backend::cpu::factor::{Cholesky, FactorError};
 use crate::control::{Interrupt, Status};
 use crate::gram::Pick;
+use crate::linalg::factor::{Cholesky, FactorError};
 use crate::work_limit::ITERATION;
 
 /// Newton steps on one active set at most.

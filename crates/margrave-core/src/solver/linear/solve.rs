@@ -15,7 +15,6 @@ use super::newton::{Ended, Goal};
 use super::piece::{Direct, Piece, Smoothed, Split, Terms};
 use super::state::{Measure, State};
 use super::{LinearSolution, Method, Options};
-use crate::backend::cpu::rows::RowMatrix;
 use crate::control::{Control, Interrupt, Status};
 use crate::data::{Csr, Points, Real, Storage};
 use crate::error::{Error, Result};
@@ -117,8 +116,8 @@ fn solve_used(
     observer: &mut dyn Observer,
 ) -> Result<LinearSolution> {
     let d = problem.matrix.dims();
-    let matrix = RowMatrix::new(points);
-    let small = LinearProblem::new(&matrix, problem.targets, problem.costs, problem.loss, problem.bias)?;
+    let matrix = control.backend().matrix(points);
+    let small = LinearProblem::new(matrix.as_ref(), problem.targets, problem.costs, problem.loss, problem.bias)?;
     let mut options = options.clone();
     if let Some(start) = &mut options.start
         && start.weights.len() == d
@@ -322,10 +321,10 @@ impl<'a, 'o> Run<'a, 'o> {
             Some(points) => points.gather(&rows),
             None => collect(state.x, &rows, state.control)?,
         };
-        let matrix = RowMatrix::new(&points);
+        let matrix = state.control.backend().matrix(&points);
         let targets: Vec<f64> = rows.iter().map(|&i| problem.targets[i as usize]).collect();
         let costs: Vec<f64> = rows.iter().map(|&i| factor * problem.costs[i as usize]).collect();
-        let part = LinearProblem::new(&matrix, &targets, &costs, problem.loss, problem.bias)?;
+        let part = LinearProblem::new(matrix.as_ref(), &targets, &costs, problem.loss, problem.bias)?;
         let stop = Stop { tol: None, gap: Some(self.options.stop.gap.unwrap_or(0.0).max(1e-2)) };
         let options =
             Options { stop, start: None, iterations: Some(state.limit - state.iterations), ..self.options.clone() };

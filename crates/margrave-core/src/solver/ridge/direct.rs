@@ -11,10 +11,10 @@
 //! linear one minus a constant, becomes positive), and only then jitter (see the module head).
 
 use super::{Halt, check_memory, not_semidefinite};
-use crate::backend::cpu::factor::{Cholesky, FactorError};
-use crate::backend::cpu::pages;
 use crate::control::{Control, Interrupt};
 use crate::gram::{Gram, Pick, Precision};
+use crate::linalg::factor::{Cholesky, FactorError};
+use crate::linalg::pages;
 
 /// τ relative to the largest |Kᵢᵢ|.
 const LIFT: f64 = 10.0;

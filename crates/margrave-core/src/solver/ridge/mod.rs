@@ -33,10 +33,10 @@ pub use options::{PathOptions, RidgeOptions, Side};
 pub use solve::{Fit, Path, RidgeSolution, Source, fit, path, solve};
 pub use spectral::{PathPoint, Spectrum};
 
-use crate::backend::cpu::eigen::EigenError;
-use crate::backend::cpu::factor::FactorError;
 use crate::control::Interrupt;
 use crate::error::{Error, Result};
+use crate::linalg::eigen::EigenError;
+use crate::linalg::factor::FactorError;
 
 /// Why a computation has no result.
 #[derive(Debug, Clone, PartialEq)]

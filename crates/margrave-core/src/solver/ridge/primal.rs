@@ -12,9 +12,9 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 
 use super::{Halt, check_memory, not_semidefinite};
-use crate::backend::cpu::factor::{Cholesky, FactorError};
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
+use crate::linalg::factor::{Cholesky, FactorError};
 
 /// Rows handled together.
 pub(super) const BLOCK: usize = 256;

@@ -4,12 +4,10 @@ use super::direct::{Solved, System, larger};
 use super::primal::{self, Scaled};
 use super::spectral::{PathPoint, Spectrum};
 use super::{Halt, PathOptions, RidgeOptions, Side, check_memory};
-use crate::backend::cpu::CpuGram;
 use crate::control::{Control, Interrupt, Status};
 use crate::data::Points;
 use crate::error::{Error, Result, check_len};
 use crate::gram::{Gram, Pick, Precision};
-use crate::kernel::Kernel;
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Constraint, KernelProblem};
 use crate::solver::Solution;
@@ -25,15 +23,15 @@ const KERNEL_INSTEAD: usize = 4000;
 pub enum Source<'a> {
     /// Any Gram matrix.
     Gram(&'a dyn Gram),
-    /// The linear kernel over these points, which may be solved on the primal side.
-    Linear(&'a Points),
+    /// The linear kernel over these points, with its Gram matrix: solved on the cheaper side.
+    Linear(&'a Points, &'a dyn Gram),
 }
 
 impl Source<'_> {
     fn len(&self) -> usize {
         match self {
             Source::Gram(gram) => gram.shape().0,
-            Source::Linear(points) => points.len(),
+            Source::Linear(points, _) => points.len(),
         }
     }
 }
@@ -96,9 +94,8 @@ pub fn fit(
         out.loo = options.loo.then(|| targets.to_vec());
         return Ok(out);
     }
-    let linear;
     let gram: &dyn Gram = match source {
-        Source::Linear(points)
+        Source::Linear(points, _)
             if sum.is_none_or(|s| s == 0.0) && options.side.choose(rows.len(), points.dims()) == Side::Primal =>
         {
             refined_primal(&mut out, points, &rows, &active_costs, targets, k, costs, sum.is_some(), options, control)?;
@@ -113,11 +110,7 @@ pub fn fit(
             let other = fit(source, targets, k, costs, sum, &other, control)?;
             return Ok(if other.violation < out.violation { other } else { out });
         }
-        Source::Linear(points) => {
-            linear = CpuGram::square(Kernel::Linear, points)?;
-            &linear
-        }
-        Source::Gram(gram) => gram,
+        Source::Linear(_, gram) | Source::Gram(gram) => gram,
     };
     let ridge: Vec<f64> = active_costs.iter().map(|c| 1.0 / c).collect();
     let system = System::new(gram, &rows, &ridge, sum.is_some(), options.memory, control)?;
@@ -313,7 +306,7 @@ pub fn solve(
     }
     let flow = observer.begin(&Begin { solver: "ridge", n, tol: Some(options.tol), gap: None });
     let mut last = Step { phase: "factor", ..Step::default() };
-    let source = linear.map_or(Source::Gram(problem.gram), Source::Linear);
+    let source = linear.map_or(Source::Gram(problem.gram), |points| Source::Linear(points, problem.gram));
     let outcome = if flow.is_break() || observer.step(&last).is_break() {
         Err(Halt::Interrupted(Interrupt::Cancelled))
     } else {

@@ -29,11 +29,11 @@ use serde::Serialize;
 
 use super::primal::{BLOCK, Scaled};
 use super::{Halt, PathOptions, Side, Source, check_memory};
-use crate::backend::cpu::eigen::{Eigen, eigen};
-use crate::backend::cpu::pages;
-use crate::backend::cpu::sweep::dot;
 use crate::control::{Control, Interrupt};
 use crate::gram::{Gram, Pick};
+use crate::linalg::eigen::{Eigen, eigen};
+use crate::linalg::pages;
+use crate::linalg::sweep::dot;
 
 /// What is known at one λ. Errors are means over rows, weighted by w, and over targets.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -103,9 +103,8 @@ impl<'a> Spectrum<'a> {
     ) -> Result<Self, Halt> {
         let roots: Vec<f64> = weights.iter().map(|w| w.sqrt()).collect();
         let total: f64 = weights.iter().sum();
-        let linear;
         let (gram, n): (&dyn Gram, usize) = match source {
-            Source::Linear(points) if options.side.choose(rows.len(), points.dims()) == Side::Primal => {
+            Source::Linear(points, _) if options.side.choose(rows.len(), points.dims()) == Side::Primal => {
                 let scaled = Scaled::new(points, rows, weights, targets, k, options.bias);
                 let d = points.dims();
                 check_memory("the eigendecomposition of the normal equations", 4 * d * d, options.memory)?;
@@ -119,11 +118,7 @@ impl<'a> Spectrum<'a> {
                 let n = points.len();
                 return Ok(Self { n, k, rows, roots, total, basis, eigen, projected, target_mean });
             }
-            Source::Linear(points) => {
-                linear = crate::backend::cpu::CpuGram::square(crate::kernel::Kernel::Linear, points)?;
-                (&linear, points.len())
-            }
-            Source::Gram(gram) => (gram, gram.shape().0),
+            Source::Linear(_, gram) | Source::Gram(gram) => (gram, gram.shape().0),
         };
         let m = rows.len();
         check_memory("the eigendecomposition of the Gram matrix", 3 * m * m, options.memory)?;

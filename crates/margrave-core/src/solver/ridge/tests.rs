@@ -158,10 +158,11 @@ fn a_path_equals_a_fit_at_every_lambda() {
     let sample = friedman(120, 5, 1.0, 4);
     let all = points(&sample);
     let gram = CpuGram::square(Kernel::rbf(0.3), &all).unwrap();
+    let linear = CpuGram::square(Kernel::Linear, &all).unwrap();
     let lambdas = [1e-6, 1e-3, 0.1, 1.0, 1e3];
     let rows: Vec<u32> = (0..120).collect();
     let targets: Vec<f64> = sample.y.iter().flat_map(|y| [*y, 100.0 - 2.0 * y, y * y]).collect();
-    for (source, name) in [(Source::Gram(&gram), "kernel"), (Source::Linear(&all), "primal")] {
+    for (source, name) in [(Source::Gram(&gram), "kernel"), (Source::Linear(&all, &linear), "primal")] {
         for bias in [false, true] {
             let options = options(&lambdas, bias);
             let spectrum = Spectrum::new(source, &rows, &[1.0; 120], &targets, 3, &options, &control()).unwrap();
@@ -198,13 +199,14 @@ fn a_path_equals_a_fit_at_every_lambda() {
 fn the_primal_side_equals_the_kernel_side() {
     let sample = friedman(90, 6, 1.0, 5);
     let x = points(&sample);
+    let gram = CpuGram::square(Kernel::Linear, &x).unwrap();
     let mut rng = rng(6);
     let mut costs: Vec<f64> = (0..90).map(|_| rng.random_range(0.1..10.0)).collect();
     costs[7] = 0.0;
     for sum in [None, Some(0.0)] {
         let run = |side| -> Fit {
             let options = RidgeOptions { side, ..with_loo() };
-            fit(Source::Linear(&x), &sample.y, 1, &costs, sum, &options, &control()).unwrap()
+            fit(Source::Linear(&x, &gram), &sample.y, 1, &costs, sum, &options, &control()).unwrap()
         };
         let (primal, kernel) = (run(Side::Primal), run(Side::Kernel));
         assert_eq!((primal.side, kernel.side), (Side::Primal, Side::Kernel));
@@ -300,13 +302,15 @@ fn the_bits_do_not_depend_on_the_threads() {
     let sample = friedman(600, 5, 1.0, 11);
     let x = points(&sample);
     let gram = CpuGram::square(Kernel::rbf(0.5), &x).unwrap();
+    let inner = CpuGram::square(Kernel::Linear, &x).unwrap();
     let run = |threads| {
         let control = Control::unlimited(Threads::new(threads));
         let options = options(&[1e-3, 1.0], true);
         let kernel = path(Source::Gram(&gram), &sample.y, 1, None, &options, &control, &mut Silent).unwrap();
-        let primal = path(Source::Linear(&x), &sample.y, 1, None, &options, &control, &mut Silent).unwrap();
+        let primal = path(Source::Linear(&x, &inner), &sample.y, 1, None, &options, &control, &mut Silent).unwrap();
         let fit = fit(Source::Gram(&gram), &sample.y, 1, &[1.0; 600], Some(0.0), &with_loo(), &control).unwrap();
-        let linear = super::fit(Source::Linear(&x), &sample.y, 1, &[1.0; 600], None, &with_loo(), &control).unwrap();
+        let linear =
+            super::fit(Source::Linear(&x, &inner), &sample.y, 1, &[1.0; 600], None, &with_loo(), &control).unwrap();
         (kernel.points, primal.points, fit.beta, fit.loo, linear.beta, linear.loo)
     };
     let (one, two, three) = (run(1), run(2), run(3));

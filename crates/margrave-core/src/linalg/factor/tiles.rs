@@ -6,8 +6,8 @@ use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
 use faer::{Accum, MatMut, MatRef, Par};
 
 use super::{Scalar, TILE};
-use crate::backend::cpu::sweep::{self, Entry};
 use crate::control::{Control, Threads};
+use crate::linalg::sweep::{self, Entry};
 
 /// A raw pointer that threads may share; every use below touches disjoint tiles.
 #[derive(Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use super::tiles::{dot, products, solve_rows};
 use super::{Cholesky, FactorError, Scalar};
-use crate::backend::cpu::sweep;
 use crate::control::{Control, Threads};
+use crate::linalg::sweep;
 
 /// Rows solved for at a time.
 const STRIP: usize = 512;
