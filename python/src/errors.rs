@@ -1,5 +1,6 @@
 //! Errors of the engine as Python exceptions: one class a variant, each also one of Python's own.
 
+use margrave::conflict::{OptionName, Spelling};
 use margrave::io::ReadError;
 use margrave::{Error, Interrupt};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyOSError, PyTimeoutError, PyValueError};
@@ -13,29 +14,38 @@ pyo3::create_exception!(margrave, UnsupportedError, PyValueError, "The solver ha
 pyo3::create_exception!(margrave, OutOfMemoryError, PyMemoryError, "The memory budget is too small.");
 pyo3::create_exception!(margrave, BudgetError, PyTimeoutError, "The time was over before there was a result.");
 
-/// Options as Python writes them: `--max-seconds` becomes `max_seconds`.
-fn in_python(message: &str) -> String {
-    let mut out = String::with_capacity(message.len());
-    for (at, word) in message.split(' ').enumerate() {
-        if at > 0 {
-            out.push(' ');
-        }
-        match word.strip_prefix("--") {
-            Some(option) => out.push_str(&option.replace('-', "_")),
-            None => out.push_str(word),
+/// Options as Python writes them: `penalty="l1"`.
+struct Keywords;
+
+impl Spelling for Keywords {
+    fn option(&self, option: OptionName, value: Option<&str>) -> String {
+        let name = match option {
+            OptionName::Bias => "fit_intercept",
+            OptionName::Cost => "C",
+            OptionName::Gap => "gap_tol",
+            OptionName::Resume => "warm_start",
+            OptionName::Weights => "sample_weight",
+            OptionName::Multiclass => "multi_class",
+            OptionName::Target => "y",
+            other => other.name(),
+        };
+        match (option, value) {
+            (OptionName::Bias, None) => format!("{name}=False"),
+            (OptionName::Bias, Some(_)) => format!("{name}=False"),
+            (_, Some(value)) => format!("{name}=\"{value}\""),
+            (_, None) => name.to_owned(),
         }
     }
-    out
 }
 
 /// The exception of an error.
 pub(crate) fn raise(error: Error) -> PyErr {
-    let text = in_python(&error.to_string());
+    let text = error.text(&Keywords);
     match error {
         Error::Option { .. } => OptionError::new_err(text),
         Error::Shape { .. } => ShapeError::new_err(text),
         Error::NotFinite { .. } => NotFiniteError::new_err(text),
-        Error::Unsupported { .. } => UnsupportedError::new_err(text),
+        Error::Unsupported { .. } | Error::Conflict { .. } => UnsupportedError::new_err(text),
         Error::Memory { .. } => OutOfMemoryError::new_err(text),
         Error::Interrupted(Interrupt::Cancelled) => PyKeyboardInterrupt::new_err(()),
         Error::Interrupted(Interrupt::Deadline) => BudgetError::new_err(text),
@@ -47,6 +57,6 @@ pub(crate) fn raise(error: Error) -> PyErr {
 pub(crate) fn raise_file(error: ReadError) -> PyErr {
     match error {
         ReadError::Io { .. } => PyOSError::new_err(error.to_string()),
-        other => DataError::new_err(in_python(&other.to_string())),
+        other => DataError::new_err(other.text(&Keywords)),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use margrave::conflict::{OptionName, Spelling};
+
 /// The exit codes scripts rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -71,18 +73,36 @@ impl Failure {
     }
 }
 
+/// Options as the program writes them: `--penalty l1`.
+pub(crate) struct Flags;
+
+impl Spelling for Flags {
+    fn option(&self, option: OptionName, value: Option<&str>) -> String {
+        let flag = match (option, value) {
+            (OptionName::Bias, Some("false")) | (OptionName::Bias, None) => return "--no-bias".to_owned(),
+            (OptionName::Cost, _) => "-C".to_owned(),
+            (OptionName::Probability, Some(folds)) => return format!("--probability={folds}"),
+            (other, _) => format!("--{}", other.name().replace('_', "-")),
+        };
+        match value {
+            Some(value) => format!("{flag} {value}"),
+            None => flag,
+        }
+    }
+}
+
 impl From<margrave::Error> for Failure {
     fn from(error: margrave::Error) -> Self {
         match error {
-            margrave::Error::Interrupted(why) => Failure::Stopped { why, message: error.to_string() },
-            other => Failure::new(other),
+            margrave::Error::Interrupted(why) => Failure::Stopped { why, message: error.text(&Flags) },
+            other => Failure::new(other.text(&Flags)),
         }
     }
 }
 
 impl From<margrave::io::ReadError> for Failure {
     fn from(error: margrave::io::ReadError) -> Self {
-        Failure::new(error)
+        Failure::new(error.text(&Flags))
     }
 }
 

@@ -1,13 +1,28 @@
 //! Bad input is an [`Error`]; an outcome of a computation is a [`Status`](crate::Status).
 
+use std::fmt;
+
+use crate::conflict::{InRust, OptionName, Remedy, Setting, Spelling, With, spell};
 use crate::control::Interrupt;
 
 /// What a caller did wrong, with the numbers needed to put it right.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+///
+/// Displayed, options are spelled as in Rust; a front end with a [`Spelling`] of its own uses [`text`](Self::text).
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
+    /// An option does not go together with another, or with the data.
+    Conflict {
+        /// The option.
+        option: Setting,
+        /// What it does not go together with.
+        with: With,
+        /// Why, where that is not obvious; empty otherwise.
+        why: &'static str,
+        /// What to do.
+        remedy: Remedy,
+    },
     /// An option is outside its range.
-    #[error("{option} = {value} is not allowed: {allowed}")]
     Option {
         /// Name of the option, as the user writes it.
         option: &'static str,
@@ -17,7 +32,6 @@ pub enum Error {
         allowed: String,
     },
     /// Two lengths that must agree do not.
-    #[error("{what}: expected {expected}, found {found}")]
     Shape {
         /// What was measured.
         what: &'static str,
@@ -27,7 +41,6 @@ pub enum Error {
         found: usize,
     },
     /// A value is NaN or infinite.
-    #[error("{what} has a value that is not finite ({value}) at row {row}{}: remove or replace it", column.map(|c| format!(", column {c}")).unwrap_or_default())]
     NotFinite {
         /// Which array.
         what: &'static str,
@@ -39,13 +52,11 @@ pub enum Error {
         value: f64,
     },
     /// The data cannot be trained on as asked (no rows, one class, negative features for χ², …).
-    #[error("{message}")]
     Data {
         /// What is wrong and what to do.
         message: String,
     },
     /// A solver was asked for something it has no view of.
-    #[error("the {solver} solver does not support {what}: use {instead}")]
     Unsupported {
         /// The solver asked.
         solver: &'static str,
@@ -55,7 +66,6 @@ pub enum Error {
         instead: String,
     },
     /// The memory budget is too small for the smallest possible working set.
-    #[error("{needed} bytes are needed for {what} but the memory budget is {budget} bytes: raise --memory")]
     Memory {
         /// What the memory is for.
         what: &'static str,
@@ -65,8 +75,15 @@ pub enum Error {
         budget: u64,
     },
     /// A computation that has no partial result was stopped by its budget or by the user.
-    #[error("stopped {} before there was a result", match .0 { Interrupt::Deadline => "by the time limit", Interrupt::Cancelled => "on request", Interrupt::Stalled => "for lack of progress" })]
     Interrupted(Interrupt),
+}
+
+impl std::error::Error for Error {}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(&InRust))
+    }
 }
 
 impl From<Interrupt> for Error {
@@ -76,6 +93,48 @@ impl From<Interrupt> for Error {
 }
 
 impl Error {
+    /// The message, with options spelled as a front end writes them.
+    pub fn text(&self, spelling: &dyn Spelling) -> String {
+        spell(&self.marked(), spelling)
+    }
+
+    /// The message, with options as marks.
+    pub(crate) fn marked(&self) -> String {
+        match self {
+            Error::Conflict { option, with, why, remedy } => {
+                let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+                format!("{option} cannot be combined with {with}{why}: {remedy}")
+            }
+            Error::Option { option, value, allowed } => format!("{option} = {value} is not allowed: {allowed}"),
+            Error::Shape { what, expected, found } => format!("{what}: expected {expected}, found {found}"),
+            Error::NotFinite { what, row, column, value } => {
+                let column = column.map(|c| format!(", column {c}")).unwrap_or_default();
+                format!("{what} has a value that is not finite ({value}) at row {row}{column}: remove or replace it")
+            }
+            Error::Data { message } => message.clone(),
+            Error::Unsupported { solver, what, instead } => {
+                format!("the {solver} solver does not support {what}: use {instead}")
+            }
+            Error::Memory { what, needed, budget } => format!(
+                "{needed} bytes are needed for {what} but the memory budget is {budget} bytes: raise {}",
+                OptionName::Memory
+            ),
+            Error::Interrupted(why) => {
+                let by = match why {
+                    Interrupt::Deadline => "by the time limit",
+                    Interrupt::Cancelled => "on request",
+                    Interrupt::Stalled => "for lack of progress",
+                };
+                format!("stopped {by} before there was a result")
+            }
+        }
+    }
+
+    /// An [`Error::Conflict`] from its parts.
+    pub fn conflict(option: impl Into<Setting>, with: With, why: &'static str, remedy: Remedy) -> Self {
+        Self::Conflict { option: option.into(), with, why, remedy }
+    }
+
     /// An [`Error::Data`] from a message.
     pub fn data(message: impl Into<String>) -> Self {
         Self::Data { message: message.into() }

@@ -19,6 +19,7 @@
 pub mod backend;
 pub mod certificate;
 pub mod compose;
+pub mod conflict;
 pub mod control;
 pub mod data;
 pub mod error;

@@ -1,5 +1,6 @@
 //! Telling the format of a file.
 
+use margrave_core::conflict::OptionName;
 use std::path::Path;
 
 use crate::error::{Result, malformed};
@@ -22,7 +23,7 @@ pub(crate) fn detect(source: &Source) -> Result<Format> {
         return Err(malformed(
             source.name(),
             "this is neither text nor a binary format that is known by its first bytes",
-            "give LIBSVM text, CSV, NPY, NPZ, Parquet or idx, or name the format with --format",
+            format!("give LIBSVM text, CSV, NPY, NPZ, Parquet or idx, or name the format with {}", OptionName::Format),
         ));
     }
     Ok(if looks_like_libsvm(head) { Format::Libsvm } else { Format::Csv })

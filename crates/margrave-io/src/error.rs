@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use margrave_core::conflict::{InRust, OptionName, Spelling, spell};
+
 /// Longest excerpt of a file that a message shows, in characters.
 const EXCERPT: usize = 40;
 
@@ -81,24 +83,29 @@ pub struct Malformed {
     pub remedy: String,
 }
 
+impl Malformed {
+    fn text(&self, spelling: &dyn Spelling) -> String {
+        let found = self.text.as_ref().map(|text| format!(", found {text}")).unwrap_or_default();
+        let (problem, remedy) = (spell(&self.problem, spelling), spell(&self.remedy, spelling));
+        format!("{}{}: {problem}{found}: {remedy}", self.file, self.place)
+    }
+}
+
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}: {}", self.file, self.place, self.problem)?;
-        if let Some(text) = &self.text {
-            write!(f, ", found {text}")?;
-        }
-        write!(f, ": {}", self.remedy)
+        f.write_str(&self.text(&InRust))
     }
 }
 
 impl std::error::Error for Malformed {}
 
 /// Why a file could not be read or written.
-#[derive(Debug, thiserror::Error)]
+///
+/// Displayed, options are spelled as in Rust; a front end with a [`Spelling`] of its own uses [`text`](Self::text).
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The operating system refused, or compressed data is damaged.
-    #[error("{file}: cannot {doing}: {source}")]
     Io {
         /// Name of the file, `-` for standard input.
         file: String,
@@ -108,26 +115,53 @@ pub enum ReadError {
         source: std::io::Error,
     },
     /// The content is not what its format asks for.
-    #[error(transparent)]
     Malformed(Box<Malformed>),
     /// An option does not fit the file.
-    #[error("{file}: {option}: {problem}")]
     Option {
         /// Name of the file, `-` for standard input.
         file: String,
-        /// The option, as users write it.
-        option: &'static str,
+        /// The option.
+        option: OptionName,
         /// Why it does not fit, and what would.
         problem: String,
     },
     /// The numbers were read but do not make a data set.
-    #[error("{file}: {source}")]
     Data {
         /// Name of the file, `-` for standard input.
         file: String,
         /// What the engine says.
         source: margrave_core::Error,
     },
+}
+
+impl ReadError {
+    /// The message, with options spelled as a front end writes them.
+    pub fn text(&self, spelling: &dyn Spelling) -> String {
+        match self {
+            ReadError::Io { file, doing, source } => format!("{file}: cannot {doing}: {source}"),
+            ReadError::Malformed(malformed) => malformed.text(spelling),
+            ReadError::Option { file, option, problem } => {
+                format!("{file}: {}: {}", spelling.option(*option, None), spell(problem, spelling))
+            }
+            ReadError::Data { file, source } => format!("{file}: {}", source.text(spelling)),
+        }
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(&InRust))
+    }
+}
+
+impl std::error::Error for ReadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ReadError::Io { source, .. } => Some(source),
+            ReadError::Data { source, .. } => Some(source),
+            ReadError::Malformed(_) | ReadError::Option { .. } => None,
+        }
+    }
 }
 
 /// The result of reading.

@@ -7,6 +7,7 @@
 //! Cost: one pass, some 0.5 GB/s a core; memory 12 bytes a value (8 in single precision) and nothing that grows with
 //! the largest index.
 
+use margrave_core::conflict::OptionName;
 use margrave_core::data::{Csr, Dataset, Dense, Points, Targets};
 
 use crate::blocks::{Part, parse_blocks};
@@ -60,10 +61,10 @@ where
         })
     };
     if options.target.is_some() {
-        return refuse("--target", "other target");
+        return refuse(OptionName::Target, "other target");
     }
     if options.weights.is_some() {
-        return refuse("--weights", "weight");
+        return refuse(OptionName::Weights, "weight");
     }
     let mut all = Rows::<T>::default();
     let mut starts = vec![0];

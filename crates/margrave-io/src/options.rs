@@ -53,7 +53,7 @@ impl FromStr for Format {
             .into_iter()
             .find(|f| f.name().eq_ignore_ascii_case(text))
             .or_else(|| text.eq_ignore_ascii_case("svmlight").then_some(Format::Libsvm))
-            .ok_or_else(|| margrave_core::Error::option("--format", text, Format::ALL.map(Format::name).join(", ")))
+            .ok_or_else(|| margrave_core::Error::option("format", text, Format::ALL.map(Format::name).join(", ")))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Columns are decoded as the file stores them, without Arrow in between: its conversions between all of its types were a third of
 //! the program and of its compilation.
 
+use margrave_core::conflict::OptionName;
 use std::panic::AssertUnwindSafe;
 
 use ::parquet::basic::{Compression, ConvertedType, LogicalType, Type as Physical};
@@ -33,7 +34,7 @@ where
         return Err(malformed(
             source.name(),
             "a Parquet file begins with `PAR1`, and this one does not",
-            "check the file, or name its format with --format",
+            format!("check the file, or name its format with {}", OptionName::Format),
         ));
     }
     // The decoder checks much, but not all, of what a damaged file may claim.

@@ -119,7 +119,7 @@ fn libsvm() -> Vec<Case> {
         case("late.svm", late, Error(&["line 300001, byte 7", "`2:oops`"])),
         case("binary.svm", b"\x00\x01\x02\xff\xfe\n\x80\x81", Error(&["line 1", "label"])),
         case("latin1.svm", b"caf\xe9 1:1\n", Error(&["line 1, byte 1", "UTF-8"])),
-        with(case("target.svm", "1 1:1\n", Error(&["--target"])), |o| o.target = Some(Column::Number(0))),
+        with(case("target.svm", "1 1:1\n", Error(&[".target("])), |o| o.target = Some(Column::Number(0))),
         packed("ok.svm.gz", b"1 1:1 2:2\n-1 1:3\n", Set(2, 2)),
     ]
 }
@@ -163,8 +163,8 @@ fn csv() -> Vec<Case> {
         case("ids.csv", ids, Set(20_000, 20_000)),
         case("latin1.csv", b"a,y\ncaf\xe9,1\nbar,2\n", Error(&["line 2, column 0", "UTF-8"])),
         case("binary.csv", b"\x00\x01\x02\x03\x04", Error(&["not text"])),
-        case("nocolumn.csv", "a,b\n1,2\n", Error(&["--target", "\"z\"", "\"a\", \"b\""])).target("z"),
-        case("nonumber.csv", "a,b\n1,2\n", Error(&["--target", "no column 9", "0 to 1"])).target("9"),
+        case("nocolumn.csv", "a,b\n1,2\n", Error(&[".target(", "\"z\"", "\"a\", \"b\""])).target("z"),
+        case("nonumber.csv", "a,b\n1,2\n", Error(&[".target(", "no column 9", "0 to 1"])).target("9"),
         with(case("weight.csv", "1,2,-3\n", Error(&["line 1, column 2", "`-3`", "negative"])), |o| {
             o.weights = Some(Column::Number(2));
         }),

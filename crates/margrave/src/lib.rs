@@ -16,31 +16,25 @@
 //! ```
 #![deny(missing_docs)]
 
-mod calibrate;
 mod fit;
-mod linear;
-mod multi;
-mod outputs;
-mod solve;
 mod svm;
-pub mod tune;
-mod verify;
 
 use std::path::Path;
 
 pub use fit::Fit;
+pub use margrave_core::backend::Device;
 pub use margrave_core::certificate::Certificate;
 pub use margrave_core::data::{Dataset, Label, Points, Targets};
 pub use margrave_core::kernel::{Gamma, Kernel};
 pub use margrave_core::model::Model;
+pub use margrave_core::train::{Compacted, Plan, Probability, SolverName, TrainOptions, tune, verify};
 pub use margrave_core::{
-    Budget, Cancel, Control, Error, Interrupt, Result, Status, Threads, backend, certificate, compose, control, data,
-    gram, kernel, loss, model, observe, problem, solver, train,
+    Budget, Cancel, Control, Error, Interrupt, Result, Status, Threads, backend, certificate, compose, conflict,
+    control, data, gram, kernel, loss, model, observe, problem, solver, train,
 };
 pub use margrave_io as io;
-pub use solve::Compacted;
-pub use svm::{Probability, SolverName, Svm};
-pub use verify::{LibsvmProof, LibsvmTraining, verify, verify_libsvm};
+pub use margrave_io::model::{LibsvmProof, LibsvmTraining, verify_libsvm};
+pub use svm::Svm;
 
 /// Reads a data file, everything told from its content and name. [`io::load`] takes options.
 pub fn load(path: impl AsRef<Path>) -> io::Result<Dataset> {

@@ -144,7 +144,7 @@ fn budgets_and_resuming_reach_every_machine() {
     assert_eq!(again.status(), margrave::Status::Optimal);
     assert!(again.totals().iterations <= 6, "{}", again.totals().iterations);
     let other = svm.clone().multiclass(Scheme::OneVsRest).start(whole.into_model()).fit(&data);
-    assert!(other.unwrap_err().to_string().contains("--multiclass"));
+    assert!(other.unwrap_err().to_string().contains(".multiclass("));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Regression of several numbers at once.
 
+use margrave::conflict::{OptionName, With};
 use margrave::loss::{LossSpec, Square};
 use margrave::model::{Prediction, Scheme};
 use margrave::{
@@ -137,17 +138,19 @@ fn what_takes_one_target_says_so() {
     let data = together(&points, &y);
     let rbf = || Svm::regressor().kernel(Kernel::rbf(1.0));
     let cases = [
-        (Svm::classifier(), "--task regress"),
-        (rbf(), "add --loss square"),
-        (rbf().loss_spec(LossSpec::Huber { delta: 1.0 }), "--loss square"),
-        (rbf().nu(0.5), "--nu"),
-        (rbf().loss(Square).solver("irwls".parse().unwrap()), "--solver"),
-        (rbf().loss(Square).compact(Some(0.1)), "--compact"),
-        (rbf().loss(Square).probability(Probability::Folds(5)), "--probability"),
+        (Svm::classifier(), OptionName::Task),
+        (rbf(), OptionName::Loss),
+        (rbf().loss_spec(LossSpec::Huber { delta: 1.0 }), OptionName::Loss),
+        (rbf().loss(Square).nu(0.5), OptionName::Nu),
+        (rbf().loss(Square).solver("irwls".parse().unwrap()), OptionName::Solver),
+        (rbf().loss(Square).compact(Some(0.1)), OptionName::Compact),
+        (rbf().loss(Square).probability(Probability::Folds(5)), OptionName::Probability),
     ];
     for (svm, expected) in cases {
-        let error = svm.fit(&data).unwrap_err().to_string();
-        assert!(error.contains(expected) && error.contains("3 targets"), "{error}");
+        match svm.fit(&data).unwrap_err() {
+            Error::Conflict { option, with, .. } => assert_eq!((option.option, with), (expected, With::Targets(3))),
+            other => panic!("{other}"),
+        }
     }
     let bad = Dataset::new(points.clone(), Targets::Several { outputs: 3, values: vec![0.0; 3 * N - 1] });
     assert!(bad.is_err());

@@ -59,7 +59,7 @@ fn a_race_leaves_out_hopeless_cells_and_finds_the_same_winner() {
             assert!((a - b).abs() <= 2.0 / 120.0, "{a} {b} {:?}", other.params);
         }
     }
-    let alone = Tuner { svm: Svm::classifier().seed(3).threads(Threads::new(1)), ..tuner(Some(4.0)) };
+    let alone = Tuner { options: Svm::classifier().seed(3).threads(Threads::new(1)).into(), ..tuner(Some(4.0)) };
     assert_eq!(folds(&search(&alone, &data).cells), folds(&raced.cells));
 }
 
@@ -81,7 +81,7 @@ fn scores_are_those_of_machines_trained_by_hand() {
                     let y = rows.iter().map(|&row| y[row as usize]).collect();
                     Dataset::new(data.points.gather(rows), Targets::Real(y)).unwrap()
                 };
-                let fit = tuner.machine(&cell.params).fit(&part(&kept)).unwrap();
+                let fit = Svm::from(tuner.machine(&cell.params)).fit(&part(&kept)).unwrap();
                 let held = part(&held);
                 let Targets::Real(truth) = &held.targets else { panic!("numbers") };
                 let control = margrave::Control::unlimited(Threads::one());

@@ -185,7 +185,7 @@ impl Tune {
         ];
         let mut trained = Status::Optimal;
         if let Some(path) = &self.output {
-            let fit = tuner.refit(&best.params, &loaded.data, &mut margrave::observe::Silent)?;
+            let fit = margrave::Fit::from(tuner.refit(&best.params, &loaded.data, &mut margrave::observe::Silent)?);
             fit.save(path)?;
             trained = fit.status();
             rows.push(("gap", super::train::gap_words(fit.certificate())));
@@ -349,7 +349,7 @@ fn fingerprint(fold: &[u32]) -> String {
 }
 
 fn loaded_task(tuner: &Tuner) -> Task {
-    tuner.svm.task()
+    tuner.options.task
 }
 
 /// A combination in words.

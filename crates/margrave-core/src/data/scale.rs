@@ -15,6 +15,16 @@ pub enum ScaleKind {
     Standard,
 }
 
+impl ScaleKind {
+    /// The name users write.
+    pub fn name(self) -> &'static str {
+        match self {
+            ScaleKind::MinMax => "minmax",
+            ScaleKind::Standard => "standard",
+        }
+    }
+}
+
 /// x ↦ (x − shift) · factor, feature by feature. A feature that is constant in the training data becomes 0 there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {

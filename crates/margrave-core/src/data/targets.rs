@@ -73,8 +73,9 @@ impl Targets {
         match self {
             Targets::Real(v) => Ok(v),
             Targets::Text(v) => Err(Error::data(format!(
-                "the target is text (first value {:?}) where numbers are needed: choose another column with --target",
-                v.first().map_or("", String::as_str)
+                "the target is text (first value {:?}) where numbers are needed: choose another column with {}",
+                v.first().map_or("", String::as_str),
+                crate::conflict::OptionName::Target
             ))),
             Targets::Several { outputs, .. } => Err(one_expected(*outputs)),
             Targets::None => Err(Error::data("the data has no target column")),
@@ -123,7 +124,8 @@ impl Targets {
 
 fn one_expected(outputs: usize) -> Error {
     Error::data(format!(
-        "there are {outputs} targets where one is needed: several are for regression with the square loss; otherwise choose one with --target"
+        "there are {outputs} targets where one is needed: several are for regression with the square loss; otherwise choose one with {}",
+        crate::conflict::OptionName::Target
     ))
 }
 

@@ -26,6 +26,16 @@ pub enum Gamma {
 const PAIRS: usize = 1_000_000;
 
 impl Gamma {
+    /// The name of the rule; `None` for a number.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Gamma::Scale => Some("scale"),
+            Gamma::Auto => Some("auto"),
+            Gamma::Median => Some("median"),
+            Gamma::Value(_) => None,
+        }
+    }
+
     /// The number for these points. Constant data, where every rule divides by zero, gets 1.
     pub fn resolve(self, points: &Points, seed: u64) -> Result<f64> {
         let value = match self {

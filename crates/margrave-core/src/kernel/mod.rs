@@ -192,7 +192,8 @@ impl Kernel {
             });
             if let Some((k, v)) = bad {
                 return Err(Error::data(format!(
-                    "the chi2 kernel needs features ≥ 0 but row {i}, column {k} is {v}: use --scale minmax or another kernel"
+                    "the chi2 kernel needs features ≥ 0 but row {i}, column {k} is {v}: use {} or another kernel",
+                    crate::conflict::OptionName::Scale.at("minmax")
                 )));
             }
         }

@@ -12,6 +12,9 @@ use super::expansion::pairs;
 use super::{Model, Prediction, Scheme};
 use crate::problem::Task;
 
+/// Shares of residuals whose radius a model keeps.
+pub const SHARES: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
+
 /// Where the scores came from that a calibration was fitted to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -13,11 +13,11 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::calibration::{Calibration, Origin};
+pub use self::calibration::{Calibration, Origin, SHARES};
 pub use self::expansion::{Expansion, Layout, pair_output, pairs};
 pub use self::margins::{Case, Margins, cases, margins};
 pub use self::multi::Scheme;
-use crate::certificate::{self, Certificate, certify};
+use crate::certificate::Certificate;
 use crate::control::{Control, Status};
 use crate::data::{Label, Points, Scaling};
 use crate::error::{Result, check_len};
@@ -492,17 +492,8 @@ impl Model {
 
     /// An independent certificate of a binary model: K·β is computed anew in double precision.
     pub fn certify(&self, setup: &Setup, gram: &dyn Gram, control: &Control) -> Result<Certificate> {
-        let (beta, mut bias) = self.solution(setup)?;
-        let machine = self.machine(0);
-        setup.with(gram, |problem| {
-            let by_row: Vec<f64> = machine.coefficients.iter().map(|c| c * machine.rho).collect();
-            let scores = certificate::scores_by_row(problem, &by_row, control)?;
-            if setup.finds_tube() && machine.tube.is_none() {
-                let half = certificate::best_half_width(problem, &scores, machine.bias, control)?;
-                bias = vec![machine.bias + half, machine.bias - half];
-            }
-            Ok(certify(problem, &beta, Some(&bias), Some(&scores), control)?)
-        })
+        check_len("number of training rows", self.n, setup.rows())?;
+        crate::train::certify_machine(setup, gram, &self.machine(0), control)
     }
 }
 

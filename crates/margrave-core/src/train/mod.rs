@@ -1,12 +1,34 @@
-//! From what a solver found to a model: the proof of the machine as it is saved, and the status that follows from it.
+//! From options and data to a model with its proof.
 //!
-//! A solver says how it ended; [`prove`] makes the machine that will be saved and certifies *that*, with scores of its own; and
-//! [`verdict`](mod@verdict) alone turns what was asked, what the certificate found and how the solver ended into a [`Status`].
+//! [`TrainOptions`] say what to train; [`Plan::new`] resolves them for the data and refuses what cannot be combined;
+//! [`Plan::train`] trains. Machines live in a `Space` (`space.rs`), of a kernel or of linear machines, and everything made of
+//! several machines (classes, folds, calibration, verification) is written once on it. A solver says how it ended; [`prove`]
+//! makes the machine that will be saved and certifies *that*, with scores of its own; and [`verdict`](mod@verdict) alone turns
+//! what was asked, what the certificate found and how the solver ended into a [`Status`].
 
+mod calibrate;
+mod classes;
+mod crammer_singer;
+mod fit;
+mod kernel_space;
+mod linear_space;
+mod one;
+mod options;
+mod outputs;
+mod plan;
+mod prepared;
 mod proof;
+mod space;
+pub mod tune;
 pub mod verdict;
+mod verify;
 
-pub use proof::{Proven, prove, prove_linear};
+pub use fit::Fit;
+pub use options::{LossChoice, Probability, SolverName, Tradeoff, TrainOptions};
+pub use plan::{Plan, Shape};
+pub use proof::{Proven, certify_machine, prove, prove_linear};
+pub use space::Compacted;
 pub use verdict::{Asked, Met};
+pub use verify::{certify_all, verify};
 
 use crate::control::Status;

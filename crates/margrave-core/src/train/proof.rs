@@ -51,6 +51,20 @@ pub fn prove(setup: &Setup, gram: &dyn Gram, solution: &Solution, asked: &Asked,
     })
 }
 
+/// The certificate of a machine as it was saved: its scores are computed anew in double precision.
+pub fn certify_machine(setup: &Setup, gram: &dyn Gram, machine: &Machine, control: &Control) -> Result<Certificate> {
+    let (beta, mut bias) = setup.solution(machine);
+    setup.with(gram, |problem| {
+        let by_row: Vec<f64> = machine.coefficients.iter().map(|c| c * machine.rho).collect();
+        let scores = certificate::scores_by_row(problem, &by_row, control)?;
+        if setup.finds_tube() && machine.tube.is_none() {
+            let half = certificate::best_half_width(problem, &scores, machine.bias, control)?;
+            bias = vec![machine.bias + half, machine.bias - half];
+        }
+        Ok(certify(problem, &beta, Some(&bias), Some(&scores), control)?)
+    })
+}
+
 /// The same for the linear machine (w, b) of a solution; `solution.bias` is empty without a bias.
 pub fn prove_linear(
     setup: &Setup,

@@ -1,6 +1,7 @@
 //! The form MNIST is published in: two zero bytes, a type, the number of dimensions, their sizes, then the elements,
 //! all big-endian.
 
+use margrave_core::conflict::OptionName;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -32,7 +33,7 @@ pub(super) fn open(source: &Source) -> Result<Open<'_>> {
             return Err(malformed(
                 source.name(),
                 format!("an idx file begins with two zero bytes and a type, and this one with {}", excerpt(&magic)),
-                "check the file, or name its format with --format",
+                format!("check the file, or name its format with {}", OptionName::Format),
             ));
         }
     };

@@ -8,6 +8,7 @@ mod npy;
 mod npz;
 mod scalar;
 
+use margrave_core::conflict::OptionName;
 use std::io::Read;
 use std::path::Path;
 
@@ -202,8 +203,8 @@ where
 
 fn refuse_columns(source: &Source, options: &ReadOptions) -> Result<()> {
     let option = match (&options.target, &options.weights) {
-        (Some(_), _) => "--target",
-        (_, Some(_)) => "--weights",
+        (Some(_), _) => OptionName::Target,
+        (_, Some(_)) => OptionName::Weights,
         _ => return Ok(()),
     };
     Err(ReadError::Option {

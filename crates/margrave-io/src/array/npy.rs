@@ -1,5 +1,6 @@
 //! One array as NumPy saves it: a magic number, a Python dictionary in text, then the elements.
 
+use margrave_core::conflict::OptionName;
 use std::io::{self, Read};
 
 use super::scalar::{Class, FixedText, Layout, Scalar};
@@ -29,7 +30,7 @@ pub(super) fn open<'a>(
         return Err(malformed(
             &name,
             format!("an NPY file begins with `\\x93NUMPY`, and this one with {}", excerpt(&magic)),
-            "check the file, or name its format with --format",
+            format!("check the file, or name its format with {}", OptionName::Format),
         ));
     }
     let version = take(2)?;

@@ -1,5 +1,6 @@
 //! A zip of NumPy arrays: features and targets under their usual names, or a sparse matrix as SciPy saves it.
 
+use margrave_core::conflict::OptionName;
 use std::io::{Cursor, Read, Seek};
 
 use margrave_core::data::{Csr, Dense, Points, Targets};
@@ -63,7 +64,7 @@ where
     let explicit = match &options.target {
         Some(Column::Name(name)) if !by_number => Some(by_name(name).ok_or_else(|| ReadError::Option {
             file: source.name().to_owned(),
-            option: "--target",
+            option: OptionName::Target,
             problem: format!("there is no array {name:?}: the arrays are {}", names(&entries)),
         })?),
         _ => None,

@@ -9,6 +9,7 @@
 mod dialect;
 mod records;
 
+use margrave_core::conflict::OptionName;
 use margrave_core::data::{Csr, Dense, Points};
 
 use crate::Loaded;
@@ -27,7 +28,11 @@ where
 {
     let mut head = source.head().to_vec();
     if looks_binary(&head) && !head.starts_with(b"\xFF\xFE") && !head.starts_with(b"\xFE\xFF") {
-        return Err(malformed(source.name(), "this is not text", "name the format with --format"));
+        return Err(malformed(
+            source.name(),
+            "this is not text",
+            format!("name the format with {}", OptionName::Format),
+        ));
     }
     crate::blocks::start_of_text(&mut head, source)?;
     let separator = options.separator.unwrap_or_else(|| dialect::separator(&head, source.complete()));

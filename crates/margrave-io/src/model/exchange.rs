@@ -4,10 +4,11 @@
 //! with the labels the other way round; for several the decisions change sign.
 
 use margrave_core::certificate::Certificate;
+use margrave_core::conflict::OptionName;
 use margrave_core::data::{Label, Points};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
-use margrave_core::model::{Calibration, Expansion, Layout, Model, Origin, Record, Scheme, pair_output, pairs};
+use margrave_core::model::{Calibration, Expansion, Layout, Model, Origin, Record, SHARES, Scheme, pair_output, pairs};
 use margrave_core::problem::{Formulation, Task};
 use margrave_core::{Error, Result, Status};
 
@@ -150,15 +151,18 @@ impl LibsvmModel {
     /// Fails for what LIBSVM's format cannot hold, and says what to do.
     pub fn from_model(model: &Model, order: Option<&[Label]>) -> Result<Self> {
         if model.scheme == Scheme::Outputs {
-            return Err(Error::data(
-                "LIBSVM's format holds one number to predict, and this model has several: use onnx, or train one at a time with --target",
-            ));
+            return Err(Error::data(format!(
+                "LIBSVM's format holds one number to predict, and this model has several: use onnx, or train one at a time with {}",
+                OptionName::Target
+            )));
         }
         if let Some(w) = model.expansion.weights().filter(|_| model.expansion.is_weights()) {
             if model.scheme != Scheme::One {
-                return Err(Error::data(
-                    "LIBSVM's format needs the support vectors of several classes, and this model holds weights alone: train with --solver decomposition --multiclass ovo, or use onnx",
-                ));
+                return Err(Error::data(format!(
+                    "LIBSVM's format needs the support vectors of several classes, and this model holds weights alone: train with {} and {}, or use onnx",
+                    OptionName::Solver.at("decomposition"),
+                    OptionName::Multiclass.at("ovo")
+                )));
             }
             // One centre, w itself.
             let f = &model.expansion;
@@ -235,7 +239,10 @@ impl LibsvmModel {
             // With two classes the groups only have to add up: take the sign for the side.
             (Scheme::One, _) => f.coefficients().iter().map(|c| usize::from(*c > 0.0)).collect(),
             _ => {
-                return Err(Error::data("LIBSVM has no one-vs-rest models: train with --multiclass ovo, or use onnx"));
+                return Err(Error::data(format!(
+                    "LIBSVM has no one-vs-rest models: train with {}, or use onnx",
+                    OptionName::Multiclass.at("ovo")
+                )));
             }
         };
         let mut rows: Vec<usize> = Vec::with_capacity(f.len());
@@ -284,9 +291,6 @@ impl LibsvmModel {
         })
     }
 }
-
-/// Shares of residuals whose radius a model keeps.
-pub const SHARES: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
 
 /// The positions of a model's labels in the order wanted. LIBSVM's labels are whole numbers.
 fn label_order(model: &Model, order: Option<&[Label]>) -> Result<Vec<usize>> {

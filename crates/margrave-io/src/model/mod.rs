@@ -8,6 +8,7 @@ mod container;
 mod exchange;
 mod liblinear;
 mod libsvm;
+mod libsvm_proof;
 mod native;
 mod onnx;
 mod protobuf;
@@ -22,11 +23,13 @@ use margrave_core::kernel::Kernel;
 use margrave_core::model::{Calibration, Model, Scheme};
 use margrave_core::problem::{Bias, Formulation, Task};
 
-pub use self::exchange::{SHARES, Training};
+pub use self::exchange::Training;
 pub use self::libsvm::{LibsvmKind, LibsvmModel};
+pub use self::libsvm_proof::{LibsvmProof, LibsvmTraining, verify_libsvm};
 pub use self::onnx::to_onnx;
 use crate::error::{ReadError, Result, malformed};
 use crate::{Schema, write_atomic};
+pub use margrave_core::model::SHARES;
 
 /// A model of either kind.
 #[derive(Debug, Clone)]

@@ -1,5 +1,6 @@
 //! Which column of a table is what.
 
+use margrave_core::conflict::OptionName;
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{ReadError, Result, malformed};
@@ -69,10 +70,10 @@ impl<'a> Plan<'a> {
         let (targets, weights, order) = match options.schema {
             Some(schema) => resolver.by_schema(schema, options)?,
             None => {
-                let weights = options.weights.as_ref().map(|c| resolver.find("--weights", c)).transpose()?;
+                let weights = options.weights.as_ref().map(|c| resolver.find(OptionName::Weights, c)).transpose()?;
                 let targets = match &options.target {
                     _ if options.no_target => Vec::new(),
-                    Some(columns) => resolver.find_all("--target", columns)?,
+                    Some(columns) => resolver.find_all(OptionName::Target, columns)?,
                     // The last column that is not the weights.
                     None => (0..count).rev().find(|k| Some(*k) != weights).into_iter().collect(),
                 };
@@ -81,7 +82,7 @@ impl<'a> Plan<'a> {
             }
         };
         if let Some(both) = order.iter().find(|k| targets.contains(k) || weights == Some(**k)) {
-            let option = if targets.contains(both) { "--target" } else { "--weights" };
+            let option = if targets.contains(both) { OptionName::Target } else { OptionName::Weights };
             return Err(ReadError::Option {
                 file: file.to_owned(),
                 option,
@@ -91,7 +92,7 @@ impl<'a> Plan<'a> {
         if let Some(both) = weights.filter(|k| targets.contains(k)) {
             return Err(ReadError::Option {
                 file: file.to_owned(),
-                option: "--weights",
+                option: OptionName::Weights,
                 problem: format!("column {both} is a target too: choose another"),
             });
         }
@@ -122,7 +123,7 @@ impl<'a> Plan<'a> {
             let named = names.as_ref().map_or_else(|| column.to_string(), |names| format!("{:?}", names[*column]));
             return Err(ReadError::Option {
                 file: file.to_owned(),
-                option: "--target",
+                option: OptionName::Target,
                 problem: format!("column {named} holds text, and several targets must be numbers: leave it out"),
             });
         }
@@ -207,7 +208,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn find(&self, option: &'static str, column: &Column) -> Result<usize> {
+    fn find(&self, option: OptionName, column: &Column) -> Result<usize> {
         // A name that looks like a number is still a name.
         let text = column.to_string();
         if let Some(at) = self.names.and_then(|names| names.iter().position(|n| *n == text)) {
@@ -233,7 +234,7 @@ impl Resolver<'_> {
     }
 
     /// One column, or those of a list, each once.
-    fn find_all(&self, option: &'static str, column: &Column) -> Result<Vec<usize>> {
+    fn find_all(&self, option: OptionName, column: &Column) -> Result<Vec<usize>> {
         let whole = self.find(option, column);
         let list = column.list();
         if whole.is_ok() || list.len() < 2 {
@@ -254,9 +255,9 @@ impl Resolver<'_> {
     fn by_schema(&self, schema: &Schema, options: &ReadOptions) -> Result<(Vec<usize>, Option<usize>, Vec<usize>)> {
         let known = schema.columns.as_deref();
         let wanted: Option<Vec<&str>> = known.and_then(|c| c.iter().map(|c| c.name.as_deref()).collect());
-        let mut weights = options.weights.as_ref().map(|c| self.find("--weights", c)).transpose()?;
+        let mut weights = options.weights.as_ref().map(|c| self.find(OptionName::Weights, c)).transpose()?;
         let mut targets = match &options.target {
-            Some(column) if !options.no_target => self.find_all("--target", column)?,
+            Some(column) if !options.no_target => self.find_all(OptionName::Target, column)?,
             _ => Vec::new(),
         };
         // What the training data had, where it is looked for.

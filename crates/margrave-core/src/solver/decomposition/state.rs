@@ -40,7 +40,7 @@ impl State {
             let term = problem.dual_term(i).ok_or_else(|| Error::Unsupported {
                 solver: "decomposition",
                 what: format!("the loss {}", problem.loss(i).name()),
-                instead: "--solver irwls".into(),
+                instead: crate::conflict::OptionName::Solver.at("irwls").to_string(),
             })?;
             terms.push(term);
         }

@@ -135,7 +135,7 @@ pub fn solve(
     let unsupported = |what: &str| Error::Unsupported {
         solver: "irwls",
         what: what.into(),
-        instead: "--solver decomposition".into(),
+        instead: crate::conflict::OptionName::Solver.at("decomposition").to_string(),
     };
     let sum = match problem.constraint {
         Constraint::None => None,

@@ -1,104 +1,18 @@
-//! The independent certificate of a stored model.
+//! The certificate of a model of LIBSVM, whose file does not say how it was trained.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use margrave_core::certificate::Certificate;
+use margrave_core::conflict::OptionName;
 use margrave_core::data::{Dataset, Label, Points};
 use margrave_core::kernel::Kernel;
-use margrave_core::loss::{Hinge, Loss, LossSpec};
-use margrave_core::model::{Model, Scheme};
-use margrave_core::problem::{ClassWeight, Formulation, Penalty, Setup, Task};
+use margrave_core::loss::LossSpec;
+use margrave_core::model::Model;
+use margrave_core::problem::{Formulation, Task};
+use margrave_core::train::certify_all;
 use margrave_core::{Control, Error, Result};
-use margrave_io::model::{LibsvmKind, LibsvmModel, Training};
 
-use crate::fit::{Prepared, check_same_rows, square_gram};
-use crate::linear;
-use crate::{multi, outputs};
-
-/// Certifies `model` on its training data: K·β is computed anew, in double precision, and nothing of what the model says
-/// about itself is believed. `cost` takes the place of the C the model was trained with.
-///
-/// Fails if the data is not what the model was trained on.
-///
-/// One certificate a binary machine: for several classes there are several.
-pub fn verify(model: &Model, data: &Dataset, cost: Option<f64>, control: &Control) -> Result<Vec<Certificate>> {
-    let points = match &model.scaling {
-        Some(scaling) => scaling.apply(&data.points.clone().widen(scaling.factor.len()))?,
-        None => data.points.clone().widen(model.expansion.width()),
-    };
-    check_same_rows(model, &points)?;
-    certify_all(model, data, points, cost, control)
-}
-
-/// The certificates of a model whose centres are known to be rows of `points`, the (scaled) points of `data`.
-fn certify_all(
-    model: &Model,
-    data: &Dataset,
-    points: Points,
-    cost: Option<f64>,
-    control: &Control,
-) -> Result<Vec<Certificate>> {
-    if model.scheme == Scheme::Outputs {
-        let k = model.expansion.outputs();
-        let values = match outputs::several(&data.targets) {
-            Some((found, values)) if found == k => values,
-            found => {
-                let found = found.map_or(1, |(found, _)| found);
-                return Err(Error::data(format!(
-                    "the model predicts {k} numbers, and the data has {found} target{}: name those it was trained on with --target a,b,…",
-                    if found == 1 { "" } else { "s" }
-                )));
-            }
-        };
-        let loss = model.loss.as_ref().map_or_else(|| LossSpec::Square.build(), LossSpec::build)?;
-        let formulation = match (model.formulation, cost) {
-            (Formulation::Cost { .. }, Some(c)) => Formulation::Cost { c },
-            (same, _) => same,
-        };
-        return outputs::verify(model, &points, values, data.weights.as_deref(), formulation, loss, control);
-    }
-    let known = Some((model.labels.as_slice(), model.class_weights.as_slice()));
-    let mut prepared = Prepared::new(model.task, data, points, &ClassWeight::Equal, known)?;
-    // It may have been lowered in training; a model of another ν does not pass for optimal here.
-    prepared.lower_nu = true;
-    let formulation = match (model.formulation, cost) {
-        (Formulation::Cost { .. }, Some(c)) => Formulation::Cost { c },
-        (Formulation::Nu { nu, .. }, Some(c)) => Formulation::Nu { nu, c },
-        (same, _) => same,
-    };
-    let loss: Arc<dyn Loss> = match (&model.loss, formulation) {
-        (Some(spec), _) => LossSpec::build(spec)?,
-        (None, Formulation::Cost { .. }) => {
-            return Err(Error::data("the model was trained with a loss of its user's own, which the file cannot hold"));
-        }
-        // ν-machines bring their own losses; this one is not looked at.
-        (None, _) => Arc::new(Hinge),
-    };
-    // Without features it has neither weights nor centres.
-    if model.scheme == Scheme::CrammerSinger {
-        return Ok(vec![linear::verify_together(model, &prepared, formulation, control)?]);
-    }
-    // Only linear machines have these; without features they cannot be told by their weights.
-    let linear = model.intercept_scaling.is_some() || model.penalty == Penalty::L1;
-    if linear || model.expansion.is_weights() {
-        match model.scheme {
-            Scheme::OneVsOne | Scheme::OneVsRest => {
-                return linear::verify_several(model, &prepared, formulation, &loss, control);
-            }
-            Scheme::One | Scheme::Outputs | Scheme::CrammerSinger => {}
-        }
-        let weights = prepared.weights.as_deref();
-        let setup = Setup::new(model.task, formulation, &prepared.targets, weights, loss, model.free_bias, Vec::new)?;
-        return Ok(vec![linear::verify(model, &setup, &prepared.points, control)?]);
-    }
-    let gram = square_gram(*model.expansion.kernel(), &prepared.points)?;
-    if model.scheme != Scheme::One {
-        return multi::verify(model, &prepared, formulation, loss, gram.as_ref(), control);
-    }
-    let setup = prepared.setup(model.task, formulation, loss, model.free_bias, gram.as_ref())?;
-    Ok(vec![model.certify(&setup, gram.as_ref(), control)?])
-}
+use super::{LibsvmKind, LibsvmModel, Training};
 
 /// What the file of a LIBSVM model does not say about its training.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -225,13 +139,26 @@ fn check_said(kind: LibsvmKind, said: LibsvmTraining) -> Result<()> {
     let has_cost = matches!(kind, LibsvmKind::CSvc | LibsvmKind::EpsilonSvr | LibsvmKind::NuSvr);
     let has_nu = matches!(kind, LibsvmKind::NuSvc | LibsvmKind::NuSvr | LibsvmKind::OneClass);
     if said.cost.is_some() && !has_cost {
-        return Err(Error::data(format!("a model of type {} has no C: leave out -C; its ν may be given", kind.name())));
+        return Err(Error::data(format!(
+            "a model of type {} has no C: leave out {}; its ν may be given",
+            kind.name(),
+            OptionName::Cost
+        )));
     }
     if said.nu.is_some() && !has_nu {
-        return Err(Error::data(format!("a model of type {} has no ν: leave out --nu, and give -C", kind.name())));
+        return Err(Error::data(format!(
+            "a model of type {} has no ν: leave out {}, and give {}",
+            kind.name(),
+            OptionName::Nu,
+            OptionName::Cost
+        )));
     }
     if said.epsilon.is_some() && kind != LibsvmKind::EpsilonSvr {
-        return Err(Error::data(format!("a model of type {} has no ε to be given: leave out --epsilon", kind.name())));
+        return Err(Error::data(format!(
+            "a model of type {} has no ε: leave out {}",
+            kind.name(),
+            OptionName::Epsilon
+        )));
     }
     Ok(())
 }
@@ -254,7 +181,7 @@ fn recover_margins(model: &mut Model, counts: &[f64], given: Option<f64>) -> For
     let found =
         each.filter(|((sum, _, _), _)| *sum > 0.0).map(|((sum, most, n), pair)| (sum / (most * n)).min(largest(pair)));
     let nu = settle(given, found.fold(1.0, f64::min));
-    // As in training: see `Svm::lower_nu`.
+    // As in training: see `TrainOptions::lower_nu`.
     let lowered = |pair| if nu > largest(pair) { 0.99 * largest(pair) } else { nu };
     for ((record, (sum, _, n)), pair) in
         model.machines.iter_mut().zip(&machines).zip(margrave_core::model::pairs(counts.len()))

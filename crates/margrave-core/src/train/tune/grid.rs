@@ -1,9 +1,9 @@
 //! What is tried: values, combinations of them, and how those did.
 
-use margrave_core::data::Points;
-use margrave_core::kernel::Kernel;
-use margrave_core::loss::LossSpec;
-use margrave_core::{Error, Result};
+use crate::data::Points;
+use crate::kernel::Kernel;
+use crate::loss::LossSpec;
+use crate::{Error, Result};
 
 use super::Tuner;
 
@@ -95,13 +95,13 @@ impl Tuner {
         }
         let mut kernels = Vec::new();
         for kernel in or_one(&g.kernels) {
-            let kernel = kernel.unwrap_or(self.svm.kernel);
+            let kernel = kernel.unwrap_or(self.options.kernel);
             let gammas = if kernel.gamma().is_some() { or_one(&g.gammas) } else { vec![None] };
             for gamma in gammas {
-                kernels.push(match (gamma, self.svm.gamma) {
+                kernels.push(match (gamma, self.options.gamma) {
                     (Some(gamma), _) => kernel.with_gamma(gamma),
                     (None, Some(rule)) if kernel.gamma().is_some() => {
-                        kernel.with_gamma(rule.resolve(points, self.svm.seed)?)
+                        kernel.with_gamma(rule.resolve(points, self.options.seed)?)
                     }
                     (None, _) => kernel,
                 });

@@ -1,11 +1,11 @@
 //! Rows in the order of their folds.
 
-use margrave_core::compose::cross_validate::{Deal, folds};
-use margrave_core::problem::Task;
-use margrave_core::{Error, Result};
+use crate::compose::cross_validate::{Deal, folds};
+use crate::problem::Task;
+use crate::{Error, Result};
 
 use super::Tuner;
-use crate::fit::Prepared;
+use crate::train::prepared::Prepared;
 
 /// Rows in the order of their folds, so that what is held out is one range.
 pub(super) struct Ordered {
@@ -30,10 +30,10 @@ impl Ordered {
                 };
                 let deal = match &tuner.groups {
                     Some(groups) => Deal::Grouped(groups),
-                    None if tuner.svm.task == Task::Classify => Deal::Stratified(&codes),
+                    None if tuner.options.task == Task::Classify => Deal::Stratified(&codes),
                     None => Deal::Plain,
                 };
-                folds(n, tuner.folds, deal, tuner.svm.seed)?
+                folds(n, tuner.folds, deal, tuner.options.seed)?
             }
         };
         let k = tuner.folds;

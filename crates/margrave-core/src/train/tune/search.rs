@@ -2,20 +2,20 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use margrave_core::backend::cpu::{CpuGram, Statistics};
-use margrave_core::compose::{LANES, run};
-use margrave_core::data::Points;
-use margrave_core::gram::{Gram, Pick, Picked, PrecomputedGram, StoredGram};
-use margrave_core::kernel::Kernel;
-use margrave_core::linalg::pages;
-use margrave_core::observe::{Begin, Observer, Step};
-use margrave_core::solver::decomposition::Scratch;
-use margrave_core::{Control, Error, Result, Threads};
+use crate::backend::cpu::{CpuGram, Statistics};
+use crate::compose::{LANES, run};
+use crate::data::Points;
+use crate::gram::{Gram, Pick, Picked, PrecomputedGram, StoredGram};
+use crate::kernel::Kernel;
+use crate::linalg::pages;
+use crate::observe::{Begin, Observer, Step};
+use crate::solver::decomposition::Scratch;
+use crate::{Control, Error, Result, Threads};
 
 use super::fold::{self, Before, Bench, Source};
 use super::order::Ordered;
 use super::{Cell, Params, Tuner, race};
-use crate::fit::Prepared;
+use crate::train::prepared::Prepared;
 
 /// Kernels from which on a search goes fold by fold and leaves hopeless combinations out.
 const ENOUGH: usize = 4;
@@ -109,7 +109,7 @@ impl<'a> Search<'a> {
     }
 
     fn room(&self) -> Room {
-        let (memory, n) = (self.tuner.svm.budget.memory, self.ordered.rows.len());
+        let (memory, n) = (self.tuner.options.budget.memory, self.ordered.rows.len());
         let training = (memory / 10 / LANES as u64).max(32 << 20);
         let left = memory - memory / 10;
         let one = StoredGram::bytes(n).max(1);

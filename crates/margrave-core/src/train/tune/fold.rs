@@ -3,22 +3,24 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use margrave_core::compose::Part;
-use margrave_core::gram::{Gram, Pick, StoredGram, part};
-use margrave_core::loss::Loss;
-use margrave_core::model::{Scheme, multi};
-use margrave_core::observe::Silent;
-use margrave_core::problem::{Formulation, Setup, Task};
-use margrave_core::solver::decomposition::{Scratch, Warm, resident};
-use margrave_core::{Control, Result, Status, Threads};
+use crate::compose::Part;
+use crate::gram::{Gram, Pick, StoredGram, part};
+use crate::loss::Loss;
+use crate::model::{Scheme, multi};
+use crate::observe::Silent;
+use crate::problem::{Formulation, Setup, Task};
+use crate::solver::decomposition::{Scratch, Warm, resident};
+use crate::{Control, Result, Status, Threads};
 
 use super::grid::{cost_of, same_but_cost};
 use super::order::Ordered;
 use super::{Params, Tuner};
-use crate::fit::{Prepared, formulation_of, loss_of};
-use crate::multi::parts;
-use crate::solve::solve_one;
-use crate::svm::{SolverName, Svm};
+use crate::train::classes::parts;
+use crate::train::kernel_space::KernelSpace;
+use crate::train::options::{SolverName, TrainOptions};
+use crate::train::plan::{formulation_of, loss_of};
+use crate::train::prepared::Prepared;
+use crate::train::space::{Request, Space, StartPoint};
 
 /// Where entries of K come from, rows in the order of the folds.
 #[derive(Clone, Copy)]
@@ -80,7 +82,8 @@ impl Bench<'_> {
                 out.push((None, 0.0));
                 continue;
             }
-            let machine = Svm { threads: Threads::one(), start: None, probability: None, ..self.tuner.machine(params) };
+            let plain = self.tuner.machine(params);
+            let machine = TrainOptions { threads: Threads::one(), start: None, probability: None, ..plain };
             let (loss, _) = loss_of(&machine)?;
             let (from, to) = self.ordered.held(fold);
             let kept = self.ordered.rows.len() - (to - from);
@@ -173,7 +176,7 @@ impl Bench<'_> {
                 Some(scores) => scores,
                 None => {
                     let mut f = vec![0.0; n];
-                    view.apply(margrave_core::gram::Precision::Double, Pick::All, &found.beta, 1, &mut f, job.control)?;
+                    view.apply(crate::gram::Precision::Double, Pick::All, &found.beta, 1, &mut f, job.control)?;
                     f
                 }
             };
@@ -228,8 +231,9 @@ impl Bench<'_> {
                 })?;
             let start = start.as_ref().and_then(|betas| betas.get(at).cloned()).filter(|b| b.len() == setup.len());
             // The bias of the last cell is not kept: the best one for its β is found anew.
-            let start = start.map(|beta| (beta, Vec::new()));
-            let solved = solve_one(job.machine, &setup, gram, None, start, self.memory, job.control, &mut Silent)?;
+            let start = start.map(|beta| StartPoint { beta, ..StartPoint::default() });
+            let request = Request { options: job.machine, memory: self.memory, control: job.control };
+            let solved = KernelSpace::over(gram).solve(&setup, start, request, &mut Silent)?;
             if matches!(solved.proven.status, Status::TimeLimit | Status::Interrupted) {
                 return Ok(None);
             }
@@ -262,7 +266,7 @@ impl Bench<'_> {
     }
 
     /// The binary problems of a machine: over all rows, or over those of `kept`, which they are then numbered by.
-    fn parts(&self, machine: &Svm, kept: Option<&[u32]>) -> Vec<Part> {
+    fn parts(&self, machine: &TrainOptions, kept: Option<&[u32]>) -> Vec<Part> {
         let targets: Vec<f64> = match kept {
             None => self.ordered.targets.clone(),
             Some(kept) => kept.iter().map(|&row| self.ordered.targets[row as usize]).collect(),
@@ -276,7 +280,7 @@ impl Bench<'_> {
         }
     }
 
-    fn scheme(&self, machine: &Svm) -> Scheme {
+    fn scheme(&self, machine: &TrainOptions) -> Scheme {
         match (machine.task, self.prepared.labels.len()) {
             (Task::Classify, 3..) => machine.scheme(&machine.kernel, &Formulation::Cost { c: 1.0 }),
             _ => Scheme::One,
@@ -284,7 +288,7 @@ impl Bench<'_> {
     }
 
     /// The score of the held-out rows `from..to`, and the loss of each.
-    fn score(&self, machine: &Svm, z: &[f64], from: usize, to: usize) -> (f64, Vec<f32>) {
+    fn score(&self, machine: &TrainOptions, z: &[f64], from: usize, to: usize) -> (f64, Vec<f32>) {
         let truth = &self.ordered.targets[from..to];
         let share = |at: usize| self.ordered.counts.as_ref().map_or(1.0, |counts| counts[from + at]);
         let count = (0..truth.len()).map(share).sum::<f64>().max(f64::MIN_POSITIVE);
@@ -315,7 +319,7 @@ impl Bench<'_> {
 
 /// One cell on one fold.
 struct Job<'a> {
-    machine: &'a Svm,
+    machine: &'a TrainOptions,
     loss: &'a dyn Loss,
     formulation: Formulation,
     fold: usize,
@@ -324,8 +328,8 @@ struct Job<'a> {
 
 /// Whether a machine is for the solver that works on K in memory: a loss with a box-quadratic dual that is no linear system,
 /// and a kernel whose entries single precision tells apart.
-fn in_memory(machine: &Svm, params: &Params, formulation: Formulation, loss: &dyn Loss) -> bool {
-    use margrave_core::kernel::Statistic;
+fn in_memory(machine: &TrainOptions, params: &Params, formulation: Formulation, loss: &dyn Loss) -> bool {
+    use crate::kernel::Statistic;
     let bounded = matches!(
         params.kernel.statistic(),
         Statistic::SquaredDistance | Statistic::AbsoluteDistance | Statistic::ChiSquare

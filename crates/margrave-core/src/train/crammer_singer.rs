@@ -2,20 +2,22 @@
 
 use std::time::Instant;
 
-use margrave_core::certificate::{Certificate, certify_crammer_singer};
-use margrave_core::model::{Model, Recipe, Record};
-use margrave_core::observe::Observer;
-use margrave_core::problem::{Bias, Formulation, Penalty};
-use margrave_core::solver::linear::{Options, solve_crammer_singer};
-use margrave_core::train::Asked;
-use margrave_core::train::verdict::verdict;
-use margrave_core::{Control, Error, Result};
+use crate::certificate::{Certificate, certify_crammer_singer};
+use crate::model::{Model, Record};
+use crate::observe::Observer;
+use crate::problem::{Bias, Formulation};
+use crate::solver::linear::{Options, solve_crammer_singer};
+use crate::train::Asked;
+use crate::train::verdict::verdict;
+use crate::{Control, Error, Result};
 
-use super::{bias_of, bias_of_model, several, told};
-use crate::fit::Prepared;
-use crate::multi::{Job, Several, row_costs};
-use crate::svm::LossChoice;
-use margrave_core::loss::LossSpec;
+use super::fit::Fit;
+use super::linear_space::{bias_of_model, reason_for};
+use super::plan::Plan;
+use super::prepared::Prepared;
+use crate::data::Points;
+use crate::gram::Precision;
+use crate::model::Prediction;
 
 /// The class of each row; two classes are kept as ±1.
 fn codes_of(prepared: &Prepared) -> Vec<u32> {
@@ -25,46 +27,31 @@ fn codes_of(prepared: &Prepared) -> Vec<u32> {
     }
 }
 
-pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &mut dyn Observer) -> Result<Several> {
-    let (svm, prepared) = (job.svm, job.prepared);
+pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Observer) -> Result<Fit> {
+    let Plan { options, prepared, .. } = plan;
     let begun = Instant::now();
-    let refused = |what: &str, instead: &str| {
-        Err(Error::Unsupported { solver: "crammer-singer", what: what.into(), instead: instead.into() })
-    };
-    if !matches!(svm.loss, LossChoice::Usual | LossChoice::Spec(LossSpec::Hinge)) {
-        return refused("a loss of one's choice: it has a hinge over all classes", "--multiclass ovr");
-    }
-    if svm.penalty != Penalty::L2 {
-        return refused("the L1 penalty", "--multiclass ovr");
-    }
-    if svm.probability.is_some() {
-        return refused("probabilities", "--multiclass ovr or ovo");
-    }
-    if svm.start.is_some() {
-        return refused("resuming", "a training from the start");
-    }
     let codes = codes_of(prepared);
-    let costs = row_costs(job);
-    let (bias, note) = match bias_of(svm) {
+    let costs = prepared.costs(plan.formulation);
+    let (bias, note) = match options.bias_kind() {
         // Its dual has no equality a free bias could come from.
         Bias::Free => (Bias::Penalised { scaling: 1.0 }, "; the bias is penalised as the weight of a feature 1"),
         given => (given, ""),
     };
-    let options = Options {
-        stop: svm.stop,
-        iterations: svm.budget.iterations,
-        memory: svm.budget.memory,
-        seed: svm.seed,
+    let solver_options = Options {
+        stop: options.stop,
+        iterations: options.budget.iterations,
+        memory: options.budget.memory,
+        seed: options.seed,
         ..Options::default()
     };
     let points = &prepared.points;
     let classes = prepared.labels.len();
-    let solved = solve_crammer_singer(points, &codes, classes, &costs, bias, &options, job.control, observer)?;
-    let proof = job.control.for_proof();
+    let solved = solve_crammer_singer(points, &codes, classes, &costs, bias, &solver_options, control, observer)?;
+    let proof = control.for_proof();
     let certificate =
         certify_crammer_singer(points, &codes, &costs, bias, &solved.weights, &solved.bias, &solved.alpha, &proof)
             .unwrap_or(Certificate::Unknown);
-    let status = verdict(&Asked::from(svm.stop), &certificate, solved.status);
+    let status = verdict(&Asked::from(options.stop), &certificate, solved.status);
     let own = |row: usize| solved.alpha[row * classes + codes[row] as usize];
     let count = |keep: &dyn Fn(usize) -> bool| (0..codes.len()).filter(|&row| keep(row)).count();
     let record = Record {
@@ -78,15 +65,31 @@ pub(crate) fn train(job: &Job<'_>, recipe: impl Fn(&str) -> Recipe, observer: &m
         rho: 1.0,
         tube: None,
     };
-    let mut recipe = recipe("linear");
+    let mut recipe = plan.recipe("linear");
     if let Bias::Penalised { scaling } = bias {
         (recipe.free_bias, recipe.intercept_scaling) = (false, Some(scaling));
     }
     let model =
         Model::crammer_singer(recipe, solved.weights, points.dims(), &solved.alpha, &costs, solved.bias, record)?;
-    let train_error = several::error(&model, points, &codes, &proof)?;
-    let reason = told(svm, &format!("one machine for all classes: dual descent a sample at a time{note}"));
-    Ok(Several { model, reason, train_error, kernel_entries: 0 })
+    let train_error = error(&model, points, &codes, &proof)?;
+    let reason = reason_for(options, &format!("one machine for all classes: dual descent a sample at a time{note}"));
+    let asked = Asked::from(options.stop);
+    Ok(Fit { model, reason, train_error, seconds: 0.0, kernel_entries: 0, compact: None, asked })
+}
+
+/// Share of the (scaled) training rows that are not given their own class.
+fn error(model: &Model, points: &Points, codes: &[u32], control: &Control) -> Result<f64> {
+    let at_once = ((1 << 22) / model.expansion.outputs()).max(1);
+    let mut wrong = 0;
+    for from in (0..points.len()).step_by(at_once) {
+        let rows: Vec<u32> = (from as u32..(from + at_once).min(points.len()) as u32).collect();
+        let part = if rows.len() == points.len() { points.clone() } else { points.gather(&rows) };
+        let scores = model.expansion.scores(&part, Precision::Double, control)?;
+        if let Prediction::Labels(found) = model.decide(&scores) {
+            wrong += found.iter().zip(&rows).filter(|(found, row)| **found != codes[**row as usize]).count();
+        }
+    }
+    Ok(wrong as f64 / codes.len().max(1) as f64)
 }
 
 /// Certifies a machine of Crammer and Singer anew.
@@ -98,14 +101,10 @@ pub(crate) fn verify(
 ) -> Result<Certificate> {
     let codes = codes_of(prepared);
     let (n, k) = (codes.len(), model.expansion.outputs());
-    let c = match formulation {
-        Formulation::Cost { c } => c,
-        _ => return Err(Error::data("the machine of Crammer and Singer has a cost C")),
-    };
-    let costs: Vec<f64> = match &prepared.weights {
-        Some(weights) => weights.iter().map(|w| c * w).collect(),
-        None => vec![c; n],
-    };
+    if !matches!(formulation, Formulation::Cost { .. }) {
+        return Err(Error::data("the machine of Crammer and Singer has a cost C"));
+    }
+    let costs = prepared.costs(formulation);
     let mut alpha = vec![0.0; n * k];
     for (at, &row) in model.expansion.rows().iter().enumerate() {
         let own = &model.expansion.coefficients()[at * k..(at + 1) * k];

@@ -16,15 +16,17 @@ mod search;
 
 use std::time::Instant;
 
-use margrave_core::data::{Dataset, Scaling};
-use margrave_core::observe::{Begin, Observer, Step};
-use margrave_core::problem::Task;
-use margrave_core::{Control, Error, Result, Status};
+use crate::data::{Dataset, Scaling};
+use crate::observe::{Begin, Observer, Step};
+use crate::problem::Task;
+use crate::{Control, Error, Result, Status};
 
 use self::order::Ordered;
 use self::search::Search;
-use crate::fit::{Fit, Prepared, formulation_of, loss_of};
-use crate::svm::Svm;
+use crate::train::options::{Tradeoff, TrainOptions};
+use crate::train::plan::{check, check_tunable, formulation_of, loss_of};
+use crate::train::prepared::Prepared;
+use crate::train::{Fit, LossChoice, Plan};
 
 pub use self::grid::{Cell, Grid, Params};
 
@@ -46,7 +48,7 @@ pub struct Tuned {
 #[derive(Debug, Clone)]
 pub struct Tuner {
     /// What is common to all cells.
-    pub svm: Svm,
+    pub options: TrainOptions,
     /// What is tried.
     pub grid: Grid,
     /// Folds, at least 2.
@@ -68,56 +70,54 @@ pub struct Tuner {
 
 impl Tuner {
     /// A search with five folds and a race.
-    pub fn new(svm: Svm, grid: Grid) -> Self {
-        Self { svm, grid, folds: 5, groups: None, fold_of: None, counts: None, race: Some(4.0), known: Vec::new() }
+    pub fn new(options: impl Into<TrainOptions>, grid: Grid) -> Self {
+        let options = options.into();
+        Self { options, grid, folds: 5, groups: None, fold_of: None, counts: None, race: Some(4.0), known: Vec::new() }
     }
 
     /// The machine of a combination.
-    pub fn machine(&self, params: &Params) -> Svm {
-        let mut svm = self.svm.clone().kernel(params.kernel);
+    pub fn machine(&self, params: &Params) -> TrainOptions {
+        let mut options = TrainOptions { kernel: params.kernel, gamma: None, ..self.options.clone() };
         if let Some(c) = params.c {
-            svm = svm.cost(c);
+            options.tradeoff = Tradeoff::Cost(c);
         }
         if let Some(lambda) = params.lambda {
-            svm = svm.lambda(lambda);
+            options.tradeoff = Tradeoff::Lambda(lambda);
         }
         if let Some(loss) = params.loss {
-            svm = svm.loss_spec(loss);
+            options.loss = LossChoice::Spec(loss);
         }
-        if let Some(epsilon) = params.epsilon {
-            svm = svm.epsilon(epsilon);
-        }
-        if let Some(nu) = params.nu {
-            svm = svm.nu(nu);
-        }
-        svm
+        options.epsilon = params.epsilon.or(options.epsilon);
+        options.nu = params.nu.or(options.nu);
+        options
     }
 
     /// Searches.
     pub fn search(&self, data: &Dataset, observer: &mut dyn Observer) -> Result<Tuned> {
         let begun = Instant::now();
-        let svm = &self.svm;
-        svm.budget.check()?;
-        svm.stop.check()?;
-        if svm.task == Task::Novelty {
+        let options = &self.options;
+        options.budget.check()?;
+        options.stop.check()?;
+        if options.task == Task::Novelty {
             return Err(Error::data("novelty detection has no targets to score by: there is nothing to tune"));
         }
-        crate::linear::check_tunable(&self.svm)?;
-        let mut control = Control::start(&svm.budget, svm.threads.clone());
-        if let Some(flag) = &svm.cancel {
+        check_tunable(options)?;
+        let mut control = Control::start(&options.budget, options.threads.clone()).with_device(options.device);
+        if let Some(flag) = &options.cancel {
             control = control.with_cancel(flag.clone());
         }
-        let points = match svm.scale {
+        let points = match options.scale {
             Some(kind) => Scaling::fit(kind, &data.points).apply(&data.points)?,
             None => data.points.clone(),
         };
-        let prepared = Prepared::new(svm.task, data, points, &svm.class_weight, None)?;
+        let prepared = Prepared::new(options.task, data, points, &options.class_weight, None)?;
         let by_kernel = self.params(&prepared.points)?;
         // Every combination is looked at before anything is computed.
         for params in by_kernel.iter().flatten() {
             let machine = self.machine(params);
-            loss_of(&machine)?;
-            formulation_of(&machine, data.len())?;
+            let (loss, _) = loss_of(&machine)?;
+            let formulation = formulation_of(&machine, data.len())?;
+            check(&machine, &machine.kernel, &formulation, loss.as_ref())?;
         }
         if let Some(z) = self.race
             && !(z > 0.0)
@@ -126,7 +126,7 @@ impl Tuner {
         }
         let ordered = Ordered::new(self, &prepared)?;
         let n = prepared.points.len();
-        let flow = observer.begin(&Begin { solver: "tune", n, tol: svm.stop.tol, gap: svm.stop.gap });
+        let flow = observer.begin(&Begin { solver: "tune", n, tol: options.stop.tol, gap: options.stop.gap });
         let mut search = Search::new(self, &prepared, &ordered, by_kernel);
         let stopped = search.run(&control, observer, flow.is_break())?;
         let cells: Vec<Cell> = search.cells.into_iter().map(|p| p.cell).collect();
@@ -143,7 +143,7 @@ impl Tuner {
 
     /// Trains the machine of a combination on all rows.
     pub fn refit(&self, params: &Params, data: &Dataset, observer: &mut dyn Observer) -> Result<Fit> {
-        self.machine(params).fit_observed(data, observer)
+        Plan::new(&self.machine(params), data)?.train(observer)
     }
 }
 

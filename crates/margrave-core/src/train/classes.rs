@@ -1,0 +1,325 @@
+//! Several classes: one binary machine per pair of classes, or one per class against the rest.
+
+use std::time::Instant;
+
+use super::calibrate::{Subject, out_of_sample, sigmoid_of};
+use super::fit::Fit;
+use super::kernel_space::KernelSpace;
+use super::one::{problem, space};
+use super::options::{LossChoice, Probability, SolverName};
+use super::plan::Plan;
+use super::prepared::{Prepared, check_same_rows};
+use super::proof::prove;
+use super::space::{Request, Space, Trained};
+use super::verdict::Asked;
+use crate::compose::calibrate::fit_sigmoid;
+use crate::compose::{LANES, Part, one_vs_one, one_vs_rest, run};
+use crate::conflict::OptionName;
+use crate::control::{Control, Status};
+use crate::error::{Error, Result};
+use crate::gram::Precision;
+use crate::kernel::Kernel;
+use crate::loss::LossSpec;
+use crate::model::{Calibration, Column, Model, Origin, Record, Scheme, multi};
+use crate::observe::{Begin, Observer, Step};
+use crate::problem::{Formulation, Penalty};
+use crate::solver::Solution;
+use crate::solver::ridge::{self, Halt, RidgeOptions, Source};
+
+/// One trained machine.
+struct One {
+    column: Column,
+    part: Part,
+    /// z of the rows of its part.
+    scores: Vec<f64>,
+    /// w, where the machine is given by its weights.
+    weights: Option<Vec<f64>>,
+    /// a and b of its sigmoid, and what that was fitted to, if probabilities were asked for.
+    sigmoid: Option<(f64, f64, Origin)>,
+    solver: &'static str,
+    reason: String,
+}
+
+/// The parts a scheme cuts the data into.
+pub(crate) fn parts(scheme: Scheme, classes: usize, codes: &[u32]) -> Vec<Part> {
+    match scheme {
+        Scheme::OneVsRest => one_vs_rest::parts(classes, codes),
+        Scheme::One | Scheme::OneVsOne | Scheme::CrammerSinger | Scheme::Outputs => one_vs_one::parts(classes, codes),
+    }
+}
+
+/// The names of the classes a machine tells apart, for messages.
+fn name(plan: &Plan<'_>, scheme: Scheme, at: usize) -> String {
+    let labels = &plan.prepared.labels;
+    match scheme {
+        Scheme::OneVsRest => format!("{} against the rest", labels[at]),
+        Scheme::One | Scheme::OneVsOne | Scheme::CrammerSinger | Scheme::Outputs => crate::model::pairs(labels.len())
+            .nth(at)
+            .map_or_else(String::new, |(i, j)| format!("{} against {}", labels[i], labels[j])),
+    }
+}
+
+/// Which solver trains the first machine, and why.
+pub(crate) fn solver(plan: &Plan<'_>, scheme: Scheme) -> Result<(&'static str, String)> {
+    let control = Control::unlimited(plan.options.threads.clone()).with_device(plan.options.device);
+    let parts = parts(scheme, plan.prepared.labels.len(), &plan.prepared.codes());
+    let Some(part) = parts.first() else { return Ok(("none", "there are no machines".to_owned())) };
+    let space = KernelSpace::new(plan.kernel, &plan.prepared.points.gather(&part.rows), &control)?;
+    let weights = plan.prepared.weights_of(&part.rows);
+    let setup = problem(plan, &space, &part.targets, weights.as_deref())?;
+    space.solver_for(&setup, &plan.options)
+}
+
+pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer: &mut dyn Observer) -> Result<Fit> {
+    let Plan { prepared, kernel, .. } = plan;
+    let (classes, codes) = (prepared.labels.len(), prepared.codes());
+    let (machines, entries) = if solved_at_once(plan, scheme) {
+        let space = KernelSpace::new(*kernel, &prepared.points, control)?;
+        let machines = all_at_once(plan, &codes, &space, control, observer)?;
+        (machines, space.entries())
+    } else {
+        let space = space(plan, control)?;
+        let machines = one_by_one(plan, scheme, &codes, space.as_ref(), control, observer)?;
+        (machines, space.entries())
+    };
+    let lost = lost(classes, scheme, &codes, &machines);
+    let (solver, reason) = machines.first().map_or(("none", String::new()), |m| (m.solver, m.reason.clone()));
+    let way = if scheme == Scheme::OneVsRest { "one per class" } else { "one per pair of classes" };
+    let reason = format!("{} machines, {way}; {reason}", machines.len());
+    let sigmoids: Option<Vec<_>> = machines.iter().map(|machine| machine.sigmoid).collect();
+    let (costs, recipe) = (prepared.costs(plan.formulation), plan.recipe(solver));
+    let weights = stacked_weights(&machines, prepared.points.dims());
+    let columns = machines.into_iter().map(|machine| machine.column).collect();
+    let mut model = match weights {
+        Some(w) => Model::several_linear(recipe, w, prepared.points.dims(), scheme, &codes, &costs, columns)?,
+        None => Model::several(recipe, *kernel, &prepared.points, scheme, &codes, &costs, columns)?,
+    };
+    model.calibration = sigmoids.filter(|list| !list.is_empty()).map(|list| Calibration::Sigmoid {
+        a: list.iter().map(|s| s.0).collect(),
+        b: list.iter().map(|s| s.1).collect(),
+        origin: list[0].2,
+    });
+    let train_error = error(&model, prepared, &codes, &lost, &control.for_proof())?;
+    let asked = Asked::from(plan.options.stop);
+    Ok(Fit { model, reason, train_error, seconds: 0.0, kernel_entries: entries, compact: None, asked })
+}
+
+/// The weights of all machines, d × machines; `None` unless every machine is given by its weights.
+fn stacked_weights(machines: &[One], dims: usize) -> Option<Vec<f64>> {
+    let outputs = machines.len();
+    let mut weights = vec![0.0; dims * outputs];
+    for (at, machine) in machines.iter().enumerate() {
+        let own = machine.weights.as_ref()?;
+        own.iter().enumerate().for_each(|(j, w)| weights[j * outputs + at] = *w);
+    }
+    (outputs > 0).then_some(weights)
+}
+
+/// Whether one factorisation solves all machines.
+pub(crate) fn solved_at_once(plan: &Plan<'_>, scheme: Scheme) -> bool {
+    let options = &plan.options;
+    scheme == Scheme::OneVsRest
+        && matches!(options.loss, LossChoice::Spec(LossSpec::Square))
+        && options.start.is_none()
+        && options.solver == SolverName::Auto
+        && options.penalty == Penalty::L2
+        && options.intercept_scaling.is_none()
+        && !matches!(options.probability, Some(Probability::Folds(_)))
+        && matches!(plan.formulation, Formulation::Cost { .. })
+}
+
+/// Rows that may not be given their own class: those that one of the machines they trained has on the wrong side. A class
+/// that wins all its pairs has more votes than any other.
+fn lost(classes: usize, scheme: Scheme, codes: &[u32], machines: &[One]) -> Vec<u32> {
+    let mut lost = vec![false; codes.len()];
+    if scheme == Scheme::OneVsRest {
+        let mut z = vec![0.0; classes];
+        for (row, lost) in lost.iter_mut().enumerate() {
+            machines.iter().zip(&mut z).for_each(|(machine, z)| *z = machine.scores[row]);
+            *lost = z.iter().any(|z| z.is_nan()) || multi::by_score(&z) != codes[row];
+        }
+    } else {
+        for machine in machines {
+            for ((&row, y), z) in machine.part.rows.iter().zip(&machine.part.targets).zip(&machine.scores) {
+                lost[row as usize] |= z.is_nan() || (*z > 0.0) != (*y > 0.0);
+            }
+        }
+    }
+    (0..codes.len() as u32).filter(|&row| lost[row as usize]).collect()
+}
+
+/// Share of the training rows that are not given their own class; only those `lost` can be among them.
+fn error(model: &Model, prepared: &Prepared, codes: &[u32], lost: &[u32], control: &Control) -> Result<f64> {
+    if model.scheme == Scheme::OneVsRest {
+        return Ok(lost.len() as f64 / codes.len().max(1) as f64);
+    }
+    let mut wrong = 0;
+    let (classes, k) = (model.labels.len(), model.expansion.outputs());
+    let mut scratch = vec![0; classes];
+    for rows in lost.chunks(((1 << 22) / k).max(1)) {
+        let z = model.expansion.scores(&prepared.points.gather(rows), Precision::Single, control)?;
+        let winners = z.chunks_exact(k).map(|z| multi::by_votes(classes, z, &mut scratch));
+        wrong += winners.zip(rows).filter(|(winner, row)| *winner != codes[**row as usize]).count();
+    }
+    Ok(wrong as f64 / codes.len().max(1) as f64)
+}
+
+/// Every machine by itself, several at a time.
+fn one_by_one(
+    plan: &Plan<'_>,
+    scheme: Scheme,
+    codes: &[u32],
+    space: &dyn Space,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<Vec<One>> {
+    let Plan { options, prepared, .. } = plan;
+    let parts = parts(scheme, prepared.labels.len(), codes);
+    if let Some(model) = &options.start {
+        check_same_rows(model, &prepared.points)?;
+        if model.scheme != scheme || model.labels != prepared.labels {
+            return Err(Error::data(format!(
+                "the model to resume from is not of the same classes and the same {}",
+                OptionName::Multiclass
+            )));
+        }
+    }
+    // A share that does not depend on the threads: see `LANES`.
+    let memory = options.budget.memory / parts.len().clamp(1, LANES) as u64;
+    let sizes: Vec<u64> = parts.iter().map(|part| space.work(part.rows.len())).collect();
+    let begin = Begin {
+        solver: if scheme == Scheme::OneVsRest { "one-vs-rest" } else { "one-vs-one" },
+        n: prepared.points.len(),
+        tol: options.stop.tol,
+        gap: options.stop.gap,
+    };
+    let from = space.entries();
+    let mut machines = run(&sizes, &begin, control, observer, |at, control, observer| {
+        let named = |e: Error| match e {
+            Error::Interrupted(why) => Error::Interrupted(why),
+            other => Error::data(format!("{}: {}", name(plan, scheme, at), other.marked())),
+        };
+        let request = Request { options, memory, control };
+        one_machine(plan, scheme, at, &parts[at], space, request, observer).map_err(named)
+    })?;
+    if scheme == Scheme::OneVsRest {
+        // All count on the same Gram at the same time: only what they computed together is known.
+        let each = (space.entries() - from) / machines.len().max(1) as u64;
+        machines.iter_mut().for_each(|machine| machine.column.record.kernel_entries = each);
+    }
+    Ok(machines)
+}
+
+fn one_machine(
+    plan: &Plan<'_>,
+    scheme: Scheme,
+    at: usize,
+    part: &Part,
+    whole: &dyn Space,
+    request: Request<'_>,
+    observer: &mut dyn Observer,
+) -> Result<One> {
+    let begun = Instant::now();
+    let options = request.options;
+    let rows = &part.rows;
+    let space = whole.restrict(rows, request.control);
+    let before = space.entries();
+    let weights = plan.prepared.weights_of(rows);
+    let setup = problem(plan, space.as_ref(), &part.targets, weights.as_deref())?;
+    let start = options.start.as_ref().map(|model| space.start(model, at, &model.machine_over(at, rows), &setup));
+    let mut trained = space.solve(&setup, start, request, observer)?;
+    let sigmoid = match options.probability {
+        None => None,
+        Some(_) => {
+            let problem =
+                |space: &dyn Space, targets: &[f64], weights: Option<&[f64]>| problem(plan, space, targets, weights);
+            let (targets, weights) = (part.targets.as_slice(), weights.as_deref());
+            let subject = Subject { space: space.as_ref(), targets, weights, problem: &problem };
+            let (left, origin) = out_of_sample(&subject, &setup, &trained, request)?;
+            // The class against the rest wins by score, not by its side of 0.
+            let (a, b) = sigmoid_of(&left, targets, scheme != Scheme::OneVsRest);
+            Some((a, b, origin))
+        }
+    };
+    trained.proven.certificate = trained.proven.certificate.with_rows(rows);
+    // Without a proof there are no scores: every row may be on the wrong side.
+    let scores = trained.scores(rows.len());
+    let Trained { proven, weights, solver, reason, compact: _ } = trained;
+    let record = Record::new(&setup, &proven, begun.elapsed().as_secs_f64(), space.entries() - before);
+    let column = Column::new(&proven.machine, rows, record);
+    Ok(One { column, part: part.clone(), scores, weights, sigmoid, solver, reason })
+}
+
+/// Least squares of all classes against the rest: one factorisation, a right-hand side a class.
+fn all_at_once(
+    plan: &Plan<'_>,
+    codes: &[u32],
+    space: &KernelSpace<'_>,
+    control: &Control,
+    observer: &mut dyn Observer,
+) -> Result<Vec<One>> {
+    let Plan { options, prepared, .. } = plan;
+    let gram = space.gram();
+    let begun = Instant::now();
+    let classes = prepared.labels.len();
+    let parts = one_vs_rest::parts(classes, codes);
+    let targets = one_vs_rest::targets(classes, codes);
+    let costs = prepared.costs(plan.formulation);
+    let begin = Begin { solver: "ridge", n: codes.len(), tol: options.stop.tol, gap: options.stop.gap };
+    let loo = options.probability == Some(Probability::LeaveOneOut);
+    let ridge_options = RidgeOptions { loo, memory: options.budget.memory, ..RidgeOptions::default() };
+    let source =
+        if plan.kernel == Kernel::Linear { Source::Linear(&prepared.points, gram) } else { Source::Gram(gram) };
+    let mut last = Step { phase: "factor", ..Step::default() };
+    let stopped = observer.begin(&begin).is_break() || observer.step(&last).is_break();
+    let fit = match ridge::fit(source, &targets, classes, &costs, options.bias.then_some(0.0), &ridge_options, control)
+    {
+        Ok(fit) if !stopped => Some(fit),
+        Ok(_) | Err(Halt::Interrupted(_)) => None,
+        // Too large to factorise: each by itself, by a solver that needs less.
+        Err(Halt::Error(_)) => return one_by_one(plan, Scheme::OneVsRest, codes, space, control, observer),
+    };
+    let status = match control.check() {
+        Err(why) => why.into(),
+        Ok(()) if stopped => Status::Interrupted,
+        Ok(()) => Status::Optimal,
+    };
+    let proof = control.for_proof();
+    let mut machines = Vec::with_capacity(classes);
+    let mut short = false;
+    for (class, part) in parts.into_iter().enumerate() {
+        let weights = prepared.weights_of(&part.rows);
+        let setup = problem(plan, space, &part.targets, weights.as_deref())?;
+        let column = |all: &[f64]| (0..codes.len()).map(|row| all[row * classes + class]).collect::<Vec<f64>>();
+        let (beta, bias) = match &fit {
+            Some(fit) => (column(&fit.beta), fit.bias[class]),
+            None => (vec![0.0; codes.len()], 0.0),
+        };
+        let bias = if options.bias { vec![bias] } else { vec![] };
+        let solution = Solution { beta, bias, scores: None, status, iterations: 1, violation: f64::INFINITY };
+        let asked = Asked::from(options.stop_for(&setup));
+        let proven = prove(&setup, gram, &solution, &asked, &proof)?;
+        short |= proven.status == Status::Inaccurate;
+        let seconds = begun.elapsed().as_secs_f64() / classes as f64;
+        let record = Record::new(&setup, &proven, seconds, gram.entries() / classes as u64);
+        let machine = &proven.machine;
+        let mut scores: Vec<f64> = proven.scores.iter().map(|f| f + machine.bias).collect();
+        scores.resize(codes.len(), f64::NAN);
+        let sigmoid = fit.as_ref().and_then(|fit| fit.loo.as_ref()).map(|residuals| {
+            let unseen: Vec<f64> = column(residuals).iter().zip(&part.targets).map(|(r, y)| y - r).collect();
+            let (a, b) = fit_sigmoid(&unseen, &part.targets, false);
+            (a, b, Origin::LeaveOneOut)
+        });
+        let column = Column::new(machine, &part.rows, record);
+        let reason = "square loss: one factorisation for all classes".to_owned();
+        machines.push(One { column, part, scores, weights: None, sigmoid, solver: "ridge", reason });
+    }
+    last.seconds = control.seconds();
+    last.fraction = Some(1.0);
+    observer.finish(status, &last);
+    if short && control.check().is_ok() {
+        // The system is too ill-conditioned for its factorisation: each machine by itself, with other solvers to turn to.
+        return one_by_one(plan, Scheme::OneVsRest, codes, space, control, observer);
+    }
+    Ok(machines)
+}

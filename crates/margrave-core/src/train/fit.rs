@@ -1,0 +1,110 @@
+//! What a training gives: the model with its proof.
+
+use super::space::Compacted;
+use super::verdict::Asked;
+use crate::certificate::Certificate;
+use crate::conflict::OptionName;
+use crate::control::{Control, Status, Threads};
+use crate::data::Points;
+use crate::error::{Error, Result};
+use crate::gram::Precision;
+use crate::model::{Model, Prediction, Record, Totals};
+
+/// A trained machine with its proof.
+#[derive(Debug, Clone)]
+pub struct Fit {
+    pub(crate) model: Model,
+    pub(crate) reason: String,
+    pub(crate) train_error: f64,
+    pub(crate) seconds: f64,
+    pub(crate) kernel_entries: u64,
+    pub(crate) compact: Option<Compacted>,
+    pub(crate) asked: Asked,
+}
+
+impl Fit {
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The model, without the rest.
+    pub fn into_model(self) -> Model {
+        self.model
+    }
+
+    /// What the fit was like: status, iterations, seconds, support vectors. Of several machines, the one with the worst proof.
+    pub fn record(&self) -> &Record {
+        // What was not checked is worse than anything that was.
+        let measure = |r: &Record| match &r.certificate {
+            Certificate::Unknown => f64::INFINITY,
+            known => known.relative_gap().unwrap_or(known.violation()),
+        };
+        let worse = |a: &&Record, b: &&Record| measure(a).total_cmp(&measure(b));
+        self.model.machines.iter().max_by(worse).unwrap_or(&self.model.machines[0])
+    }
+
+    /// One record per binary machine.
+    pub fn records(&self) -> &[Record] {
+        &self.model.machines
+    }
+
+    /// The proof: primal, dual and gap, from the independent certificate. Of several binary machines, the worst: all are in
+    /// [`certificates`](Self::certificates), the sums in [`totals`](Self::totals).
+    pub fn certificate(&self) -> &Certificate {
+        &self.record().certificate
+    }
+
+    /// One certificate per binary machine.
+    pub fn certificates(&self) -> impl Iterator<Item = &Certificate> {
+        self.model.machines.iter().map(|record| &record.certificate)
+    }
+
+    /// What a machine had to meet to be called optimal.
+    pub fn asked(&self) -> Asked {
+        self.asked
+    }
+
+    /// Sums over the binary machines.
+    pub fn totals(&self) -> Totals {
+        Totals { seconds: self.seconds, kernel_entries: self.kernel_entries, ..self.model.totals() }
+    }
+
+    /// How it ended; of several binary machines, the one that ended worst.
+    pub fn status(&self) -> Status {
+        self.totals().status
+    }
+
+    /// Why this solver.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// What was dropped to make the model compact, if that was asked for.
+    pub fn compacted(&self) -> Option<Compacted> {
+        self.compact
+    }
+
+    /// On the training data: share of wrong labels, mean squared error (over all outputs), or share of outliers, by the task.
+    pub fn train_error(&self) -> f64 {
+        self.train_error
+    }
+
+    /// The predictions for points with features as in the training data.
+    pub fn predict(&self, points: &Points) -> Result<Prediction> {
+        self.model.predict(points, Precision::Double, &Control::unlimited(Threads::default()))
+    }
+
+    /// The scores f(x) + b of points with features as in the training data, n × outputs.
+    pub fn scores(&self, points: &Points) -> Result<Vec<f64>> {
+        self.model.scores(points, Precision::Double, &Control::unlimited(Threads::default()))
+    }
+
+    /// The probability of each class, n × classes in the order of the model's labels. Needs a training with
+    /// [`probability`](crate::train::TrainOptions::probability).
+    pub fn probabilities(&self, points: &Points) -> Result<Vec<f64>> {
+        let scores = self.scores(points)?;
+        let missing = || Error::data(format!("the model has no probabilities: train with {}", OptionName::Probability));
+        self.model.probabilities(&scores).ok_or_else(missing)
+    }
+}

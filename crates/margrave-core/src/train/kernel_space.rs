@@ -1,0 +1,402 @@
+//! The space of a kernel: machines are expansions over rows, seen through the Gram matrix.
+//!
+//! Picks the solver, runs it with a stricter rule until the proof holds, and turns to another solver where it does not.
+
+use super::options::{LossChoice, SolverName, TrainOptions};
+use super::proof::{Proven, certify_machine, prove};
+use super::space::{Compacted, Request, Space, StartPoint, Trained, is_better, until_proven};
+use super::verdict::Asked;
+use crate::certificate::Certificate;
+use crate::compose::calibrate::{LeftOut, leave_one_out};
+use crate::conflict::{OptionName, Remedy, With};
+use crate::control::{Control, Status};
+use crate::data::Points;
+use crate::error::{Error, Result};
+use crate::gram::{Gram, Pick, Picked, part};
+use crate::kernel::Kernel;
+use crate::loss::{Loss, LossSpec};
+use crate::model::Model;
+use crate::observe::Observer;
+use crate::problem::{KernelProblem, Machine, Setup};
+use crate::solver::choose::{self, Choice, Chosen};
+use crate::solver::ridge::RidgeOptions;
+use crate::solver::textbook::{smo, svmtorch};
+use crate::solver::{Solution, Stop, decomposition, irwls, ridge};
+
+/// Rows of a kernel matrix.
+pub(crate) struct KernelSpace<'a> {
+    gram: GramOf<'a>,
+    /// The points, where K is the linear kernel over them: some solvers work on them directly.
+    linear: Option<Points>,
+}
+
+enum GramOf<'a> {
+    Own(Box<dyn Gram + 'a>),
+    Shared(&'a dyn Gram),
+}
+
+impl<'a> KernelSpace<'a> {
+    /// K of a kernel over points.
+    pub(crate) fn new(kernel: Kernel, points: &Points, control: &Control) -> Result<Self> {
+        let gram = GramOf::Own(control.backend().square_gram(kernel, points)?);
+        Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()) })
+    }
+
+    /// A Gram matrix that someone else keeps.
+    pub(crate) fn over(gram: &'a dyn Gram) -> Self {
+        Self { gram: GramOf::Shared(gram), linear: None }
+    }
+
+    pub(crate) fn gram(&self) -> &dyn Gram {
+        match &self.gram {
+            GramOf::Own(gram) => gram.as_ref(),
+            GramOf::Shared(gram) => *gram,
+        }
+    }
+
+    /// Which solver trains a problem over these rows, and why.
+    pub(crate) fn solver_for(&self, setup: &Setup, options: &TrainOptions) -> Result<(&'static str, String)> {
+        let picked = setup.with(self.gram(), |problem| pick(options, problem, self.linear.as_ref()))?;
+        Ok((picked.1, picked.2))
+    }
+}
+
+impl Space for KernelSpace<'_> {
+    fn len(&self) -> usize {
+        self.gram().shape().0
+    }
+
+    fn diag(&self) -> Vec<f64> {
+        self.gram().diag()
+    }
+
+    fn entries(&self) -> u64 {
+        self.gram().entries()
+    }
+
+    fn work(&self, rows: usize) -> u64 {
+        (rows as u64).pow(2)
+    }
+
+    fn restrict<'s>(&'s self, rows: &[u32], control: &Control) -> Box<dyn Space + 's> {
+        let gram: GramOf<'s> = if rows.len() == self.len() {
+            GramOf::Shared(self.gram())
+        } else if control.check().is_err() {
+            // Out of time: a view that prepares nothing.
+            GramOf::Own(Box::new(Picked::new(self.gram(), rows.to_vec())))
+        } else {
+            GramOf::Own(part(self.gram(), rows))
+        };
+        Box::new(KernelSpace { gram, linear: self.linear.as_ref().map(|points| points.gather(rows)) })
+    }
+
+    fn start(&self, _: &Model, _: usize, machine: &Machine, setup: &Setup) -> StartPoint {
+        let (beta, bias) = setup.solution(machine);
+        StartPoint { beta, bias, weights: Vec::new() }
+    }
+
+    fn solve(
+        &self,
+        setup: &Setup,
+        start: Option<StartPoint>,
+        request: Request<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Trained> {
+        let Request { options, control, .. } = request;
+        let (gram, linear) = (self.gram(), self.linear.as_ref());
+        let (which, solver, reason) = setup.with(gram, |problem| pick(options, problem, linear))?;
+        if options.anneal > 0 && which != Which::Library(Choice::TwoStep) {
+            return Err(Error::option(
+                "anneal",
+                options.anneal,
+                "only losses that are not convex are annealed, by irwls",
+            ));
+        }
+        let asked = Asked::from(options.stop_for(setup));
+        let attempt = Attempt { setup, gram, linear, asked, request };
+        let mut best = attempt.train(which, solver, start, reason, observer)?;
+        if options.solver == SolverName::Auto
+            && matches!(best.proven.status, Status::Inaccurate | Status::Stalled)
+            && control.check().is_ok()
+            && let Some(other) = setup.with(gram, |problem| Ok(alternative(which, problem)))?
+        {
+            let from = StartPoint { beta: best.proven.beta.clone(), bias: best.proven.bias.clone(), weights: vec![] };
+            let reason = format!("{}; finished by {}, as {solver} ended short of the proof", best.reason, other.name());
+            // What the other solver cannot do is no reason to lose what there is.
+            if let Ok(next) = attempt.train(Which::Library(other), other.name(), Some(from), reason, observer)
+                && is_better(&next.proven, &best.proven, &asked)
+            {
+                best = next;
+            }
+        }
+        if let Some(threshold) = options.compact {
+            attempt.compact(threshold, &mut best)?;
+        }
+        Ok(best)
+    }
+
+    fn certify(&self, _: &Model, _: usize, machine: &Machine, setup: &Setup, control: &Control) -> Result<Certificate> {
+        certify_machine(setup, self.gram(), machine, control)
+    }
+
+    fn score(&self, trained: &Trained, trained_on: &[u32], rows: &[u32], control: &Control) -> Result<Vec<f64>> {
+        let machine = &trained.proven.machine;
+        let used: Vec<usize> = (0..trained_on.len()).filter(|&at| machine.coefficients[at] != 0.0).collect();
+        let centres: Vec<u32> = used.iter().map(|&at| trained_on[at]).collect();
+        let mut scores = Vec::with_capacity(rows.len());
+        for rows in rows.chunks(256) {
+            let mut block = vec![0.0; rows.len() * centres.len()];
+            self.gram().block_f64(Pick::List(rows), Pick::List(&centres), &mut block, control)?;
+            for at in 0..rows.len() {
+                let entries = &block[at * centres.len()..(at + 1) * centres.len()];
+                let f: f64 = entries.iter().zip(&used).map(|(k, &at)| k * machine.coefficients[at]).sum();
+                scores.push(f + machine.bias);
+            }
+        }
+        Ok(scores)
+    }
+
+    fn leave_one_out(&self, trained: &Trained, setup: &Setup, request: Request<'_>) -> Result<Option<LeftOut>> {
+        let Proven { beta, bias, scores, .. } = &trained.proven;
+        if scores.is_empty() {
+            return Ok(None);
+        }
+        // Without the time for it, folds take its place.
+        setup.with(self.gram(), |problem| {
+            Ok(leave_one_out(problem, beta, bias, scores, request.memory, request.control).unwrap_or(None))
+        })
+    }
+}
+
+/// A solver of the library, or one of the textbook's.
+#[derive(Clone, Copy, PartialEq)]
+enum Which {
+    Library(Choice),
+    Smo,
+    SvmTorch,
+}
+
+/// Which solver, its name, and why.
+fn pick(
+    options: &TrainOptions,
+    problem: &KernelProblem<'_>,
+    linear: Option<&Points>,
+) -> Result<(Which, &'static str, String)> {
+    let convex = (0..problem.len()).all(|i| problem.loss(i).properties().convex);
+    let asked = |which: Which, name: &'static str| Ok((which, name, "asked for".to_owned()));
+    match options.solver {
+        SolverName::Auto => {
+            let Chosen { choice, reason } = choose::choose(problem, linear, options.budget.memory);
+            Ok((Which::Library(choice), choice.name(), reason))
+        }
+        SolverName::Decomposition => match (0..problem.len()).find(|&i| problem.dual_term(i).is_none()) {
+            None => asked(Which::Library(Choice::Decomposition), "decomposition"),
+            Some(i) => Err(Error::Unsupported {
+                solver: "decomposition",
+                what: format!("the {} loss", problem.loss(i).name()),
+                instead: format!("{}, which takes any loss", OptionName::Solver.at("irwls")),
+            }),
+        },
+        SolverName::Irwls if convex => asked(Which::Library(Choice::Irwls), "irwls"),
+        SolverName::Irwls => asked(Which::Library(Choice::TwoStep), "irwls"),
+        SolverName::Ridge => asked(Which::Library(Choice::Ridge), "ridge"),
+        SolverName::Linear => Err(Error::Unsupported {
+            solver: "linear",
+            what: "this machine: it is for the linear kernel with a cost C".into(),
+            instead: "decomposition".into(),
+        }),
+        SolverName::Smo => asked(Which::Smo, "smo"),
+        SolverName::SvmTorch => asked(Which::SvmTorch, "svmtorch"),
+    }
+}
+
+/// A solution, and for a loss that is not convex the objective of its convex start. What else is worth knowing is added to
+/// `reason`.
+fn run(
+    request: Request<'_>,
+    which: Which,
+    stop: Stop,
+    iterations: Option<u64>,
+    problem: &KernelProblem<'_>,
+    linear: Option<&Points>,
+    start: Option<StartPoint>,
+    observer: &mut dyn Observer,
+    reason: &mut String,
+) -> Result<(Solution, Option<f64>)> {
+    let Request { options: settings, memory, control } = request;
+    let textbook_tol = || match stop {
+        Stop { tol: Some(tol), gap: None } => Ok(tol),
+        _ => Err(Error::conflict(OptionName::Gap, With::Textbook, "", Remedy::Use(vec![OptionName::Tol.into()]))),
+    };
+    let (beta, bias) = start.map_or((None, None), |from| (Some(from.beta), from.bias.first().copied()));
+    let reweighting = |stop: Stop| irwls::Options {
+        stop,
+        start: beta.clone(),
+        start_bias: bias,
+        iterations,
+        memory,
+        ..irwls::Options::default()
+    };
+    match which {
+        Which::Library(Choice::Decomposition) => {
+            let options =
+                decomposition::Options { stop, start: beta, iterations, memory, ..decomposition::Options::default() };
+            Ok((decomposition::solve(problem, &options, control, observer)?, None))
+        }
+        Which::Library(Choice::Irwls) => {
+            let end = irwls::solve(problem, linear, &reweighting(stop), control, observer)?;
+            Ok((end.solution, None))
+        }
+        Which::Library(Choice::TwoStep) => {
+            let softer = annealed(settings)?;
+            let paths: Vec<Vec<&dyn Loss>> =
+                if softer.is_empty() { vec![] } else { vec![softer.iter().map(|l| l.as_ref()).collect()] };
+            let two_step = irwls::TwoStep { options: reweighting(Stop { gap: None, ..stop }), paths };
+            let end = irwls::two_step(problem, linear, &two_step, control, observer)?.end;
+            Ok((end.solution, Some(end.start_objective)))
+        }
+        Which::Library(Choice::Ridge) => {
+            let options = RidgeOptions { memory, ..RidgeOptions::default() };
+            let end = ridge::solve(problem, linear, &options, control, observer)?;
+            if let Some(jitter) = end.fit.map(|fit| fit.jitter).filter(|jitter| *jitter > 0.0) {
+                *reason += &format!("; K is singular to working precision: {jitter:.1e} was added to its diagonal");
+            }
+            Ok((end.solution, None))
+        }
+        Which::Smo => {
+            let options = smo::SmoOptions {
+                tol: textbook_tol()?,
+                record_every: 0,
+                max_iterations: 1000,
+                max_pairs: iterations,
+                memory,
+                seed: settings.seed,
+                ..smo::SmoOptions::default()
+            };
+            Ok((smo::solve(problem, &options, control, observer)?.solution, None))
+        }
+        Which::SvmTorch => {
+            let options = svmtorch::SvmTorchOptions {
+                tol: textbook_tol()?,
+                max_iterations: iterations,
+                memory,
+                ..svmtorch::SvmTorchOptions::default()
+            };
+            Ok((svmtorch::solve(problem, &options, control, observer)?.solution, None))
+        }
+    }
+}
+
+/// The softer losses an annealed start goes through, softest first.
+fn annealed(options: &TrainOptions) -> Result<Vec<std::sync::Arc<dyn Loss>>> {
+    let spec: Option<LossSpec> = match &options.loss {
+        LossChoice::Spec(spec) => Some(*spec),
+        _ => None,
+    };
+    if options.anneal == 0 {
+        return Ok(vec![]);
+    }
+    let softer = spec.map(|spec| spec.softer(options.anneal)).unwrap_or_default();
+    if softer.is_empty() {
+        return Err(Error::option(
+            "anneal",
+            options.anneal,
+            "only the sigmoid, polynomial and ramp losses have softer forms",
+        ));
+    }
+    softer.iter().map(LossSpec::build).collect()
+}
+
+/// The solver to try when `which` has not met what was asked: another view of the same convex problem.
+fn alternative(which: Which, problem: &KernelProblem<'_>) -> Option<Choice> {
+    let has_dual = (0..problem.len()).all(|i| problem.dual_term(i).is_some());
+    let convex = (0..problem.len()).all(|i| problem.loss(i).properties().convex);
+    match which {
+        Which::Library(Choice::Decomposition) if convex && problem.constraint.groups() <= 1 => Some(Choice::Irwls),
+        Which::Library(Choice::Ridge | Choice::Irwls) if has_dual => Some(Choice::Decomposition),
+        _ => None,
+    }
+}
+
+/// One training: its problem, and what it may use.
+struct Attempt<'a> {
+    setup: &'a Setup,
+    gram: &'a dyn Gram,
+    linear: Option<&'a Points>,
+    asked: Asked,
+    request: Request<'a>,
+}
+
+impl Attempt<'_> {
+    /// One run of a solver and the proof of what it found. `used`: iterations of earlier runs.
+    fn run(
+        &self,
+        which: Which,
+        stop: Stop,
+        used: u64,
+        start: Option<StartPoint>,
+        observer: &mut dyn Observer,
+        reason: &mut String,
+    ) -> Result<Proven> {
+        let Request { options, control, .. } = self.request;
+        let iterations = options.budget.iterations.map(|all| all.saturating_sub(used));
+        let (solution, started) = self.setup.with(self.gram, |problem| {
+            run(self.request, which, stop, iterations, problem, self.linear, start, observer, reason)
+        })?;
+        let mut proven = prove(self.setup, self.gram, &solution, &self.asked, &control.for_proof())?;
+        proven.iterations += used;
+        // A run without time for a single step returns its start.
+        let objective = proven.certificate.primal();
+        proven.certificate = proven.certificate.with_start(started.map(|p| if p.is_finite() { p } else { objective }));
+        Ok(proven)
+    }
+
+    /// Trains until the proof holds, the solver gives up or nothing is gained any more.
+    fn train(
+        &self,
+        which: Which,
+        solver: &'static str,
+        mut start: Option<StartPoint>,
+        mut reason: String,
+        observer: &mut dyn Observer,
+    ) -> Result<Trained> {
+        let stop = self.request.options.aim_for(self.setup);
+        let mut attempt = |stop: Stop, best: Option<&Trained>| {
+            let from = match best {
+                None => start.take(),
+                Some(best) => {
+                    let Proven { beta, bias, .. } = &best.proven;
+                    Some(StartPoint { beta: beta.clone(), bias: bias.clone(), weights: Vec::new() })
+                }
+            };
+            let used = best.map_or(0, |best| best.proven.iterations);
+            let proven = self.run(which, stop, used, from, observer, &mut reason)?;
+            Ok(Trained { proven, weights: None, solver, reason: reason.clone(), compact: None })
+        };
+        if matches!(which, Which::Smo | Which::SvmTorch) {
+            return attempt(stop, None);
+        }
+        until_proven(stop, &self.asked, self.request.control, attempt)
+    }
+
+    /// Drops the rows whose share of f is below `threshold`; the certificate is that of what is left.
+    fn compact(&self, threshold: f64, trained: &mut Trained) -> Result<()> {
+        let (setup, gram, proof) = (self.setup, self.gram, self.request.control.for_proof());
+        let proven = &trained.proven;
+        let small = setup.with(gram, |problem| Ok(irwls::compact(problem, &proven.beta, threshold, &proof)?))?;
+        trained.compact = Some(Compacted { dropped: small.dropped, norm: small.norm, change: small.change });
+        let solution = Solution {
+            beta: small.beta,
+            bias: proven.bias.clone(),
+            scores: None,
+            status: proven.status,
+            iterations: proven.iterations,
+            violation: f64::INFINITY,
+        };
+        let start_objective = proven.certificate.stationarity().and_then(|s| s.start_objective());
+        trained.proven = prove(setup, gram, &solution, &self.asked, &proof)?;
+        let certificate = std::mem::replace(&mut trained.proven.certificate, Certificate::Unknown);
+        trained.proven.certificate = certificate.with_start(start_objective);
+        Ok(())
+    }
+}

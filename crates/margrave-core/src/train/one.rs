@@ -1,0 +1,100 @@
+//! One machine over all rows.
+
+use super::calibrate::{Subject, calibration_of, out_of_sample};
+use super::fit::Fit;
+use super::kernel_space::KernelSpace;
+use super::linear_space::LinearSpace;
+use super::plan::Plan;
+use super::prepared::check_same_rows;
+use super::space::{Request, Space, Trained};
+use super::verdict::Asked;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::gram::Matrix;
+use crate::model::{Model, Scheme};
+use crate::observe::Observer;
+use crate::problem::{Formulation, Setup, Task};
+
+/// The space a plan trains in.
+pub(crate) fn space<'a>(plan: &'a Plan<'_>, control: &Control) -> Result<Box<dyn Space + 'a>> {
+    Ok(match plan.linear {
+        true => Box::new(LinearSpace::new(&plan.prepared.points, plan.streamed, control)),
+        false => Box::new(KernelSpace::new(plan.kernel, &plan.prepared.points, control)?),
+    })
+}
+
+/// The problem of some of the rows.
+pub(crate) fn problem(plan: &Plan<'_>, space: &dyn Space, targets: &[f64], weights: Option<&[f64]>) -> Result<Setup> {
+    let Plan { options, prepared, formulation, loss, .. } = plan;
+    prepared.setup(options.task, *formulation, loss, plan.free_bias(), space, targets, weights)
+}
+
+/// Which solver trains the machine, and why.
+pub(crate) fn solver(plan: &Plan<'_>) -> Result<(&'static str, String)> {
+    let control = Control::unlimited(plan.options.threads.clone()).with_device(plan.options.device);
+    let space = KernelSpace::new(plan.kernel, &plan.prepared.points, &control)?;
+    let setup = problem(plan, &space, &plan.prepared.targets, plan.prepared.weights.as_deref())?;
+    space.solver_for(&setup, &plan.options)
+}
+
+pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Observer) -> Result<Fit> {
+    let Plan { options, prepared, .. } = plan;
+    let (targets, weights) = (prepared.targets.as_slice(), prepared.weights.as_deref());
+    let space = space(plan, control)?;
+    let setup = problem(plan, space.as_ref(), targets, weights)?;
+    let start = match &options.start {
+        None => None,
+        Some(model) => {
+            check_same_rows(model, &prepared.points)?;
+            if model.scheme != Scheme::One {
+                return Err(Error::data("the model to resume from has several machines, and this training has one"));
+            }
+            Some(space.start(model, 0, &model.machine(0), &setup))
+        }
+    };
+    let request = Request { options, memory: options.budget.memory, control };
+    let trained = space.solve(&setup, start, request, observer)?;
+    let calibration = match options.probability {
+        None => None,
+        Some(_) => {
+            let problem =
+                |space: &dyn Space, targets: &[f64], weights: Option<&[f64]>| problem(plan, space, targets, weights);
+            let subject = Subject { space: space.as_ref(), targets, weights, problem: &problem };
+            let (left, origin) = out_of_sample(&subject, &setup, &trained, request)?;
+            Some(calibration_of(options.task, &left, targets, origin))
+        }
+    };
+    let mut z = trained.scores(targets.len());
+    if let Formulation::Svdd { .. } = plan.formulation {
+        z.iter_mut().zip(space.diag()).for_each(|(z, k)| *z -= 0.5 * k);
+    }
+    let entries = space.entries();
+    let train_error = train_error(options.task, targets, &z);
+    let Trained { proven, weights, solver, reason, compact } = trained;
+    let (recipe, seconds) = (plan.recipe(solver), control.seconds());
+    let mut model = match weights {
+        Some(weights) => {
+            let dims = plan.streamed.map_or(prepared.points.dims(), Matrix::dims);
+            Model::linear(recipe, weights, dims, &setup, &proven, seconds)?
+        }
+        None => Model::binary(recipe, plan.kernel, &prepared.points, &setup, &proven, seconds, entries)?,
+    };
+    model.calibration = calibration;
+    let asked = Asked::from(options.stop_for(&setup));
+    Ok(Fit { model, reason, train_error, seconds, kernel_entries: entries, compact, asked })
+}
+
+/// From the task and the scores z of the training points: share of wrong labels, mean squared error, or share of outliers. NaN
+/// where the proof, which computes the scores, was cut short.
+fn train_error(task: Task, targets: &[f64], scores: &[f64]) -> f64 {
+    if scores.iter().any(|z| z.is_nan()) {
+        return f64::NAN;
+    }
+    let n = targets.len().max(1) as f64;
+    let pairs = targets.iter().zip(scores);
+    match task {
+        Task::Classify => pairs.filter(|(y, z)| (**z > 0.0) != (**y > 0.0)).count() as f64 / n,
+        Task::Regress => pairs.map(|(y, z)| (y - z) * (y - z)).sum::<f64>() / n,
+        Task::Novelty => scores.iter().filter(|z| **z < 0.0).count() as f64 / n,
+    }
+}

@@ -1,0 +1,254 @@
+//! What to train: every option of a training, as plain data.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::backend::Device;
+use crate::control::{Budget, Cancel, Threads};
+use crate::data::ScaleKind;
+use crate::error::{Error, Result};
+use crate::kernel::{Gamma, Kernel};
+use crate::loss::{Loss, LossSpec};
+use crate::model::{Model, Scheme};
+use crate::problem::{Bias, ClassWeight, Formulation, Penalty, Setup, Task};
+use crate::solver::Stop;
+use crate::train::verdict::default_tol;
+
+/// Which solver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SolverName {
+    /// The best for the problem, with the reason reported.
+    #[default]
+    Auto,
+    /// Decomposition with a Newton polish: exact, for every loss with a box-quadratic dual.
+    Decomposition,
+    /// Newton's method and coordinate descent on the data itself: the linear kernel, any loss.
+    Linear,
+    /// Iteratively reweighted least squares: any loss, convex or not.
+    Irwls,
+    /// One linear system: the square loss.
+    Ridge,
+    /// The teaching solver of paper 004: hinge loss.
+    Smo,
+    /// The regression solver of paper 001.
+    SvmTorch,
+}
+
+impl SolverName {
+    /// Every solver by the name users write.
+    pub const ALL: [(&'static str, SolverName); 7] = [
+        ("auto", SolverName::Auto),
+        ("decomposition", SolverName::Decomposition),
+        ("irwls", SolverName::Irwls),
+        ("ridge", SolverName::Ridge),
+        ("linear", SolverName::Linear),
+        ("smo", SolverName::Smo),
+        ("svmtorch", SolverName::SvmTorch),
+    ];
+
+    /// The name users write.
+    pub fn name(self) -> &'static str {
+        Self::ALL.into_iter().find(|(_, solver)| *solver == self).map_or("auto", |(name, _)| name)
+    }
+}
+
+impl FromStr for SolverName {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        let names = Self::ALL.map(|(name, _)| name).join(", ");
+        match Self::ALL.into_iter().find(|(name, _)| *name == text) {
+            Some((_, solver)) => Ok(solver),
+            None if text == "nystrom" => {
+                Err(Error::option("solver", text, format!("it is not built yet; there are {names}")))
+            }
+            None => Err(Error::option("solver", text, format!("one of {names}"))),
+        }
+    }
+}
+
+/// Which scores probabilities and intervals are fitted to. Neither is random.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Probability {
+    /// Leave-one-out scores in closed form from the final solution; five folds where there is no closed form.
+    #[default]
+    LeaveOneOut,
+    /// Out-of-fold scores, from this many additional trainings.
+    Folds(usize),
+}
+
+/// How strongly losses count against smoothness.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Tradeoff {
+    /// C of ½‖f‖² + C·Σℓ.
+    Cost(f64),
+    /// λ of (1/n)·Σℓ + λ‖f‖²: C = 1/(2λn).
+    Lambda(f64),
+}
+
+/// The loss: the default of the task, one of the library, or a user's own.
+#[derive(Clone, Default)]
+pub enum LossChoice {
+    /// Hinge for classification, ε-insensitive for regression.
+    #[default]
+    Usual,
+    /// One of the library.
+    Spec(LossSpec),
+    /// A user's own.
+    Own(Arc<dyn Loss>),
+}
+
+/// Every option of a training. `TrainOptions::new(task)` has the defaults; [`Plan::new`](crate::train::Plan::new) checks them
+/// against each other and against the data.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct TrainOptions {
+    /// What to predict.
+    pub task: Task,
+    /// The kernel; its γ is replaced where [`gamma`](Self::gamma) has a rule.
+    pub kernel: Kernel,
+    /// How γ follows from the (scaled) data.
+    pub gamma: Option<Gamma>,
+    /// The loss.
+    pub loss: LossChoice,
+    /// C or λ.
+    pub tradeoff: Tradeoff,
+    /// Half-width of the tube of losses that have one; 0.1 if not given.
+    pub epsilon: Option<f64>,
+    /// ν in place of C (classification) or of ε (regression); the share of outliers (novelty).
+    pub nu: Option<f64>,
+    /// Take 0.99 of the largest possible ν, pair by pair, where the classes do not allow the ν given.
+    pub lower_nu: bool,
+    /// Novelty detection by the smallest ball instead of the one-class machine.
+    pub svdd: bool,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// Linear kernel: the bias is the weight of a constant feature of this value, penalised like the others.
+    pub intercept_scaling: Option<f64>,
+    /// Linear kernel: the penalty on the weights.
+    pub penalty: Penalty,
+    /// Factors on the costs of whole classes.
+    pub class_weight: ClassWeight,
+    /// How several classes become binary machines.
+    pub multiclass: Option<Scheme>,
+    /// Whether to calibrate probabilities or intervals, and from which scores.
+    pub probability: Option<Probability>,
+    /// Scaling of the features; it is saved with the model.
+    pub scale: Option<ScaleKind>,
+    /// The solver.
+    pub solver: SolverName,
+    /// When the answer counts as optimal.
+    pub stop: Stop,
+    /// No tolerance was given: it follows the spread of the targets.
+    pub default_tol: bool,
+    /// A smaller KKT violation that solvers aim at where it is cheap; the answer counts as optimal without it.
+    pub aim: Option<f64>,
+    /// Seconds, iterations and memory.
+    pub budget: Budget,
+    /// Threads; the result does not depend on their number.
+    pub threads: Threads,
+    /// Where to compute.
+    pub device: Device,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Ends the training early, with its best machine so far.
+    pub cancel: Option<Cancel>,
+    /// A model trained on the same rows to start from.
+    pub start: Option<Arc<Model>>,
+    /// How columns of a file became features: saved with the model.
+    pub schema: Option<String>,
+    /// Losses that are not convex: number of softer losses on the way from the convex start.
+    pub anneal: usize,
+    /// Drop training rows whose share of f is below this.
+    pub compact: Option<f64>,
+}
+
+impl std::fmt::Debug for TrainOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TrainOptions").field("task", &self.task).field("kernel", &self.kernel).finish_non_exhaustive()
+    }
+}
+
+impl TrainOptions {
+    /// The defaults for a task: RBF kernel with γ by [`Gamma::Scale`], C = 1.
+    pub fn new(task: Task) -> Self {
+        Self {
+            task,
+            kernel: Kernel::rbf(1.0),
+            gamma: Some(Gamma::Scale),
+            loss: LossChoice::Usual,
+            tradeoff: Tradeoff::Cost(1.0),
+            epsilon: None,
+            nu: None,
+            lower_nu: false,
+            svdd: false,
+            bias: true,
+            intercept_scaling: None,
+            penalty: Penalty::L2,
+            class_weight: ClassWeight::Equal,
+            multiclass: None,
+            probability: None,
+            scale: None,
+            solver: SolverName::Auto,
+            stop: Stop::default(),
+            default_tol: true,
+            aim: None,
+            budget: Budget::default(),
+            threads: Threads::default(),
+            device: Device::default(),
+            seed: 0,
+            cancel: None,
+            start: None,
+            schema: None,
+            anneal: 0,
+            compact: None,
+        }
+    }
+
+    /// The bias of a linear machine.
+    pub(crate) fn bias_kind(&self) -> Bias {
+        match (self.bias, self.intercept_scaling) {
+            (false, _) => Bias::None,
+            (true, None) => Bias::Free,
+            (true, Some(scaling)) => Bias::Penalised { scaling },
+        }
+    }
+
+    /// Whether the linear solver trains this.
+    pub(crate) fn is_linear(&self, kernel: &Kernel, formulation: &Formulation) -> bool {
+        *kernel == Kernel::Linear
+            && matches!(formulation, Formulation::Cost { .. })
+            && self.compact.is_none()
+            && self.anneal == 0
+            && matches!(self.solver, SolverName::Auto | SolverName::Linear)
+    }
+
+    /// How several classes become binary machines.
+    pub(crate) fn scheme(&self, kernel: &Kernel, formulation: &Formulation) -> Scheme {
+        match self.multiclass {
+            Some(scheme @ (Scheme::OneVsRest | Scheme::CrammerSinger)) => scheme,
+            None if self.is_linear(kernel, formulation) => Scheme::OneVsRest,
+            _ => Scheme::OneVsOne,
+        }
+    }
+
+    /// When the answer to a problem counts as optimal.
+    pub(crate) fn stop_for(&self, setup: &Setup) -> Stop {
+        self.stop_of((setup.task() == Task::Regress).then(|| setup.targets()))
+    }
+
+    /// The same, from the targets of a regression.
+    pub(crate) fn stop_of(&self, regression_targets: Option<&[f64]>) -> Stop {
+        match self.default_tol {
+            true => Stop { tol: self.stop.tol.map(|_| default_tol(regression_targets)), ..self.stop },
+            false => self.stop,
+        }
+    }
+
+    /// The rule that the first attempt at a problem stops by.
+    pub(crate) fn aim_for(&self, setup: &Setup) -> Stop {
+        let stop = self.stop_for(setup);
+        Stop { tol: stop.tol.map(|tol| self.aim.map_or(tol, |aim| aim.min(tol))), ..stop }
+    }
+}

@@ -1,0 +1,460 @@
+//! The plan of a training: every option resolved and checked against the others and the data, before anything is computed.
+//!
+//! Only a [`Plan`] can be trained. What cannot be combined is refused here, as [`Error::Conflict`], and nowhere else.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::options::{LossChoice, Probability, SolverName, Tradeoff, TrainOptions};
+use super::prepared::Prepared;
+use super::verdict::Asked;
+use super::{classes, crammer_singer, fit::Fit, linear_space, one, outputs};
+use crate::conflict::{OptionName, Remedy, Setting, With};
+use crate::control::Control;
+use crate::data::{Dataset, Scaling, Targets};
+use crate::error::{Error, Result};
+use crate::gram::Matrix;
+use crate::kernel::Kernel;
+use crate::loss::{Loss, LossSpec};
+use crate::model::{Recipe, Scheme};
+use crate::observe::Observer;
+use crate::problem::{Formulation, Penalty, Task};
+
+/// How many machines, and of which kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// One binary machine, one regression, one novelty detector.
+    One,
+    /// Binary machines for several classes.
+    Classes(Scheme),
+    /// One machine for all classes.
+    CrammerSinger,
+    /// This many regressions that share rows and kernel.
+    Outputs(usize),
+}
+
+/// A training whose options were checked and resolved.
+pub struct Plan<'a> {
+    pub(crate) options: TrainOptions,
+    pub(crate) prepared: Prepared,
+    pub(crate) kernel: Kernel,
+    pub(crate) loss: Arc<dyn Loss>,
+    pub(crate) formulation: Formulation,
+    pub(crate) shape: Shape,
+    /// Whether machines are trained on X itself, without a kernel matrix.
+    pub(crate) linear: bool,
+    pub(crate) streamed: Option<&'a dyn Matrix>,
+    loss_spec: Option<LossSpec>,
+    scaling: Option<Scaling>,
+    /// Seconds that preparing the data took: part of the training's time.
+    spent: f64,
+}
+
+impl<'a> Plan<'a> {
+    /// Resolves and checks the options for this data.
+    pub fn new(options: &TrainOptions, data: &Dataset) -> Result<Self> {
+        Self::build(options, data, None)
+    }
+
+    /// The same for rows that are read in blocks: `data` has the targets, and points without features.
+    pub fn streamed(options: &TrainOptions, data: &Dataset, rows: &'a dyn Matrix) -> Result<Self> {
+        Self::build(options, data, Some(rows))
+    }
+
+    fn build(options: &TrainOptions, data: &Dataset, streamed: Option<&'a dyn Matrix>) -> Result<Self> {
+        let begun = Instant::now();
+        let (loss, loss_spec) = loss_of(options)?;
+        let formulation = formulation_of(options, data.len())?;
+        let outputs = match &data.targets {
+            Targets::Several { outputs, .. } if options.task != Task::Novelty => Some(*outputs),
+            _ => None,
+        };
+        if let Some(k) = outputs {
+            check_outputs(options, k)?;
+        }
+        check(options, &options.kernel, &formulation, loss.as_ref())?;
+        let scaling = options.scale.map(|kind| Scaling::fit(kind, &data.points));
+        let points = match &scaling {
+            Some(scaling) => scaling.apply(&data.points)?,
+            None => data.points.clone(),
+        };
+        let mut prepared = match &data.targets {
+            Targets::Several { values, .. } if outputs.is_some() => Prepared::outputs(data, points, values)?,
+            _ => Prepared::new(options.task, data, points, &options.class_weight, None)?,
+        };
+        prepared.lower_nu = options.lower_nu;
+        let kernel = match options.gamma {
+            Some(rule) if options.kernel.gamma().is_some() => {
+                options.kernel.with_gamma(rule.resolve(&prepared.points, options.seed)?)
+            }
+            _ => options.kernel,
+        };
+        kernel.check()?;
+        let classify = options.task == Task::Classify;
+        let shape = match outputs {
+            Some(k) => Shape::Outputs(k),
+            None if classify && options.multiclass == Some(Scheme::CrammerSinger) => Shape::CrammerSinger,
+            None if classify && prepared.labels.len() > 2 => Shape::Classes(options.scheme(&kernel, &formulation)),
+            None => Shape::One,
+        };
+        let linear = options.is_linear(&kernel, &formulation);
+        if matches!(shape, Shape::Classes(_)) && options.compact.is_some() {
+            return Err(conflict(OptionName::Compact, With::SeveralClasses, "", Remedy::LeaveOut(OptionName::Compact)));
+        }
+        let in_blocks = linear
+            && shape == Shape::One
+            && options.scale.is_none()
+            && options.probability.is_none()
+            && options.penalty == Penalty::L2;
+        if streamed.is_some() && !in_blocks {
+            return Err(Error::data(format!(
+                "rows read in blocks are for the linear kernel with a cost C, two classes or regression, the L2 penalty, unscaled and without probabilities: raise {}",
+                OptionName::Memory
+            )));
+        }
+        let spent = begun.elapsed().as_secs_f64();
+        let options = options.clone();
+        Ok(Self { options, prepared, kernel, loss, formulation, shape, linear, streamed, loss_spec, scaling, spent })
+    }
+
+    /// Trains.
+    pub fn train(&self, observer: &mut dyn Observer) -> Result<Fit> {
+        let begun = Instant::now();
+        let mut budget = self.options.budget.clone();
+        budget.seconds = budget.seconds.map(|all| (all - self.spent).max(0.0));
+        let mut control = Control::start(&budget, self.options.threads.clone()).with_device(self.options.device);
+        if let Some(cancel) = &self.options.cancel {
+            control = control.with_cancel(cancel.clone());
+        }
+        let mut fit = match self.shape {
+            Shape::One => one::train(self, &control, observer)?,
+            Shape::Classes(scheme) => classes::train(self, scheme, &control, observer)?,
+            Shape::CrammerSinger => crammer_singer::train(self, &control, observer)?,
+            Shape::Outputs(k) => outputs::train(self, k, &control, observer)?,
+        };
+        fit.seconds = self.spent + begun.elapsed().as_secs_f64();
+        Ok(fit)
+    }
+
+    /// What the model file says about its training.
+    pub(crate) fn recipe(&self, solver: &str) -> Recipe {
+        let options = &self.options;
+        Recipe {
+            task: options.task,
+            formulation: self.formulation,
+            loss: if matches!(self.formulation, Formulation::Cost { .. }) { self.loss_spec } else { None },
+            free_bias: self.free_bias(),
+            penalty: options.penalty,
+            intercept_scaling: options.intercept_scaling,
+            labels: self.prepared.labels.clone(),
+            class_weights: self.prepared.class_weights.clone(),
+            scaling: self.scaling.clone(),
+            schema: options.schema.clone(),
+            solver: solver.to_owned(),
+        }
+    }
+
+    /// Whether the bias is free: neither absent nor penalised.
+    pub(crate) fn free_bias(&self) -> bool {
+        self.options.bias && self.options.intercept_scaling.is_none()
+    }
+
+    /// What every machine has to meet to be called optimal.
+    pub(crate) fn asked(&self) -> Asked {
+        let regression = (self.options.task == Task::Regress).then_some(self.prepared.targets.as_slice());
+        Asked::from(self.options.stop_of(regression))
+    }
+
+    /// Every decision, with its reason: the name of what was decided and the decision.
+    pub fn explain(&self) -> Result<Vec<(&'static str, String)>> {
+        let options = &self.options;
+        let (n, d) = (self.prepared.points.len(), self.streamed.map_or(self.prepared.points.dims(), Matrix::dims));
+        let mut lines = vec![("data", format!("{n} rows, {d} features"))];
+        if !self.prepared.labels.is_empty() {
+            let names: Vec<String> = self.prepared.labels.iter().take(8).map(ToString::to_string).collect();
+            let more = if self.prepared.labels.len() > 8 { ", …" } else { "" };
+            lines.push(("classes", format!("{}: {}{more}", self.prepared.labels.len(), names.join(", "))));
+        }
+        lines.push(("task", options.task.to_string()));
+        lines.push(("scaling", options.scale.map_or("none".to_owned(), |kind| kind.name().to_owned())));
+        let gamma = match (options.gamma, self.kernel.gamma()) {
+            (Some(rule), Some(gamma)) => {
+                format!(" (γ = {gamma}{})", rule.name().map_or(String::new(), |r| format!(", the rule '{r}'")))
+            }
+            (None, Some(gamma)) => format!(" (γ = {gamma})"),
+            _ => String::new(),
+        };
+        lines.push(("kernel", format!("{}{gamma}", self.kernel.name())));
+        let formulation = match self.formulation {
+            Formulation::Cost { c } => format!("{} loss, C = {c}", self.loss.name()),
+            Formulation::Nu { nu, c } => format!("ν = {nu}, C = {c}"),
+            Formulation::OneClass { nu } => format!("one-class, ν = {nu}"),
+            Formulation::Svdd { nu } => format!("smallest ball, ν = {nu}"),
+        };
+        lines.push(("formulation", formulation));
+        lines.push(("bias", self.bias_text()));
+        let classes = self.prepared.labels.len();
+        let machines = match self.shape {
+            Shape::One => "1".to_owned(),
+            Shape::CrammerSinger => "1 for all classes, by Crammer and Singer".to_owned(),
+            Shape::Outputs(k) => format!("{k}, one per target"),
+            Shape::Classes(Scheme::OneVsRest) => format!("{classes}, one per class"),
+            Shape::Classes(scheme) => format!("{}, one per pair of classes", scheme.machines(classes)),
+        };
+        lines.push(("machines", machines));
+        let (solver, reason) = self.solver()?;
+        lines.push(("solver", format!("{solver} ({reason})")));
+        let asked = self.asked();
+        let tol = asked.tol.map(|tol| format!("KKT violation ≤ {tol:.3e}"));
+        let gap = asked.gap.map(|gap| format!("relative gap ≤ {gap:.3e}"));
+        lines.push(("stops at", [tol, gap].into_iter().flatten().collect::<Vec<_>>().join(" and ")));
+        let seconds = options.budget.seconds.map_or("no time limit".to_owned(), |s| format!("{s} s"));
+        lines.push(("budget", format!("{seconds}, {} MB of memory", options.budget.memory >> 20)));
+        lines.push(("device", format!("{}, {} threads", options.device.backend().name(), options.threads.count())));
+        Ok(lines)
+    }
+
+    fn bias_text(&self) -> String {
+        match (self.options.bias, self.options.intercept_scaling) {
+            (false, _) => "none".to_owned(),
+            (true, None) => "free".to_owned(),
+            (true, Some(scaling)) => format!("penalised, as the weight of a constant feature {scaling}"),
+        }
+    }
+
+    /// The solver of the first machine, and why.
+    fn solver(&self) -> Result<(&'static str, String)> {
+        match self.shape {
+            Shape::Outputs(k) => Ok(("ridge", format!("square loss: one factorisation for {k} targets"))),
+            Shape::CrammerSinger => Ok(("linear", linear_space::reason_for(&self.options, "dual coordinate descent"))),
+            Shape::Classes(Scheme::OneVsRest) if classes::solved_at_once(self, Scheme::OneVsRest) => {
+                Ok(("ridge", "square loss: one factorisation for all classes".to_owned()))
+            }
+            _ if self.linear => Ok(("linear", linear_space::reason_for(&self.options, "trained on the data itself"))),
+            Shape::One => one::solver(self),
+            Shape::Classes(scheme) => classes::solver(self, scheme),
+        }
+    }
+}
+
+fn conflict(option: impl Into<Setting>, with: With, why: &'static str, remedy: Remedy) -> Error {
+    Error::conflict(option, with, why, remedy)
+}
+
+/// Refuses combinations of options that no data could make possible.
+pub(crate) fn check(options: &TrainOptions, kernel: &Kernel, formulation: &Formulation, loss: &dyn Loss) -> Result<()> {
+    use OptionName as Name;
+    options.budget.check()?;
+    options.stop.check()?;
+    options.bias_kind().check()?;
+    let own_loss = !matches!(options.loss, LossChoice::Usual);
+    let crammer_singer = options.multiclass == Some(Scheme::CrammerSinger);
+    let textbook = matches!(options.solver, SolverName::Smo | SolverName::SvmTorch);
+    let convex = loss.properties().convex || !matches!(formulation, Formulation::Cost { .. });
+    let linear = options.is_linear(kernel, formulation);
+    let to_linear = || Remedy::Use(vec![Name::Kernel.at("linear")]);
+    let by_rest = || Remedy::Use(vec![Name::Multiclass.at("ovr")]);
+    let with_cs = With::Setting(Name::Multiclass.at("crammer-singer"));
+    let hinge = matches!(options.loss, LossChoice::Usual | LossChoice::Spec(LossSpec::Hinge));
+    let penalised = options.intercept_scaling.is_some();
+    type Rule = (bool, Setting, With, &'static str, Remedy);
+    let rules: Vec<Rule> = vec![
+        (
+            options.nu.is_some() && own_loss && options.task != Task::Novelty,
+            Name::Loss.into(),
+            With::Setting(Name::Nu.into()),
+            "ν-machines have a loss of their own",
+            Remedy::LeaveOutOne(Name::Loss, Name::Nu),
+        ),
+        (
+            options.nu.is_some() && !options.bias,
+            Name::Bias.at("false"),
+            With::Setting(Name::Nu.into()),
+            "ν-machines need their bias",
+            Remedy::LeaveOutOne(Name::Bias, Name::Nu),
+        ),
+        (
+            *kernel == Kernel::Precomputed && options.scale.is_some(),
+            Name::Scale.into(),
+            With::Setting(Name::Kernel.at("precomputed")),
+            "there are no features to scale",
+            Remedy::LeaveOut(Name::Scale),
+        ),
+        (
+            options.probability.is_some() && options.task == Task::Novelty,
+            Name::Probability.into(),
+            With::Setting(Name::Task.at("novelty")),
+            "",
+            Remedy::LeaveOut(Name::Probability),
+        ),
+        (
+            penalised && !options.bias,
+            Name::InterceptScaling.into(),
+            With::Setting(Name::Bias.at("false")),
+            "a penalised bias is still a bias",
+            Remedy::LeaveOutOne(Name::InterceptScaling, Name::Bias),
+        ),
+        (options.penalty == Penalty::L1 && !linear, Name::Penalty.at("l1"), With::NotLinear, "", to_linear()),
+        (penalised && !linear, Name::InterceptScaling.into(), With::NotLinear, "", to_linear()),
+        (crammer_singer && !linear, Name::Multiclass.at("crammer-singer"), With::NotLinear, "", to_linear()),
+        (crammer_singer && !hinge, Name::Loss.into(), with_cs, "it has a hinge over all classes", by_rest()),
+        (crammer_singer && options.penalty == Penalty::L1, Name::Penalty.at("l1"), with_cs, "", by_rest()),
+        (crammer_singer && options.probability.is_some(), Name::Probability.into(), with_cs, "", by_rest()),
+        (crammer_singer && options.start.is_some(), Name::Resume.into(), with_cs, "", Remedy::LeaveOut(Name::Resume)),
+        (
+            textbook && options.stop.gap.is_some(),
+            Name::Gap.into(),
+            With::Textbook,
+            "they stop on the KKT violation alone",
+            Remedy::Use(vec![Name::Tol.into()]),
+        ),
+        (
+            textbook && options.start.is_some(),
+            Name::Resume.into(),
+            With::Textbook,
+            "",
+            Remedy::Use(vec![Name::Solver.at("decomposition")]),
+        ),
+        (
+            !convex && options.stop.tol.is_none() && options.stop.gap.is_some(),
+            Name::Gap.into(),
+            With::NonConvexLoss,
+            "there is no duality gap, only a stationarity residual",
+            Remedy::Use(vec![Name::Tol.into()]),
+        ),
+        (
+            options.anneal > 0 && convex,
+            Name::Anneal.into(),
+            With::ConvexLoss,
+            "a convex loss has no other minimum",
+            Remedy::LeaveOut(Name::Anneal),
+        ),
+        (
+            options.anneal > 0 && !matches!(options.solver, SolverName::Auto | SolverName::Irwls),
+            Name::Anneal.into(),
+            With::Setting(Name::Solver.into()),
+            "only irwls anneals",
+            Remedy::Use(vec![Name::Solver.at("irwls")]),
+        ),
+    ];
+    match rules.into_iter().find(|rule| rule.0) {
+        Some((_, option, with, why, remedy)) => Err(conflict(option, with, why, remedy)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses what is not least squares of several numbers.
+fn check_outputs(options: &TrainOptions, k: usize) -> Result<()> {
+    use OptionName as Name;
+    let with = With::Targets(k);
+    let square = || Remedy::Use(vec![Name::Task.at("regress"), Name::Loss.at("square")]);
+    if options.task != Task::Regress {
+        return Err(conflict(
+            Name::Task.at(options.task.name()),
+            with,
+            "several targets are for least squares; choose one otherwise",
+            square(),
+        ));
+    }
+    if !matches!(options.loss, LossChoice::Spec(LossSpec::Square)) {
+        return Err(conflict(
+            Name::Loss,
+            with,
+            "several targets are for least squares; choose one otherwise",
+            square(),
+        ));
+    }
+    let leave_out = |name: Name| Remedy::LeaveOut(name);
+    let rules = [
+        (options.nu.is_some(), Name::Nu.into(), leave_out(Name::Nu)),
+        (
+            !matches!(options.solver, SolverName::Auto | SolverName::Ridge),
+            Name::Solver.at(options.solver.name()),
+            Remedy::Use(vec![Name::Solver.at("ridge")]),
+        ),
+        (options.penalty == Penalty::L1, Name::Penalty.at("l1"), leave_out(Name::Penalty)),
+        (options.intercept_scaling.is_some(), Name::InterceptScaling.into(), leave_out(Name::InterceptScaling)),
+        (options.compact.is_some(), Name::Compact.into(), leave_out(Name::Compact)),
+        (options.anneal > 0, Name::Anneal.into(), leave_out(Name::Anneal)),
+        (options.multiclass.is_some(), Name::Multiclass.into(), leave_out(Name::Multiclass)),
+        (options.start.is_some(), Name::Resume.into(), leave_out(Name::Resume)),
+        (
+            matches!(options.probability, Some(Probability::Folds(_))),
+            Name::Probability.at("K"),
+            Remedy::Use(vec![Name::Probability.into()]),
+        ),
+    ];
+    match rules.into_iter().find(|rule| rule.0) {
+        Some((_, option, remedy)) => Err(conflict(option, with, "", remedy)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses what cross-validation, which trains on kernels, cannot score.
+pub(crate) fn check_tunable(options: &TrainOptions) -> Result<()> {
+    use OptionName as Name;
+    let rules = [
+        (options.penalty == Penalty::L1, Name::Penalty.at("l1")),
+        (options.intercept_scaling.is_some(), Name::InterceptScaling.into()),
+        (options.multiclass == Some(Scheme::CrammerSinger), Name::Multiclass.at("crammer-singer")),
+    ];
+    match rules.into_iter().find(|rule| rule.0) {
+        Some((_, option)) => Err(conflict(option, With::Tuning, "", Remedy::LeaveOut(option.option))),
+        None => Ok(()),
+    }
+}
+
+/// The loss to use, and its description where it is one of the library.
+pub(crate) fn loss_of(options: &TrainOptions) -> Result<(Arc<dyn Loss>, Option<LossSpec>)> {
+    let mut spec = match &options.loss {
+        LossChoice::Own(loss) => {
+            fits_task(options.task, loss.as_ref(), false)?;
+            return Ok((loss.clone(), None));
+        }
+        LossChoice::Spec(spec) => *spec,
+        LossChoice::Usual if options.task == Task::Regress => LossSpec::Epsilon { epsilon: 0.1 },
+        LossChoice::Usual => LossSpec::Hinge,
+    };
+    if let Some(epsilon) = options.epsilon {
+        if spec.epsilon().is_none() {
+            let allowed = format!("the {} loss has no tube: leave it out, or use the epsilon loss", spec.name());
+            return Err(Error::option("epsilon", epsilon, allowed));
+        }
+        spec = spec.with_epsilon(epsilon);
+    }
+    let loss = spec.build()?;
+    fits_task(options.task, loss.as_ref(), spec == LossSpec::Square)?;
+    Ok((loss, Some(spec)))
+}
+
+fn fits_task(task: Task, loss: &dyn Loss, both: bool) -> Result<()> {
+    let classification = loss.properties().classification;
+    match task {
+        Task::Classify if !classification && !both => Err(Error::option(
+            "loss",
+            loss.name(),
+            "it is for regression; for classification use hinge, squared-hinge, square, …",
+        )),
+        Task::Regress if classification => Err(Error::option(
+            "loss",
+            loss.name(),
+            "it is for classification; for regression use epsilon, huber, square, …",
+        )),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn formulation_of(options: &TrainOptions, n: usize) -> Result<Formulation> {
+    let c = match options.tradeoff {
+        Tradeoff::Cost(c) if c > 0.0 && c.is_finite() => c,
+        Tradeoff::Cost(c) => return Err(Error::option("C", c, "a finite number > 0")),
+        Tradeoff::Lambda(l) if l > 0.0 && (1.0 / (2.0 * l * n as f64)).is_finite() => 1.0 / (2.0 * l * n as f64),
+        Tradeoff::Lambda(l) => return Err(Error::option("lambda", l, "a finite number > 0")),
+    };
+    Ok(match (options.task, options.nu) {
+        (Task::Novelty, nu) if options.svdd => Formulation::Svdd { nu: nu.unwrap_or(0.5) },
+        (Task::Novelty, nu) => Formulation::OneClass { nu: nu.unwrap_or(0.5) },
+        (_, Some(nu)) => Formulation::Nu { nu, c },
+        (_, None) => Formulation::Cost { c },
+    })
+}

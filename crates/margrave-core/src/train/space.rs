@@ -1,0 +1,152 @@
+//! Where the machines of a training live: in the space of a kernel, seen through K, or of a linear machine, seen through X.
+//!
+//! Everything that is trained from binary machines or regressions (several classes, calibration, folds, verification) is written
+//! once, on any [`Space`].
+
+use super::options::TrainOptions;
+use super::proof::Proven;
+use super::verdict::{Asked, Met};
+use crate::certificate::Certificate;
+use crate::compose::calibrate::LeftOut;
+use crate::control::{Control, Status};
+use crate::error::Result;
+use crate::model::Model;
+use crate::observe::Observer;
+use crate::problem::{Machine, Setup};
+use crate::solver::Stop;
+
+/// What was dropped to make a model compact.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Compacted {
+    /// Training rows dropped.
+    pub dropped: usize,
+    /// No score f(x) has changed by more than this times √k(x, x).
+    pub norm: f64,
+    /// The largest change of a score on the training rows.
+    pub change: f64,
+}
+
+/// One trained machine with its proof.
+pub(crate) struct Trained {
+    pub(crate) proven: Proven,
+    /// w, where the machine is given by its weights.
+    pub(crate) weights: Option<Vec<f64>>,
+    /// Name of the solver.
+    pub(crate) solver: &'static str,
+    /// Why this solver.
+    pub(crate) reason: String,
+    pub(crate) compact: Option<Compacted>,
+}
+
+impl Trained {
+    /// z = f + b of the training rows; NaN where the proof, which computes them, was cut short.
+    pub(crate) fn scores(&self, rows: usize) -> Vec<f64> {
+        let machine = &self.proven.machine;
+        let mut z: Vec<f64> = self.proven.scores.iter().map(|f| f / machine.rho + machine.bias).collect();
+        z.resize(rows, f64::NAN);
+        z
+    }
+}
+
+/// Where a solver starts: β, the biases, and w where it is known.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StartPoint {
+    pub(crate) beta: Vec<f64>,
+    pub(crate) bias: Vec<f64>,
+    pub(crate) weights: Vec<f64>,
+}
+
+/// What a training may use besides its problem.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) options: &'a TrainOptions,
+    /// Bytes.
+    pub(crate) memory: u64,
+    pub(crate) control: &'a Control,
+}
+
+/// The rows of a training as its machines see them.
+pub(crate) trait Space: Send + Sync {
+    /// Number of rows.
+    fn len(&self) -> usize;
+
+    /// k(x, x) of every row.
+    fn diag(&self) -> Vec<f64>;
+
+    /// Kernel entries computed so far.
+    fn entries(&self) -> u64;
+
+    /// Work of training on so many rows, for deciding which of several machines is trained first.
+    fn work(&self, rows: usize) -> u64;
+
+    /// The same over some of the rows.
+    fn restrict<'s>(&'s self, rows: &[u32], control: &Control) -> Box<dyn Space + 's>;
+
+    /// Where machine `at` of a model, trained on these rows, left off.
+    fn start(&self, model: &Model, at: usize, machine: &Machine, setup: &Setup) -> StartPoint;
+
+    /// Solves one problem over the rows and proves it.
+    fn solve(
+        &self,
+        setup: &Setup,
+        start: Option<StartPoint>,
+        request: Request<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Trained>;
+
+    /// The certificate of machine `at` of a model over these rows.
+    fn certify(
+        &self,
+        model: &Model,
+        at: usize,
+        machine: &Machine,
+        setup: &Setup,
+        control: &Control,
+    ) -> Result<Certificate>;
+
+    /// f + b of `rows`, by a machine that was trained on the rows `trained_on`.
+    fn score(&self, trained: &Trained, trained_on: &[u32], rows: &[u32], control: &Control) -> Result<Vec<f64>>;
+
+    /// Leave-one-out scores of a machine trained on all rows, where there is a closed form.
+    fn leave_one_out(&self, trained: &Trained, setup: &Setup, request: Request<'_>) -> Result<Option<LeftOut>>;
+}
+
+/// Attempts at one problem, each with a stricter stopping rule than the last, until the proof holds.
+const ATTEMPTS: usize = 4;
+
+/// Trains by `attempt(stop, best so far)` until the proof holds, the solver gives up, or an attempt gains nothing.
+pub(crate) fn until_proven(
+    mut stop: Stop,
+    asked: &Asked,
+    control: &Control,
+    mut attempt: impl FnMut(Stop, Option<&Trained>) -> Result<Trained>,
+) -> Result<Trained> {
+    let mut best = attempt(stop, None)?;
+    for _ in 1..ATTEMPTS {
+        if best.proven.status != Status::Inaccurate || control.check().is_err() {
+            break;
+        }
+        stop = asked.stricter(stop, &best.proven.certificate);
+        let next = attempt(stop, Some(&best))?;
+        let gained = is_better(&next.proven, &best.proven, asked);
+        let enough = next.proven.status != Status::Inaccurate;
+        if gained {
+            best = Trained { reason: best.reason, ..next };
+        }
+        if !gained || enough {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+/// Whether `new` is the better machine: it meets what was asked, or its gap (its residual) is smaller.
+pub(crate) fn is_better(new: &Proven, old: &Proven, asked: &Asked) -> bool {
+    let met = |p: &Proven| asked.met(&p.certificate) != Met::No;
+    let measure = |p: &Proven| p.certificate.gap().unwrap_or(p.certificate.violation());
+    match (met(new), met(old)) {
+        (true, false) => true,
+        (false, true) => false,
+        _ => measure(new) < measure(old),
+    }
+}

@@ -1,0 +1,126 @@
+//! The independent certificate of a stored model.
+
+use std::sync::Arc;
+
+use super::classes::parts;
+use super::crammer_singer;
+use super::kernel_space::KernelSpace;
+use super::linear_space::LinearSpace;
+use super::prepared::{Prepared, check_same_rows};
+use super::space::Space;
+use crate::certificate::Certificate;
+use crate::compose::{Part, run};
+use crate::conflict::OptionName;
+use crate::control::Control;
+use crate::data::{Dataset, Points, Targets};
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+use crate::loss::{Hinge, Loss, LossSpec};
+use crate::model::{Model, Scheme};
+use crate::observe::{Begin, Silent};
+use crate::problem::{ClassWeight, Formulation, Penalty};
+
+/// Certifies `model` on its training data: the scores are computed anew, in double precision, and nothing the model says about
+/// itself is used. `cost` takes the place of the C the model was trained with.
+///
+/// Fails if the data is not what the model was trained on.
+///
+/// One certificate per binary machine or target.
+pub fn verify(model: &Model, data: &Dataset, cost: Option<f64>, control: &Control) -> Result<Vec<Certificate>> {
+    let points = match &model.scaling {
+        Some(scaling) => scaling.apply(&data.points.clone().widen(scaling.factor.len()))?,
+        None => data.points.clone().widen(model.expansion.width()),
+    };
+    check_same_rows(model, &points)?;
+    certify_all(model, data, points, cost, control)
+}
+
+/// The certificates of a model whose centres are known to be rows of `points`, the (scaled) points of `data`.
+pub fn certify_all(
+    model: &Model,
+    data: &Dataset,
+    points: Points,
+    cost: Option<f64>,
+    control: &Control,
+) -> Result<Vec<Certificate>> {
+    let formulation = match (model.formulation, cost) {
+        (Formulation::Cost { .. }, Some(c)) => Formulation::Cost { c },
+        (Formulation::Nu { nu, .. }, Some(c)) => Formulation::Nu { nu, c },
+        (same, _) => same,
+    };
+    let loss: Arc<dyn Loss> = match (&model.loss, formulation) {
+        (Some(spec), _) => LossSpec::build(spec)?,
+        (None, Formulation::Cost { .. }) if model.scheme == Scheme::Outputs => LossSpec::Square.build()?,
+        (None, Formulation::Cost { .. }) => {
+            return Err(Error::data("the model was trained with a user's own loss, which the file cannot hold"));
+        }
+        // ν-machines bring their own losses; this one is not used.
+        (None, _) => Arc::new(Hinge),
+    };
+    let prepared = prepared(model, data, points)?;
+    if model.scheme == Scheme::CrammerSinger {
+        return Ok(vec![crammer_singer::verify(model, &prepared, formulation, control)?]);
+    }
+    // Only linear machines have these; without features they cannot be told by their weights.
+    let linear = model.intercept_scaling.is_some() || model.penalty == Penalty::L1 || model.expansion.is_weights();
+    let space: Box<dyn Space> = match linear && *model.expansion.kernel() == Kernel::Linear {
+        true => Box::new(LinearSpace::new(&prepared.points, None, control)),
+        false => Box::new(KernelSpace::new(*model.expansion.kernel(), &prepared.points, control)?),
+    };
+    let parts = machines(model, &prepared);
+    let sizes: Vec<u64> = parts.iter().map(|part| space.work(part.rows.len())).collect();
+    let begin = Begin { solver: "certify", n: prepared.points.len(), tol: None, gap: None };
+    run(&sizes, &begin, control, &mut Silent, |at, control, _| {
+        let Part { rows, targets } = &parts[at];
+        let own = space.restrict(rows, control);
+        let weights = prepared.weights_of(rows);
+        let setup = prepared.setup(
+            model.task,
+            formulation,
+            &loss,
+            model.free_bias,
+            own.as_ref(),
+            targets,
+            weights.as_deref(),
+        )?;
+        let certificate = own.certify(model, at, &model.machine_over(at, rows), &setup, control)?;
+        Ok(certificate.with_rows(rows))
+    })
+}
+
+/// The data as the model saw it.
+fn prepared(model: &Model, data: &Dataset, points: Points) -> Result<Prepared> {
+    if model.scheme == Scheme::Outputs {
+        let k = model.expansion.outputs();
+        let found = match &data.targets {
+            Targets::Several { outputs, values } if *outputs == k => return Prepared::outputs(data, points, values),
+            Targets::Several { outputs, .. } => *outputs,
+            _ => 1,
+        };
+        return Err(Error::data(format!(
+            "the model predicts {k} numbers, and the data has {found} target{}: name those it was trained on with {}",
+            if found == 1 { "" } else { "s" },
+            OptionName::Target.at("a,b,…")
+        )));
+    }
+    let known = Some((model.labels.as_slice(), model.class_weights.as_slice()));
+    let mut prepared = Prepared::new(model.task, data, points, &ClassWeight::Equal, known)?;
+    // It may have been lowered in training; a model of another ν does not pass for optimal here.
+    prepared.lower_nu = true;
+    Ok(prepared)
+}
+
+/// The rows and targets of every machine of a model.
+fn machines(model: &Model, prepared: &Prepared) -> Vec<Part> {
+    let n = prepared.points.len();
+    let all = || (0..n as u32).collect::<Vec<u32>>();
+    match model.scheme {
+        Scheme::OneVsOne | Scheme::OneVsRest => parts(model.scheme, prepared.labels.len(), &prepared.codes()),
+        Scheme::Outputs => {
+            let k = model.expansion.outputs();
+            let column = |at: usize| prepared.targets.iter().skip(at).step_by(k).copied().collect();
+            (0..k).map(|at| Part { rows: all(), targets: column(at) }).collect()
+        }
+        Scheme::One | Scheme::CrammerSinger => vec![Part { rows: all(), targets: prepared.targets.clone() }],
+    }
+}
