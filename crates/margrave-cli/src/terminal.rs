@@ -48,6 +48,22 @@ impl Terminal {
         paint(self.colour_out, style, text)
     }
 
+    /// A headline in a style and the lines below it, for stdout.
+    pub(crate) fn summary(&self, style: Style, headline: &str, rows: &[(&str, String)]) -> String {
+        format!("{}\n{}", self.paint(style, headline), self.table(rows))
+    }
+
+    /// Aligned lines of a name and a value, for stdout.
+    pub(crate) fn table(&self, rows: &[(&str, String)]) -> String {
+        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        rows.iter()
+            .map(|(name, value)| {
+                let pad = " ".repeat(width - name.chars().count());
+                format!("  {}{pad}  {value}\n", self.paint(Style::Faint, name))
+            })
+            .collect()
+    }
+
     /// A result for people; silent with `--json`.
     pub(crate) fn say(&self, text: &str) -> Result<(), Failure> {
         if self.json {

@@ -14,8 +14,9 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
-use crate::options::kernel::{KernelOptions, describe};
+use crate::options::kernel::KernelOptions;
 use crate::options::value;
+use crate::present::prose;
 use crate::progress::Progress;
 use crate::signal;
 use crate::terminal::{Style, Terminal};
@@ -126,7 +127,7 @@ impl CheckKernel {
             Some(_) if status == Status::Optimal => Verdict::Yes,
             _ => Verdict::Undecided,
         };
-        terminal.say(&self.report(terminal, verdict, status, found.as_ref(), &describe(&kernel), points.len()))?;
+        terminal.say(&self.report(terminal, verdict, status, found.as_ref(), &prose::kernel(&kernel), points.len()))?;
         terminal.object(&json!({
             "psd": match verdict { Verdict::Yes => Value::Bool(true), Verdict::No => Value::Bool(false), Verdict::Undecided => Value::Null },
             "n": points.len(),
@@ -220,7 +221,7 @@ impl CheckKernel {
                 ));
             }
         }
-        let mut text = format!("{head}\n{}", format::table(terminal, &rows));
+        let mut text = format!("{head}\n{}", terminal.table(&rows));
         if let (Verdict::No, Some(s)) = (verdict, found) {
             for (row, value) in largest_entries(&s.witness, self.show) {
                 text += &format!("    row {row:<8} {value:+.6}\n");

@@ -11,18 +11,15 @@ use margrave::loss::LossSpec;
 use margrave::observe::{Recorder, Silent};
 use margrave::problem::Task;
 use margrave::tune::{Grid, Tuned, Tuner};
-use margrave::{Budget, Control, Probability, Svm};
+use margrave::{Budget, Control, Probability, Status, Svm};
 use serde_json::{Value, json};
 
-use super::plot::plane;
-use super::train::{summary, summary_rows};
-use super::tune::{self, heat_map};
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
-use crate::options::kernel::describe;
 use crate::outputs;
-use crate::report::{self, Material};
+use crate::present::html::{self, Report};
+use crate::present::{FitContext, chart, prose};
 use crate::signal;
 use crate::terminal::{Style, Terminal};
 
@@ -96,7 +93,9 @@ impl Demo {
         let path = self.output.as_ref().map(|folder| folder.join("heart.model"));
         let shown =
             path.as_deref().map_or("not kept; 'margrave demo -o DIR' keeps it".to_owned(), |p| p.display().to_string());
-        terminal.say(&summary(terminal, &fit, NAME, &shown, fit.record().seconds))?;
+        let rows = prose::fit(&fit, &FitContext::new(&fit, &loaded, NAME, &shown));
+        let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };
+        terminal.say(&terminal.summary(style, &prose::outcome(&fit), &rows))?;
 
         title("Verified again, from the model and the data alone")?;
         let proof = &margrave::verify(fit.model(), &loaded.data, None, &control)?[0];
@@ -121,8 +120,8 @@ impl Demo {
                 "  {} combinations in {}: best {}, {}\n\n",
                 tuned.cells.len(),
                 format::duration(tuned.seconds),
-                tune::describe(&best.params),
-                tune::shown(best, Task::Classify)
+                prose::params(&best.params),
+                prose::score(best, Task::Classify)
             ))?;
         }
         let files = match &self.output {
@@ -152,7 +151,7 @@ impl Demo {
             "train_error": fit.train_error(),
             "losses": losses,
             "kernels": kernels,
-            "best": best.map(|cell| json!({ "params": tune::describe(&cell.params), "score": cell.score() })),
+            "best": best.map(|cell| json!({ "params": prose::params(&cell.params), "score": cell.score() })),
             "files": files.iter().map(|(path, _)| path.display().to_string()).collect::<Vec<_>>(),
             "model": path.map(|p| p.display().to_string()),
         }))?;
@@ -208,7 +207,7 @@ impl Demo {
             terminal.say(&format!(
                 "  {}  {:<34} smallest eigenvalue {}",
                 terminal.paint(style, answer),
-                describe(&kernel),
+                prose::kernel(&kernel),
                 format::number(found.smallest, 3)
             ))?;
             list.push(
@@ -245,21 +244,21 @@ fn keep(
     let bytes = margrave::io::model::to_bytes(fit.model())?;
     put("heart.model", "the model, with its proof and probabilities", &bytes)?;
     let command = "margrave train heart_scale.svm -o heart.model --gap 1e-6 --probability --report heart.html";
-    let material = Material {
+    let report = Report {
         fit: &fit,
         data: &loaded.data,
         name: "Heart disease",
         history: &history,
         command,
-        summary: summary_rows(&fit, NAME, "heart.model", fit.totals().seconds),
+        summary: prose::fit(&fit, &FitContext::new(&fit, loaded, NAME, "heart.model")),
     };
-    put("heart.html", "a report on it, to open in a browser", report::page(&material)?.as_bytes())?;
+    put("heart.html", "a report on it, to open in a browser", html::page(&report)?.as_bytes())?;
     let names: Vec<String> = FEATURES.iter().map(ToString::to_string).collect();
     let title = "Heart disease over two of thirteen features".to_owned();
-    let plane = plane(fit.model(), &loaded.data, DRAWN, Some(&names), title, control)?;
+    let plane = chart::plane(fit.model(), &loaded.data, DRAWN, Some(&names), title, control)?;
     let picture = plane.to_image().to_png().map_err(|e| Failure::new(format!("heart.png: {e}")))?;
     put("heart.png", "boundary, margins and support vectors", &picture)?;
-    if let Some(map) = heat_map(tuned) {
+    if let Some(map) = chart::heat_map(tuned) {
         put("grid.svg", "cross validation over C and γ", map.to_svg().as_bytes())?;
     }
     Ok(files)

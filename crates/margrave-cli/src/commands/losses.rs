@@ -8,7 +8,6 @@ use margrave::loss::{LossInfo, LossSpec};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::format;
 use crate::outputs;
 use crate::terminal::{Style, Terminal};
 use margrave_plot::{Axis, Figure, Panel, Scale, Series};
@@ -191,11 +190,7 @@ fn one(name: &str, terminal: &Terminal) -> Outcome {
         (_, false, false) => "irwls, from a convex start",
     };
     rows.push(("solvers", solvers.to_owned()));
-    terminal.say(&format!(
-        "{}\n{}",
-        terminal.paint(Style::Strong, &spec.to_string()),
-        format::table(terminal, &rows)
-    ))?;
+    terminal.say(&terminal.summary(Style::Strong, &spec.to_string(), &rows))?;
     terminal.object(&object(&info)?)?;
     Ok(Exit::Done)
 }

@@ -17,9 +17,10 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
-use crate::options::kernel::{KernelOptions, describe};
+use crate::options::kernel::KernelOptions;
 use crate::options::{range, value};
 use crate::outputs;
+use crate::present::prose;
 use crate::progress::Progress;
 use crate::signal;
 use crate::terminal::{Style, Terminal};
@@ -153,10 +154,10 @@ impl Path {
         drop(progress);
         let best = found.best.map(|at| &found.points[at]);
         if let (Some(file), Some(best)) = (&self.plot, best) {
-            let picture = figure(&self.title(&describe(&kernel)), &found.points, best).svg();
+            let picture = figure(&self.title(&prose::kernel(&kernel)), &found.points, best).svg();
             margrave::io::write_atomic(file, |w: &mut dyn Write| w.write_all(picture.as_bytes()))?;
         }
-        terminal.say(&self.report(terminal, &found, &describe(&kernel), points.len(), &coded))?;
+        terminal.say(&self.report(terminal, &found, &prose::kernel(&kernel), points.len(), &coded))?;
         terminal.object(&json!({
             "n": points.len(),
             "d": points.dims(),
@@ -183,20 +184,17 @@ impl Path {
     }
 
     fn report(&self, terminal: &Terminal, found: &ridge::Path, kernel: &str, n: usize, coded: &Coded) -> String {
-        let mut text = format::table(
-            terminal,
-            &[
-                ("data", format!("{}, {} rows", self.data.name(), format::count(n as u64))),
-                (
-                    "targets",
-                    coded
-                        .classes
-                        .as_ref()
-                        .map_or_else(|| format!("{}, as numbers", coded.k), |c| format!("{} classes, as ±1", c.len())),
-                ),
-                ("kernel", format!("{kernel}, {}", if self.no_bias { "no bias" } else { "free bias" })),
-            ],
-        );
+        let mut text = terminal.table(&[
+            ("data", format!("{}, {} rows", self.data.name(), format::count(n as u64))),
+            (
+                "targets",
+                coded
+                    .classes
+                    .as_ref()
+                    .map_or_else(|| format!("{}, as numbers", coded.k), |c| format!("{} classes, as ±1", c.len())),
+            ),
+            ("kernel", format!("{kernel}, {}", if self.no_bias { "no bias" } else { "free bias" })),
+        ]);
         let Some(best) = found.best else {
             let why = if found.status == Status::Interrupted { "interrupted" } else { "the time limit came first" };
             return text

@@ -11,12 +11,12 @@ use margrave::train::{Asked, Met};
 use margrave::{Budget, LibsvmTraining};
 use serde_json::{Map, Value, json};
 
-use super::train::certificate_keys;
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
 use crate::options::value;
+use crate::present::{Rows, json, prose};
 use crate::signal;
 use crate::terminal::{Style, Terminal};
 
@@ -85,28 +85,16 @@ impl Verify {
             }
         };
 
-        let (holds, mut rows, mut object) = match certificates.as_slice() {
-            [one] => self.one(one),
-            several => self.several(several),
-        };
+        let within = certificates.iter().filter(|certificate| self.is_met(certificate)).count();
+        let holds = within == certificates.len();
+        let mut rows = prose::certificates(&certificates, within, self.gap);
+        let mut object = json::proofs(&certificates);
         self.parameters(certified, &mut rows, &mut object);
-        let verdict = if holds {
-            let convex = certificates.iter().all(|c| c.optimality().is_some());
-            let definite = certificates.iter().filter_map(Certificate::optimality).all(|o| o.definite());
-            terminal.paint(
-                Style::Good,
-                match (convex, definite) {
-                    (true, true) => "proven",
-                    (true, false) => {
-                        "proven if the kernel matrix is positive semi-definite ('margrave check kernel' tells)"
-                    }
-                    (false, _) => "stationary",
-                },
-            )
-        } else {
-            terminal.paint(Style::Bad, "not within the gap asked")
+        let (style, verdict) = match holds {
+            true => (Style::Good, prose::proven(&certificates)),
+            false => (Style::Bad, "not within the gap asked"),
         };
-        terminal.say(&format!("{verdict}\n{}", format::table(terminal, &rows)))?;
+        terminal.say(&terminal.summary(style, verdict, &rows))?;
         object.insert("holds".into(), json!(holds));
         object.insert(
             "seconds".into(),
@@ -120,7 +108,7 @@ impl Verify {
     fn parameters(
         &self,
         certified: Option<(LibsvmKind, Formulation)>,
-        rows: &mut Vec<(&'static str, String)>,
+        rows: &mut Rows,
         object: &mut Map<String, Value>,
     ) {
         let told = |given: bool| if given { "as given" } else { "from the coefficients" };
@@ -137,96 +125,12 @@ impl Verify {
         }
     }
 
-    /// Whether the gap asked for is met, by the rule of trainings: a gap within its own rounding counts.
+    /// Whether a certificate is within the gap, by the rule of trainings: a gap within its own rounding counts.
     fn is_met(&self, certificate: &Certificate) -> bool {
-        Asked { tol: None, gap: Some(self.gap) }.met(certificate) != Met::No
-    }
-
-    /// Whether one machine is within the gap, and what to say of it.
-    fn one(&self, certificate: &Certificate) -> (bool, Vec<(&'static str, String)>, Map<String, Value>) {
-        let mut object = Map::new();
-        certificate_keys(certificate, &mut object);
         match certificate {
-            Certificate::Optimality(o) => {
-                object.insert("feasible".into(), json!(o.feasible()));
-                object.insert("infeasibility".into(), json!(o.infeasibility()));
-                object.insert("worst".into(), json!(o.worst()));
-                let worst: Vec<String> = o
-                    .worst()
-                    .iter()
-                    .take(3)
-                    .map(|w| format!("row {} ({} %)", w.row, format::number(100.0 * w.share, 2)))
-                    .collect();
-                let feasible = if o.feasible() {
-                    "yes".to_owned()
-                } else {
-                    format!("no, by {}: repaired first", format::number(o.infeasibility(), 2))
-                };
-                let rows = vec![
-                    (
-                        "relative gap",
-                        format!("{}, asked for {}", format::number(o.relative_gap(), 3), format::number(self.gap, 3)),
-                    ),
-                    ("primal", format::number(o.primal(), 10)),
-                    ("dual", format::number(o.dual(), 10)),
-                    ("rounding", format!("{} of the gap", format::number(o.rounding(), 2))),
-                    ("violation", format::number(o.violation(), 3)),
-                    ("dual feasible", feasible),
-                    ("worst rows", if worst.is_empty() { "none".into() } else { worst.join(", ") }),
-                ];
-                (self.is_met(certificate), rows, object)
-            }
-            Certificate::Stationarity(s) => {
-                let rows = vec![
-                    (
-                        "stationarity",
-                        format!("{}, asked for {}", format::number(s.stationarity(), 3), format::number(self.gap, 3)),
-                    ),
-                    ("objective", format::number(s.objective(), 10)),
-                    ("loss", "not convex: no bound on the optimum".to_owned()),
-                ];
-                (s.stationarity() <= self.gap, rows, object)
-            }
-            Certificate::Unknown => (false, vec![("relative gap", "not checked".to_owned())], object),
+            Certificate::Optimality(_) => Asked { tol: None, gap: Some(self.gap) }.met(certificate) != Met::No,
+            Certificate::Stationarity(s) => s.stationarity() <= self.gap,
+            Certificate::Unknown => false,
         }
-    }
-
-    /// The same for several machines, each of which must be within the gap.
-    fn several(&self, certificates: &[Certificate]) -> (bool, Vec<(&'static str, String)>, Map<String, Value>) {
-        let each: Vec<_> = certificates.iter().map(|certificate| self.one(certificate)).collect();
-        let within = each.iter().filter(|(holds, _, _)| *holds).count();
-        let sum = |of: fn(&Certificate) -> Option<f64>| certificates.iter().map(of).sum::<Option<f64>>();
-        let measure = |c: &Certificate| c.relative_gap().unwrap_or(c.violation());
-        let worst = certificates.iter().map(measure).fold(0.0, f64::max);
-        let violation = certificates.iter().map(Certificate::violation).fold(0.0, f64::max);
-        let mut object = Map::new();
-        let mut rows = vec![
-            ("machines", format!("{within} of {} within the gap", certificates.len())),
-            ("worst gap", format!("{}, asked for {}", format::number(worst, 3), format::number(self.gap, 3))),
-            ("violation", format::number(violation, 3)),
-        ];
-        object.insert("violation".into(), json!(violation));
-        let primal: f64 = certificates.iter().map(Certificate::primal).sum();
-        if let (Some(dual), Some(gap)) = (sum(Certificate::dual), sum(Certificate::gap)) {
-            rows.push(("primal, sum", format::number(primal, 10)));
-            rows.push(("dual, sum", format::number(dual, 10)));
-            object.insert("primal".into(), json!(primal));
-            object.insert("dual".into(), json!(dual));
-            object.insert("gap".into(), json!(gap));
-            object.insert("rounding".into(), json!(sum(Certificate::rounding)));
-            object.insert("relative_gap".into(), json!(worst));
-        } else {
-            object.insert("objective".into(), json!(primal));
-            object.insert("stationarity".into(), json!(violation));
-        }
-        let mut terms: Vec<_> =
-            certificates.iter().filter_map(Certificate::optimality).flat_map(|o| o.worst()).collect();
-        terms.sort_by(|a, b| b.gap.total_cmp(&a.gap));
-        object.insert("worst".into(), json!(terms.iter().take(10).collect::<Vec<_>>()));
-        let feasible = certificates.iter().filter_map(Certificate::optimality).all(|o| o.feasible());
-        object.insert("feasible".into(), json!(feasible));
-        let machines: Vec<Value> = each.into_iter().map(|(_, _, object)| Value::Object(object)).collect();
-        object.insert("machines".into(), json!(machines));
-        (within == certificates.len(), rows, object)
     }
 }

@@ -115,18 +115,3 @@ impl KernelOptions {
         svm.kernel(self.plain()).gamma(self.gamma)
     }
 }
-
-/// The kernel for people: parameters to four digits.
-pub(crate) fn describe(kernel: &Kernel) -> String {
-    let number = |v: f64| crate::format::number(v, 4);
-    match *kernel {
-        Kernel::Poly { gamma, coef0, degree } => {
-            format!("poly, γ = {}, coef0 = {}, degree {degree}", number(gamma), number(coef0))
-        }
-        Kernel::Sigmoid { gamma, coef0 } => format!("sigmoid, γ = {}, coef0 = {}", number(gamma), number(coef0)),
-        _ => match kernel.gamma() {
-            Some(gamma) => format!("{}, γ = {}", kernel.name(), number(gamma)),
-            None => kernel.name().to_owned(),
-        },
-    }
-}

@@ -1,4 +1,4 @@
-//! `train --report`: one HTML file with everything there is to say about a training, needing nothing else.
+//! A training as one HTML page that needs no other file.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,9 @@ use margrave::gram::Precision;
 use margrave::model::{Calibration, Prediction, Scheme};
 use margrave::observe::Recorder;
 use margrave::problem::Task;
-use margrave::{Control, Fit, Model, Targets, Threads};
+use margrave::{Control, Fit, Model, Result, Targets, Threads};
 
-use crate::failure::Failure;
+use super::Rows;
 use crate::format;
 use crate::models;
 use margrave_plot::{Axis, Figure, HeatMap, Panel, Scale, Series};
@@ -21,8 +21,8 @@ table{border-collapse:collapse;margin:.5em 0}td,th{padding:3px 12px 3px 0;text-a
 th{font-weight:normal;color:#666}td.n,th.n{text-align:right}code{background:#f4f4f4;padding:2px 5px;border-radius:3px}\
 pre{background:#f4f4f4;padding:10px;overflow-x:auto;border-radius:4px}.good{color:#00734f}.bad{color:#b03a00}svg{max-width:100%;height:auto}";
 
-/// What the report is made from.
-pub(crate) struct Material<'a> {
+/// What the page shows.
+pub(crate) struct Report<'a> {
     pub(crate) fit: &'a Fit,
     pub(crate) data: &'a Dataset,
     pub(crate) name: &'a str,
@@ -30,7 +30,7 @@ pub(crate) struct Material<'a> {
     /// The command line.
     pub(crate) command: &'a str,
     /// Rows of the summary, as the terminal shows them.
-    pub(crate) summary: Vec<(&'static str, String)>,
+    pub(crate) summary: Rows,
 }
 
 fn escape(text: &str) -> String {
@@ -66,15 +66,15 @@ fn grid(header: &[&str], rows: &[Vec<String>]) -> String {
 const MOST_OUTPUTS: usize = 8;
 
 /// The whole page.
-pub(crate) fn page(material: &Material<'_>) -> Result<String, Failure> {
-    let model = material.fit.model();
+pub(crate) fn page(report: &Report<'_>) -> Result<String> {
+    let model = report.fit.model();
     let control = Control::unlimited(Threads::default());
-    let scores = model.scores(&material.data.points, Precision::Double, &control)?;
+    let scores = model.scores(&report.data.points, Precision::Double, &control)?;
     let mut body = String::new();
     let _ = write!(
         body,
         "<h1>{}</h1>\n<p>A machine trained by Margrave {}.</p>\n",
-        escape(material.name),
+        escape(report.name),
         env!("CARGO_PKG_VERSION")
     );
     let mut section = |title: &str, content: String| {
@@ -82,12 +82,12 @@ pub(crate) fn page(material: &Material<'_>) -> Result<String, Failure> {
             let _ = write!(body, "<h2>{}</h2>\n{content}", escape(title));
         }
     };
-    section("Summary", table(&material.summary));
-    section("Certificate", certificate(material.fit));
-    section("Convergence", convergence(material.history));
+    section("Summary", table(&report.summary));
+    section("Certificate", certificate(report.fit));
+    section("Convergence", convergence(report.history));
     match model.task {
         Task::Classify => {
-            let codes = codes(model, material.data)?;
+            let codes = codes(model, report.data)?;
             section("Confusion matrix, training data", confusion(model, &scores, &codes));
             if model.scheme == Scheme::One {
                 section("ROC and precision–recall, training data", curves(&scores, &codes));
@@ -96,7 +96,7 @@ pub(crate) fn page(material: &Material<'_>) -> Result<String, Failure> {
         }
         Task::Regress => {
             // A page of hundreds of pictures helps nobody.
-            for own in by_output(model, material.data, &scores)?.iter().take(MOST_OUTPUTS) {
+            for own in by_output(model, report.data, &scores)?.iter().take(MOST_OUTPUTS) {
                 let title = match &own.name {
                     Some(name) => format!("Residuals of {name}, training data"),
                     None => "Residuals, training data".to_owned(),
@@ -106,12 +106,12 @@ pub(crate) fn page(material: &Material<'_>) -> Result<String, Failure> {
         }
         Task::Novelty => {}
     }
-    section("Support vectors", census(model, material.data)?);
-    section("The worst samples", worst(model, &scores, material.data)?);
-    section("To reproduce", format!("<pre>{}</pre>\n", escape(material.command)));
+    section("Support vectors", census(model, report.data)?);
+    section("The worst samples", worst(model, &scores, report.data)?);
+    section("To reproduce", format!("<pre>{}</pre>\n", escape(report.command)));
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
-        escape(material.name)
+        escape(report.name)
     ))
 }
 
@@ -165,7 +165,7 @@ fn convergence(history: &Recorder) -> String {
 }
 
 /// The class of each row among the model's labels.
-fn codes(model: &Model, data: &Dataset) -> Result<Vec<u32>, Failure> {
+fn codes(model: &Model, data: &Dataset) -> Result<Vec<u32>> {
     let (classes, codes) = data.targets.classes()?;
     let place = |label: &Label| model.labels.iter().position(|known| known == label).unwrap_or(0) as u32;
     let places: Vec<u32> = classes.iter().map(place).collect();
@@ -307,7 +307,7 @@ struct Output {
     radius: Option<f64>,
 }
 
-fn by_output(model: &Model, data: &Dataset, scores: &[f64]) -> Result<Vec<Output>, Failure> {
+fn by_output(model: &Model, data: &Dataset, scores: &[f64]) -> Result<Vec<Output>> {
     let k = model.expansion.outputs();
     let truth = match &data.targets {
         Targets::Several { outputs, values } if *outputs == k => values,
@@ -372,7 +372,7 @@ fn residuals(output: &Output) -> String {
     table(&rows) + &figure.svg()
 }
 
-fn census(model: &Model, data: &Dataset) -> Result<String, Failure> {
+fn census(model: &Model, data: &Dataset) -> Result<String> {
     let totals = model.totals();
     let f = &model.expansion;
     let lead = format!(
@@ -403,7 +403,7 @@ fn census(model: &Model, data: &Dataset) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failure> {
+fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String> {
     let k = model.expansion.outputs();
     let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
     let header: &[&str] = match model.task {
