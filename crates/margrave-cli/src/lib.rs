@@ -1,6 +1,6 @@
 //! The program `margrave`: parse, dispatch, and turn the outcome into an exit code.
 //!
-//! A library so that the Python package can bring the program along; [`run`] is all there is to call.
+//! A library so that the Python package can bring the program along; [`run`] is what it calls.
 
 mod bug;
 mod cli;
@@ -22,7 +22,7 @@ mod trace;
 
 use std::ffi::OsString;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::cli::Cli;
 use crate::failure::{Exit, Failure};
@@ -34,6 +34,11 @@ pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> u8 {
     bug::install();
     // Unwinding, not aborting: half-written temporary files are removed on the way out.
     std::panic::catch_unwind(|| dispatch(&arguments)).unwrap_or(Exit::Bad).code()
+}
+
+/// The command line as clap knows it: the commands, their options and their help.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 fn dispatch(arguments: &[OsString]) -> Exit {

@@ -9,6 +9,7 @@ mod linear;
 mod outputs;
 mod path;
 mod several_targets;
+mod snapshots;
 mod train;
 mod tune;
 mod verify_libsvm;

@@ -30,18 +30,50 @@ impl Said {
 /// The program, not yet started, without a terminal and away from the caller's environment.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_margrave"));
-    command.args(args).env_remove("RUST_BACKTRACE").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for variable in ["RUST_BACKTRACE", "COLUMNS", "LINES"] {
+        command.env_remove(variable);
+    }
     command
 }
 
 /// Runs the program to its end.
 pub(crate) fn margrave(args: &[&str]) -> Said {
-    let output = command(args).output().expect("the program starts");
+    finished(command(args))
+}
+
+/// Runs a command to its end.
+pub(crate) fn finished(mut command: Command) -> Said {
+    let output = command.output().expect("the program starts");
     Said {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
         err: String::from_utf8(output.stderr).expect("stderr is UTF-8"),
     }
+}
+
+/// One command of the program, as its command line declares it.
+pub(crate) struct Declared {
+    /// Its words: `["check", "kernel"]`; none for the program itself.
+    pub(crate) words: Vec<String>,
+    /// Whether it has commands of its own.
+    pub(crate) is_group: bool,
+    /// Whether its arguments and its help are those of one of LIBSVM's tools.
+    pub(crate) is_libsvm: bool,
+}
+
+/// The program and all its commands, those of groups included.
+pub(crate) fn declared() -> Vec<Declared> {
+    fn visit(command: &clap::Command, words: Vec<String>, found: &mut Vec<Declared>) {
+        let own: Vec<&clap::Command> =
+            command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help").collect();
+        let (is_group, is_libsvm) = (!own.is_empty(), command.is_disable_help_flag_set());
+        found.push(Declared { words: words.clone(), is_group, is_libsvm });
+        own.iter().for_each(|c| visit(c, [words.clone(), vec![c.get_name().to_owned()]].concat(), found));
+    }
+    let mut found = Vec::new();
+    visit(&margrave_cli::command(), Vec::new(), &mut found);
+    found
 }
 
 /// The data set that ships with the program.
