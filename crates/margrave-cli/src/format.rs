@@ -2,7 +2,7 @@
 
 pub(crate) use margrave_plot::number;
 
-/// A whole number with thin groups: 581 012.
+/// A whole number in groups of three: 581 012.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();

@@ -1,12 +1,12 @@
 //! What the program prints, word for word, compared with the files in `tests/snapshots/`.
 //!
-//! `MARGRAVE_SNAPSHOTS=write cargo test -p margrave-cli snapshots` rewrites them; read the difference before committing it.
+//! `MARGRAVE_SNAPSHOTS=write cargo test -p margrave-cli snapshots` rewrites them; check the difference before a commit.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::common::{Desk, Said, command, declared, finished};
+use crate::common::{Output, Sandbox, command, declared, finished};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots")
@@ -42,16 +42,16 @@ fn compare(name: &str, text: &str) {
     }
 }
 
-/// Everything the program said: exit code, stdout, stderr.
-fn whole(args: &[&str], said: &Said, out: &str) -> String {
-    // The words of the operating system.
+/// The whole output of the program: exit code, stdout, stderr.
+fn whole(args: &[&str], ran: &Output, out: &str) -> String {
+    // The operating system's own message.
     let not_found =
         ["No such file or directory (os error 2)", "The system cannot find the file specified. (os error 2)"];
-    let err = not_found.iter().fold(said.err.clone(), |text, words| text.replace(words, "<not found>"));
-    format!("$ margrave {}\nexit code {}\n--- stdout\n{out}--- stderr\n{err}", args.join(" "), said.code)
+    let err = not_found.iter().fold(ran.err.clone(), |text, words| text.replace(words, "<not found>"));
+    format!("$ margrave {}\nexit code {}\n--- stdout\n{out}--- stderr\n{err}", args.join(" "), ran.code)
 }
 
-/// Results with what differs between runs and machines replaced: times, and numbers so small that they are rounding.
+/// Results without what differs between runs or computers: times, and numbers of the size of rounding errors.
 fn masked(text: &str) -> String {
     text.lines().map(|line| masked_line(line) + "\n").collect()
 }
@@ -102,27 +102,27 @@ fn masked_json(value: &mut Value, key: &str) {
     }
 }
 
-/// Runs the program in a folder with `twelve.svm` and compares what it says, results masked.
+/// Runs the program in a folder with `twelve.svm` and compares its output, results masked.
 #[track_caller]
-fn snapshot(desk: &Desk, name: &str, args: &[&str]) {
+fn snapshot(sandbox: &Sandbox, name: &str, args: &[&str]) {
     let mut program = command(args);
-    program.current_dir(desk.path("."));
-    let said = finished(program);
+    program.current_dir(sandbox.path("."));
+    let ran = finished(program);
     let out = match name.ends_with(".json") {
         true => {
-            let mut object = said.json();
+            let mut object = ran.json();
             masked_json(&mut object, "");
             serde_json::to_string_pretty(&object).expect("JSON") + "\n"
         }
-        false => masked(&said.out),
+        false => masked(&ran.out),
     };
-    compare(name, &whole(args, &said, &out));
+    compare(name, &whole(args, &ran, &out));
 }
 
-fn desk() -> Desk {
-    let desk = Desk::new();
-    desk.file("twelve.svm", include_bytes!("data/twelve.svm"));
-    desk
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.file("twelve.svm", include_bytes!("data/twelve.svm"));
+    sandbox
 }
 
 #[test]
@@ -130,10 +130,10 @@ fn help_of_every_command() {
     let mut names = Vec::new();
     for declared in declared() {
         let words: Vec<&str> = declared.words.iter().map(String::as_str).chain(["--help"]).collect();
-        let said = finished(command(&words)).exits(0);
+        let ran = finished(command(&words)).exits(0);
         let name = std::iter::once("margrave").chain(declared.words.iter().map(String::as_str));
         let name = format!("{}.txt", name.collect::<Vec<_>>().join("-"));
-        compare(&format!("help/{name}"), &said.out);
+        compare(&format!("help/{name}"), &ran.out);
         names.push(name);
     }
     // A file whose command is gone would stay unread.
@@ -149,29 +149,33 @@ fn help_of_every_command() {
 
 #[test]
 fn train_verify_inspect_and_predict() {
-    let desk = desk();
-    snapshot(&desk, "train.txt", &["train", "twelve.svm", "-o", "twelve.model"]);
-    snapshot(&desk, "train.json", &["train", "twelve.svm", "-o", "twelve.model", "--json"]);
-    snapshot(&desk, "verify.txt", &["verify", "twelve.model", "twelve.svm"]);
-    snapshot(&desk, "verify.json", &["verify", "twelve.model", "twelve.svm", "--json"]);
-    snapshot(&desk, "verify-no.txt", &["verify", "twelve.model", "twelve.svm", "-C", "10"]);
-    snapshot(&desk, "inspect.txt", &["inspect", "twelve.model"]);
-    snapshot(&desk, "predict.txt", &["predict", "twelve.model", "twelve.svm", "-o", "out.csv"]);
-    snapshot(&desk, "train-stopped.txt", &["train", "twelve.svm", "-o", "x.model", "--max-iter", "1", "--gap", "1e-9"]);
-    snapshot(&desk, "train-sigmoid.txt", &["train", "twelve.svm", "-o", "x.model", "--loss", "sigmoid"]);
+    let sandbox = sandbox();
+    snapshot(&sandbox, "train.txt", &["train", "twelve.svm", "-o", "twelve.model"]);
+    snapshot(&sandbox, "train.json", &["train", "twelve.svm", "-o", "twelve.model", "--json"]);
+    snapshot(&sandbox, "verify.txt", &["verify", "twelve.model", "twelve.svm"]);
+    snapshot(&sandbox, "verify.json", &["verify", "twelve.model", "twelve.svm", "--json"]);
+    snapshot(&sandbox, "verify-no.txt", &["verify", "twelve.model", "twelve.svm", "-C", "10"]);
+    snapshot(&sandbox, "inspect.txt", &["inspect", "twelve.model"]);
+    snapshot(&sandbox, "predict.txt", &["predict", "twelve.model", "twelve.svm", "-o", "out.csv"]);
+    snapshot(
+        &sandbox,
+        "train-stopped.txt",
+        &["train", "twelve.svm", "-o", "x.model", "--max-iter", "1", "--gap", "1e-9"],
+    );
+    snapshot(&sandbox, "train-sigmoid.txt", &["train", "twelve.svm", "-o", "x.model", "--loss", "sigmoid"]);
 }
 
 #[test]
 fn tune() {
-    let desk = desk();
+    let sandbox = sandbox();
     let grid = ["--grid", "C=0.1,1,10", "--grid", "gamma=0.1,1", "--folds", "3"];
-    snapshot(&desk, "tune.txt", &[&["tune", "twelve.svm", "-o", "best.model"][..], &grid].concat());
-    snapshot(&desk, "tune.json", &[&["tune", "twelve.svm", "--json"][..], &grid].concat());
+    snapshot(&sandbox, "tune.txt", &[&["tune", "twelve.svm", "-o", "best.model"][..], &grid].concat());
+    snapshot(&sandbox, "tune.json", &[&["tune", "twelve.svm", "--json"][..], &grid].concat());
 }
 
 #[test]
 fn errors() {
-    let desk = desk();
+    let sandbox = sandbox();
     for (name, args) in [
         ("no-command", &[][..]),
         ("unknown-command", &["trian"]),
@@ -184,6 +188,6 @@ fn errors() {
         ("same-file", &["train", "twelve.svm", "-o", "twelve.svm"]),
         ("wrong-task", &["train", "twelve.svm", "--svdd"]),
     ] {
-        snapshot(&desk, &format!("errors/{name}.txt"), args);
+        snapshot(&sandbox, &format!("errors/{name}.txt"), args);
     }
 }

@@ -1,4 +1,4 @@
-//! `margrave inspect`: what a model file holds.
+//! `margrave inspect`: the contents of a model file.
 
 use std::path::PathBuf;
 

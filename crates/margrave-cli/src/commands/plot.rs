@@ -1,4 +1,4 @@
-//! `margrave plot`: the decision of a model over two features.
+//! `margrave plot`: the predictions of a model over two features.
 
 use std::path::{Path, PathBuf};
 
@@ -19,15 +19,15 @@ use margrave_plot::Plane;
 
 const EXAMPLES: &str = "\
 Examples:
-  margrave plot moons.model moons.csv -o moons.svg             boundary, margins, samples, support vectors
+  margrave plot moons.model moons.csv -o moons.svg             boundary, margins, samples
   margrave plot iris.model iris.csv -o iris.png --features petal_length,petal_width
-  margrave plot heart.model heart.svm -o heart.svg --features 3,8   by number, from 0; the others at their mean";
+  margrave plot heart.model heart.svm -o heart.svg --features 3,8   others at their mean";
 
 /// Arguments of `plot`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Plot {
-    /// Model file: ours, LIBSVM's or LIBLINEAR's
+    /// Model file of Margrave, LIBSVM or LIBLINEAR
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub(crate) struct Plot {
     /// Picture to write: .svg or .png
     #[arg(long, short, value_name = "FILE", help_heading = "Picture")]
     output: PathBuf,
-    /// The two features to draw, by name or by number from 0; needed if there are more than two
+    /// The two features to draw, by name or by number from 0; required if there are more than two
     #[arg(long, value_name = "A,B", help_heading = "Picture")]
     features: Option<String>,
 }
@@ -57,7 +57,7 @@ impl Plot {
             let k = model.expansion.outputs();
             return Err(Failure::with_hint(
                 format!("the model predicts {k} numbers and a picture shows one"),
-                "train one at a time with --target, and draw that",
+                "train on one target with --target and draw that model",
             ));
         }
         let schema = margrave::io::model::schema(&model)?;
@@ -74,14 +74,14 @@ impl Plot {
         Ok(Exit::Done)
     }
 
-    /// The two columns.
+    /// The two features to draw.
     fn choose(&self, model: &Model, names: Option<&[String]>) -> Result<(usize, usize), Failure> {
         let d = model.expansion.width();
         let Some(text) = &self.features else {
             return match d {
                 2 => Ok((0, 1)),
                 _ => Err(Failure::with_hint(
-                    format!("the model has {d} features and a picture has two"),
+                    format!("the model has {d} features and a picture shows two"),
                     "choose them with --features A,B, by name or by number from 0",
                 )),
             };
@@ -92,7 +92,7 @@ impl Plot {
             let by_number = part.parse::<usize>().ok().filter(|at| *at < d);
             by_name.or(by_number).ok_or_else(|| {
                 Failure::with_hint(
-                    format!("--features {text}: there is no feature {part:?} among {d}"),
+                    format!("--features {text}: there is no feature {part:?} (the model has {d})"),
                     "'margrave inspect MODEL' lists them",
                 )
             })
@@ -104,7 +104,7 @@ impl Plot {
     }
 }
 
-/// Writes a picture as its name says.
+/// Writes a picture in the format of its file name.
 pub(crate) fn save(plane: &Plane, path: &Path) -> Result<(), Failure> {
     let png = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("png"));
     let bytes = if png {

@@ -1,4 +1,4 @@
-//! `margrave verify`: the certificate again, from the model and the data alone.
+//! `margrave verify`: the certificate, computed from the model and the data alone.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -24,32 +24,32 @@ const EXAMPLES: &str = "\
 Examples:
   margrave verify heart.model heart.svm               is it within a relative gap of 1e-3?
   margrave verify heart.model heart.svm --gap 1e-6
-  margrave verify heart.model heart.svm -C 10         as an answer to the problem with C = 10
-  margrave verify svm-train.model heart.svm -C 1      a model of LIBSVM
-  margrave verify nu-svc.model heart.svm --nu 0.3     its ν-models: without --nu the coefficients tell it
+  margrave verify heart.model heart.svm -C 10         as a solution for C = 10
+  margrave verify svm-train.model heart.svm -C 1      a LIBSVM model; its file has no C
+  margrave verify nu-svc.model heart.svm --nu 0.3     without --nu, ν is recovered
 
-Exit codes: 0 within the gap, 1 not, 2 the data is not what the model was trained on.";
+Exit codes: 0 within the gap, 1 not, 2 the model was not trained on this data.";
 
 /// Arguments of `verify`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Verify {
-    /// Model file, ours or LIBSVM's
+    /// Model file of Margrave or LIBSVM
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     #[command(flatten)]
     data: DataOptions,
-    /// Largest relative duality gap to accept; for a loss that is not convex, largest stationarity residual
-    #[arg(long, value_name = "REL", default_value = "1e-3", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Proof")]
+    /// Largest relative duality gap to accept, or largest stationarity residual for a non-convex loss
+    #[arg(long, value_name = "REL", default_value = "1e-3", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Certificate")]
     gap: f64,
-    /// C, in place of the one in the model; LIBSVM models store none
-    #[arg(short = 'C', long = "cost", value_name = "C", value_parser = value::positive, allow_negative_numbers = true, help_heading = "Proof")]
+    /// C, instead of the one in the model; LIBSVM models do not store it
+    #[arg(short = 'C', long = "cost", value_name = "C", value_parser = value::positive, allow_negative_numbers = true, help_heading = "Certificate")]
     cost: Option<f64>,
     /// ε of the tube, for LIBSVM models, which do not store it [default: 0.1]
-    #[arg(long, value_name = "E", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Proof")]
+    #[arg(long, value_name = "E", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Certificate")]
     epsilon: Option<f64>,
     /// ν, for LIBSVM models, which do not store it [default: recovered from the coefficients]
-    #[arg(long, value_name = "NU", value_parser = value::positive, allow_negative_numbers = true, help_heading = "Proof")]
+    #[arg(long, value_name = "NU", value_parser = value::positive, allow_negative_numbers = true, help_heading = "Certificate")]
     nu: Option<f64>,
 }
 
@@ -71,16 +71,16 @@ impl Verify {
                     return Err(Failure::new("--epsilon is for LIBSVM models: this one stores its loss"));
                 }
                 if self.nu.is_some() {
-                    return Err(Failure::new("--nu is for LIBSVM models: this one stores its ν, if it has one"));
+                    return Err(Failure::new("--nu is for LIBSVM models: this one stores its ν, if any"));
                 }
                 (margrave::verify(model, &loaded.data, self.cost, &control)?, None)
             }
             AnyModel::Libsvm(model) => {
                 if self.cost.is_none() && matches!(model.kind, LibsvmKind::CSvc | LibsvmKind::EpsilonSvr) {
-                    terminal.note("LIBSVM models do not store C: taken to be 1; say so with -C");
+                    terminal.note("LIBSVM models do not store C: assuming 1; set it with -C");
                 }
-                let said = LibsvmTraining { cost: self.cost, epsilon: self.epsilon, nu: self.nu };
-                let proof = margrave::verify_libsvm(model, &loaded.data, said, &control)?;
+                let training = LibsvmTraining { cost: self.cost, epsilon: self.epsilon, nu: self.nu };
+                let proof = margrave::verify_libsvm(model, &loaded.data, training, &control)?;
                 (proof.certificates, Some((model.kind, proof.formulation)))
             }
         };
@@ -92,7 +92,7 @@ impl Verify {
         self.parameters(certified, &mut rows, &mut object);
         let (style, verdict) = match holds {
             true => (Style::Good, prose::proven(&certificates)),
-            false => (Style::Bad, "not within the gap asked"),
+            false => (Style::Bad, "not within the requested gap"),
         };
         terminal.say(&terminal.summary(style, verdict, &rows))?;
         object.insert("holds".into(), json!(holds));
@@ -104,23 +104,23 @@ impl Verify {
         Ok(if holds { Exit::Done } else { Exit::No })
     }
 
-    /// The ν and C a LIBSVM model was certified with, and where they are from.
+    /// The ν and C a LIBSVM model was certified with, and their source.
     fn parameters(
         &self,
         certified: Option<(LibsvmKind, Formulation)>,
         rows: &mut Rows,
         object: &mut Map<String, Value>,
     ) {
-        let told = |given: bool| if given { "as given" } else { "from the coefficients" };
+        let source = |given: bool| if given { "given" } else { "from the coefficients" };
         let (nu, c) = match certified {
             Some((LibsvmKind::NuSvr, Formulation::Nu { nu, c })) => (nu, Some(c)),
             Some((_, Formulation::Nu { nu, .. } | Formulation::OneClass { nu })) => (nu, None),
             _ => return,
         };
-        rows.push(("ν", format!("{}, {}", format::number(nu, 6), told(self.nu.is_some()))));
+        rows.push(("ν", format!("{}, {}", format::number(nu, 6), source(self.nu.is_some()))));
         object.insert("nu".into(), json!(nu));
         if let Some(c) = c {
-            rows.push(("C", format!("{}, {}", format::number(c, 6), told(self.cost.is_some()))));
+            rows.push(("C", format!("{}, {}", format::number(c, 6), source(self.cost.is_some()))));
             object.insert("C".into(), json!(c));
         }
     }

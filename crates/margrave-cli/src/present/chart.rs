@@ -43,7 +43,7 @@ pub(crate) fn heat_map(tuned: &Tuned) -> Option<HeatMap> {
     Some(HeatMap {
         title: format!(
             "{} over C and γ, {}",
-            if accuracy { "Share of right labels, %," } else { "Minus the mean squared error" },
+            if accuracy { "Accuracy, %," } else { "Minus the mean squared error" },
             best.kernel.name()
         ),
         x: (if best.c.is_some() { "C" } else { "λ" }.into(), names(&costs)),

@@ -62,7 +62,7 @@ fn grid(header: &[&str], rows: &[Vec<String>]) -> String {
     text + "</table>\n"
 }
 
-/// Targets whose residuals are drawn.
+/// Residuals are drawn of at most this many targets.
 const MOST_OUTPUTS: usize = 8;
 
 /// The whole page.
@@ -73,7 +73,7 @@ pub(crate) fn page(report: &Report<'_>) -> Result<String> {
     let mut body = String::new();
     let _ = write!(
         body,
-        "<h1>{}</h1>\n<p>A machine trained by Margrave {}.</p>\n",
+        "<h1>{}</h1>\n<p>A model trained by Margrave {}.</p>\n",
         escape(report.name),
         env!("CARGO_PKG_VERSION")
     );
@@ -95,7 +95,7 @@ pub(crate) fn page(report: &Report<'_>) -> Result<String> {
             }
         }
         Task::Regress => {
-            // A page of hundreds of pictures helps nobody.
+            // Hundreds of charts would make the page unreadable.
             for own in by_output(model, report.data, &scores)?.iter().take(MOST_OUTPUTS) {
                 let title = match &own.name {
                     Some(name) => format!("Residuals of {name}, training data"),
@@ -106,7 +106,7 @@ pub(crate) fn page(report: &Report<'_>) -> Result<String> {
         }
         Task::Novelty => {}
     }
-    section("Support vectors", census(model, report.data)?);
+    section("Support vectors", support_vectors(model, report.data)?);
     section("The worst samples", worst(model, &scores, report.data)?);
     section("To reproduce", format!("<pre>{}</pre>\n", escape(report.command)));
     Ok(format!(
@@ -121,10 +121,13 @@ fn certificate(fit: &Fit) -> String {
         (Some(dual), Some(gap), Some(relative)) => {
             let style = if relative < 1e-2 { "good" } else { "bad" };
             let several = fit.records().len() > 1;
-            let what =
-                if several { format!(" Sums over {} binary machines.", fit.records().len()) } else { String::new() };
+            let what = if several {
+                format!(" The numbers are sums over {} binary models.", fit.records().len())
+            } else {
+                String::new()
+            };
             format!(
-                "<p>The optimum lies between the dual and the primal objective, whoever computed them: this machine is \
+                "<p>The optimum lies between the dual and the primal objective, so this model is \
                  <b class=\"{style}\">within {} of optimal</b>, relatively.{what}</p>\n{}",
                 format::number(relative, 2),
                 table(&[
@@ -136,8 +139,9 @@ fn certificate(fit: &Fit) -> String {
                 ])
             )
         }
+        _ if !totals.known => "<p>Not checked: the certificate was not finished.</p>\n".to_owned(),
         _ => format!(
-            "<p>The loss is not convex: no bound on the optimum exists. How far the machine is from stationary:</p>\n{}",
+            "<p>The loss is not convex: no bound on the optimum exists. How far the model is from stationary:</p>\n{}",
             table(&[
                 ("objective", format::number(totals.primal, 12)),
                 ("stationarity", format::number(totals.violation, 3)),
@@ -180,7 +184,7 @@ fn confusion(model: &Model, scores: &[f64], codes: &[u32]) -> String {
     let right: usize = (0..k).map(|c| counts[c][c]).sum();
     let names: Vec<String> = model.labels.iter().map(ToString::to_string).collect();
     let mut text = format!(
-        "<p>{right} of {} right: {} %. Rows are the true labels, columns the predictions.</p>\n",
+        "<p>{right} of {} correct: {} %. Rows are true labels, columns are predictions.</p>\n",
         codes.len(),
         format::number(100.0 * right as f64 / codes.len().max(1) as f64, 4)
     );
@@ -199,7 +203,7 @@ fn confusion(model: &Model, scores: &[f64], codes: &[u32]) -> String {
     };
     let mut values: Vec<Vec<Option<f64>>> = counts.iter().map(share).collect();
     let mut upwards = names.clone();
-    // The map counts rows from the bottom; a matrix is read from the top.
+    // The heat map starts at the bottom; a matrix starts at the top.
     values.reverse();
     upwards.reverse();
     let map = HeatMap {
@@ -213,7 +217,7 @@ fn confusion(model: &Model, scores: &[f64], codes: &[u32]) -> String {
     text + &map.to_svg()
 }
 
-/// Positions of scores from the largest down, and for each threshold the numbers of true and false positives.
+/// The numbers of true and false positives for each threshold, from the largest score down.
 fn sweep(scores: &[f64], codes: &[u32]) -> Vec<(f64, f64)> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
@@ -225,7 +229,7 @@ fn sweep(scores: &[f64], codes: &[u32]) -> Vec<(f64, f64)> {
         } else {
             miss += 1.0
         }
-        // Equal scores are one threshold.
+        // Equal scores share one threshold.
         if order.get(at + 1).is_none_or(|&next| scores[next] != scores[row]) {
             out.push((hit, miss));
         }
@@ -255,15 +259,8 @@ fn curves(scores: &[f64], codes: &[u32]) -> String {
     let figure = Figure {
         title: format!("Area under ROC {}, average precision {}", format::number(area, 4), format::number(average, 4)),
         panels: vec![
-            panel(
-                "false positive rate",
-                "true positive rate",
-                "machine",
-                roc,
-                vec![(0.0, 0.0), (1.0, 1.0)],
-                "guessing",
-            ),
-            panel("recall", "precision", "machine", precision, vec![(0.0, base), (1.0, base)], "guessing"),
+            panel("false positive rate", "true positive rate", "model", roc, vec![(0.0, 0.0), (1.0, 1.0)], "chance"),
+            panel("recall", "precision", "model", precision, vec![(0.0, base), (1.0, base)], "chance"),
         ],
     };
     figure.svg()
@@ -289,7 +286,7 @@ fn reliability(model: &Model, scores: &[f64], codes: &[u32]) -> String {
         x: unit("predicted probability"),
         y: unit("observed share"),
         height: 260.0,
-        series: vec![Series::line("machine", line).with_dots(), Series::line("perfect", vec![(0.0, 0.0), (1.0, 1.0)])],
+        series: vec![Series::line("model", line).with_dots(), Series::line("perfect", vec![(0.0, 0.0), (1.0, 1.0)])],
         marks: vec![],
     };
     Figure { title: format!("Expected calibration error {}", format::number(error, 3)), panels: vec![panel] }.svg()
@@ -297,13 +294,13 @@ fn reliability(model: &Model, scores: &[f64], codes: &[u32]) -> String {
 
 /// One of the numbers a model predicts.
 struct Output {
-    /// Its name, where there are several.
+    /// Its name, if there are several.
     name: Option<String>,
     truth: Vec<f64>,
     scores: Vec<f64>,
-    /// Mean size of left-out residuals, where they were measured.
+    /// Mean absolute out-of-sample residual, if the model is calibrated.
     sigma: Option<f64>,
-    /// What holds nine of ten of them.
+    /// Half-width of an interval that holds 90 % of them.
     radius: Option<f64>,
 }
 
@@ -341,12 +338,12 @@ fn residuals(output: &Output) -> String {
         rows.push(("R²", format::number(1.0 - error / spread, 5)));
     }
     if let Some(sigma) = output.sigma {
-        rows.push(("mean residual, left out", format::number(sigma, 4)));
+        rows.push(("mean absolute residual, out-of-sample", format::number(sigma, 4)));
         if let Some(radius) = output.radius {
-            rows.push(("nine of ten lie within", format!("±{}", format::number(radius, 4))));
+            rows.push(("90 % lie within", format!("±{}", format::number(radius, 4))));
         }
     }
-    // Some thousands of dots are as good as all.
+    // A few thousand dots are enough.
     let step = truth.len().div_ceil(3000).max(1);
     let pairs = || truth.iter().zip(scores).step_by(step);
     let (low, high) = truth.iter().chain(scores).fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
@@ -372,16 +369,16 @@ fn residuals(output: &Output) -> String {
     table(&rows) + &figure.svg()
 }
 
-fn census(model: &Model, data: &Dataset) -> Result<String> {
+fn support_vectors(model: &Model, data: &Dataset) -> Result<String> {
     let totals = model.totals();
     let f = &model.expansion;
     let lead = format!(
-        "<p>{} of {} rows are support vectors; the others could be removed without changing the machine.</p>\n",
+        "<p>{} of {} rows are support vectors; removing the others does not change the model.</p>\n",
         format::count(f.len() as u64),
         format::count(model.n as u64)
     );
     if model.task != Task::Classify {
-        return Ok(lead + &table(&[("at their bound", format::count(totals.bounded as u64))]));
+        return Ok(lead + &table(&[("at bound", format::count(totals.bounded as u64))]));
     }
     let codes = codes(model, data)?;
     let mut rows = Vec::new();
@@ -398,7 +395,7 @@ fn census(model: &Model, data: &Dataset) -> Result<String> {
     }
     let mut text = lead + &grid(&["label", "rows", "support vectors", "share"], &rows);
     if model.scheme == Scheme::One {
-        let _ = writeln!(text, "<p>{} are at their bound: inside the margin or on the wrong side.</p>", totals.bounded);
+        let _ = writeln!(text, "<p>{} are at bound: inside the margin or on the wrong side.</p>", totals.bounded);
     }
     Ok(text)
 }
@@ -412,7 +409,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String> {
             let Prediction::Labels(found) = model.decide(scores) else { return Ok(String::new()) };
             for (row, (found, truth)) in found.iter().zip(&codes).enumerate() {
                 let z = &scores[row * k..(row + 1) * k];
-                // How far the sample is on the wrong side of what decides about it.
+                // The margin that decides about the sample; negative on the wrong side.
                 let margin = match model.scheme {
                     Scheme::One => {
                         if *truth == 1 {
@@ -447,7 +444,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String> {
             }
             match k {
                 1 => &["row", "target", "predicted", "residual"],
-                _ => &["row", "of", "target", "predicted", "residual"],
+                _ => &["row", "output", "target", "predicted", "residual"],
             }
         }
         Task::Novelty => {
@@ -461,7 +458,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String> {
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
     let cells: Vec<Vec<String>> = rows.into_iter().take(10).map(|(_, cells)| cells).collect();
     Ok(format!(
-        "<p>Rows count from 0. Look at these first: wrong labels and odd measurements end up here.</p>\n{}",
+        "<p>Rows are counted from 0. Check these first: wrong labels and outliers end up here.</p>\n{}",
         grid(header, &cells)
     ))
 }

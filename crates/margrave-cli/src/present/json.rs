@@ -1,4 +1,4 @@
-//! Results as JSON. `docs/` and scripts rely on the keys.
+//! Results as JSON. Scripts rely on the keys.
 
 use margrave::certificate::Certificate;
 use margrave::io::Schema;
@@ -45,7 +45,7 @@ pub(crate) fn certificate(certificate: &Certificate) -> Map<String, Value> {
     object
 }
 
-/// A certificate on its own: also whether the dual point was feasible, and which rows have the largest share of the gap.
+/// A certificate on its own: also whether the dual point was feasible, and the rows with the largest shares of the gap.
 pub(crate) fn proof(of: &Certificate) -> Map<String, Value> {
     let mut object = certificate(of);
     if let Certificate::Optimality(o) = of {

@@ -34,13 +34,13 @@ fn problem(model: &Model) -> String {
     let number = |v: f64| format::number(v, 4);
     match (model.task, model.formulation) {
         (task, Formulation::Cost { c }) => {
-            let loss = model.loss.map_or_else(|| "own".to_owned(), |loss| loss.to_string());
+            let loss = model.loss.map_or_else(|| "custom".to_owned(), |loss| loss.to_string());
             format!("{task}, {loss} loss, C = {}", number(c))
         }
         (Task::Regress, Formulation::Nu { nu, c }) => format!("ν-regression, ν = {}, C = {}", number(nu), number(c)),
         (_, Formulation::Nu { nu, .. }) => format!("ν-classification, ν = {}", number(nu)),
         (_, Formulation::OneClass { nu }) => format!("one-class, ν = {}", number(nu)),
-        (_, Formulation::Svdd { nu }) => format!("smallest ball, ν = {}", number(nu)),
+        (_, Formulation::Svdd { nu }) => format!("SVDD, ν = {}", number(nu)),
     }
 }
 
@@ -48,22 +48,22 @@ fn problem(model: &Model) -> String {
 pub(crate) fn outcome(fit: &Fit) -> String {
     let (totals, asked) = (fit.totals(), fit.asked());
     let short = || match (totals.known, totals.relative_gap, asked.gap, asked.tol) {
-        (false, ..) => "its proof was not finished".to_owned(),
+        (false, ..) => "the certificate was not finished".to_owned(),
         (_, Some(gap), Some(most), _) if !(gap <= most) => {
-            format!("a relative gap of {}, asked for {}", format::number(gap, 2), format::number(most, 2))
+            format!("a relative gap of {}, {} requested", format::number(gap, 2), format::number(most, 2))
         }
         (_, _, _, Some(tol)) => {
-            format!("a violation of {}, asked for {}", format::number(totals.violation, 2), format::number(tol, 2))
+            format!("a violation of {}, {} requested", format::number(totals.violation, 2), format::number(tol, 2))
         }
-        _ => "short of what was asked".to_owned(),
+        _ => "short of the requested accuracy".to_owned(),
     };
     match fit.status() {
         Status::Optimal if totals.dual.is_none() => "stationary".to_owned(),
         Status::Optimal if asked.met(fit.certificate()) == Met::WithinRounding => {
-            "optimal, as far as double precision can tell".to_owned()
+            "optimal to double precision".to_owned()
         }
         Status::Optimal => "optimal".to_owned(),
-        Status::Inaccurate => format!("inaccurate: the solver was done, but the proof shows {}", short()),
+        Status::Inaccurate => format!("inaccurate: the solver finished, but the certificate shows {}", short()),
         Status::TimeLimit => format!("stopped by the time limit at {}", short()),
         Status::IterationLimit => format!("stopped by the iteration limit at {}", short()),
         Status::Stalled => format!("stalled: no further progress in double precision; {}", short()),
@@ -118,13 +118,13 @@ pub(crate) fn fit(fit: &Fit, context: &FitContext<'_>) -> Rows {
         let names: Vec<String> = model.labels.iter().map(Label::to_string).collect();
         rows.push(("classes", format!("{}: {}", names.len(), labels(&names))));
     }
-    rows.push(("machine", problem(model)));
+    rows.push(("problem", problem(model)));
     rows.push(("kernel", kernel(model.expansion.kernel())));
     rows.push(("solver", format!("{} ({})", model.solver, fit.reason())));
     rows.extend(fit_proof(fit));
     if let Some(compact) = fit.compacted() {
         let text = format!(
-            "{} rows dropped: no score has changed by more than {}·√k(x, x), on the training data by {}",
+            "{} rows dropped: scores change by at most {}·√k(x, x), on the training data by at most {}",
             format::count(compact.dropped as u64),
             format::number(compact.norm, 3),
             format::number(compact.change, 3)
@@ -134,23 +134,23 @@ pub(crate) fn fit(fit: &Fit, context: &FitContext<'_>) -> Rows {
     if model.penalty == Penalty::L1 {
         let all = model.expansion.width() * model.expansion.outputs();
         let kept = nonzero_weights(model).unwrap_or(all);
-        rows.push(("weights", format!("{} of {} are not 0", format::count(kept as u64), format::count(all as u64))));
+        rows.push(("weights", format!("{} of {} nonzero", format::count(kept as u64), format::count(all as u64))));
     }
     let bounded = match model.scheme {
-        Scheme::One => format!(", {} at their bound", format::count(totals.bounded as u64)),
+        Scheme::One => format!(", {} at bound", format::count(totals.bounded as u64)),
         _ => String::new(),
     };
     let vectors = format::count(totals.support_vectors as u64);
     rows.push(("support vectors", format!("{vectors} of {}{bounded}", format::count(model.n as u64))));
     rows.push(match model.task {
         Task::Classify => ("training error", format!("{} %", format::number(100.0 * fit.train_error(), 3))),
-        Task::Regress => ("training error", format!("{} mean square", format::number(fit.train_error(), 4))),
+        Task::Regress => ("training error", format!("{} (mean squared error)", format::number(fit.train_error(), 4))),
         Task::Novelty => {
             ("outside", format!("{} % of the training data", format::number(100.0 * fit.train_error(), 3)))
         }
     });
     let (train, total) = (format::duration(totals.seconds), format::duration(context.total_seconds));
-    rows.push(("time", format!("{train} training, {total} in all")));
+    rows.push(("time", format!("{train} training, {total} total")));
     rows.push(("model", context.model.to_owned()));
     rows
 }
@@ -158,13 +158,13 @@ pub(crate) fn fit(fit: &Fit, context: &FitContext<'_>) -> Rows {
 /// The proof of a training: gap and objectives, or stationarity where the loss is not convex.
 fn fit_proof(fit: &Fit) -> Rows {
     let totals = fit.totals();
-    let several = if fit.records().len() > 1 { ", the worst machine" } else { "" };
+    let several = if fit.records().len() > 1 { ", worst machine" } else { "" };
     match (totals.dual, totals.relative_gap) {
-        _ if !totals.known => vec![("gap", "not checked: the proof was not finished".to_owned())],
+        _ if !totals.known => vec![("gap", "not checked: the certificate was not finished".to_owned())],
         (Some(dual), Some(_)) => vec![
             ("gap", format!("{}{several}", gap(fit.certificate()))),
             ("violation", format::number(totals.violation, 2)),
-            ("objective", format!("{} ≥ best ≥ {}", format::number(totals.primal, 7), format::number(dual, 7))),
+            ("objective", format!("{} ≥ optimum ≥ {}", format::number(totals.primal, 7), format::number(dual, 7))),
         ],
         _ => {
             let mut rows = vec![
@@ -183,7 +183,7 @@ fn fit_proof(fit: &Fit) -> Rows {
 
 /// A certificate on its own, compared with the gap it should not exceed.
 fn certificate(certificate: &Certificate, limit: f64) -> Rows {
-    let compared = |v: f64| format!("{}, asked for {}", format::number(v, 3), format::number(limit, 3));
+    let compared = |v: f64| format!("{}, {} requested", format::number(v, 3), format::number(limit, 3));
     match certificate {
         Certificate::Optimality(o) => {
             let share = |v: f64| format::number(100.0 * v, 2);
@@ -192,7 +192,7 @@ fn certificate(certificate: &Certificate, limit: f64) -> Rows {
             let feasible = if o.feasible() {
                 "yes".to_owned()
             } else {
-                format!("no, by {}: repaired first", format::number(o.infeasibility(), 2))
+                format!("no, by {}; repaired first", format::number(o.infeasibility(), 2))
             };
             vec![
                 ("relative gap", compared(o.relative_gap())),
@@ -222,7 +222,7 @@ pub(crate) fn certificates(certificates: &[Certificate], within: usize, limit: f
     let worst = format::number(worst_gap(certificates), 3);
     let mut rows = vec![
         ("machines", format!("{within} of {} within the gap", certificates.len())),
-        ("worst gap", format!("{worst}, asked for {}", format::number(limit, 3))),
+        ("worst gap", format!("{worst}, {} requested", format::number(limit, 3))),
         ("violation", format::number(violation, 3)),
     ];
     if let Some(dual) = certificates.iter().map(Certificate::dual).sum::<Option<f64>>() {
@@ -233,13 +233,13 @@ pub(crate) fn certificates(certificates: &[Certificate], within: usize, limit: f
     rows
 }
 
-/// What a certified model is: proven, proven under a condition, or stationary.
+/// What certificates within the limit prove: proven, proven under a condition, or stationary.
 pub(crate) fn proven(certificates: &[Certificate]) -> &'static str {
     let convex = certificates.iter().all(|c| c.optimality().is_some());
     let definite = certificates.iter().filter_map(Certificate::optimality).all(|o| o.definite());
     match (convex, definite) {
         (true, true) => "proven",
-        (true, false) => "proven if the kernel matrix is positive semi-definite ('margrave check kernel' tells)",
+        (true, false) => "proven if the kernel matrix is positive semi-definite (see 'margrave check kernel')",
         (false, _) => "stationary",
     }
 }
@@ -249,7 +249,7 @@ pub(crate) fn model(model: &Model, schema: Option<&Schema>) -> Rows {
     let f = &model.expansion;
     let names = schema.and_then(Schema::feature_names);
     let size = format!("{} rows, {} features", format::count(model.n as u64), format::count(f.width() as u64));
-    let mut rows = vec![("machine", problem(model)), ("kernel", kernel(f.kernel())), ("trained on", size)];
+    let mut rows = vec![("problem", problem(model)), ("kernel", kernel(f.kernel())), ("trained on", size)];
     let labels: Vec<String> = model.labels.iter().map(Label::to_string).collect();
     if model.task == Task::Classify {
         rows.push(("labels", labels.join(", ")));
@@ -273,10 +273,10 @@ pub(crate) fn model(model: &Model, schema: Option<&Schema>) -> Rows {
         rows.push(("targets", format!("{}: {}", f.outputs(), models::output_names(model).join(", "))));
     }
     rows.push(match model.scheme {
-        Scheme::OneVsOne => ("machines", format!("{}, one a pair of classes", model.machines.len())),
-        Scheme::CrammerSinger => ("machines", format!("{}, for all classes at once", model.machines.len())),
-        Scheme::OneVsRest => ("machines", format!("{}, one a class", model.machines.len())),
-        Scheme::Outputs => ("machines", format!("{}, one a target", model.machines.len())),
+        Scheme::OneVsOne => ("machines", format!("{}, one per pair of classes", model.machines.len())),
+        Scheme::CrammerSinger => ("machines", format!("{}, for all classes together", model.machines.len())),
+        Scheme::OneVsRest => ("machines", format!("{}, one per class", model.machines.len())),
+        Scheme::Outputs => ("machines", format!("{}, one per target", model.machines.len())),
         Scheme::One if model.free_bias || model.intercept_scaling.is_some() => ("bias", format::number(f.bias()[0], 6)),
         Scheme::One => ("bias", "none".into()),
     });
@@ -307,10 +307,10 @@ fn record(model: &Model) -> Rows {
         false => format!("{}, not checked", model.solver),
     };
     let (vectors, bounded) = (format::count(totals.support_vectors as u64), format::count(totals.bounded as u64));
-    let mut rows = vec![("solver", solver), ("support vectors", format!("{vectors}, {bounded} at their bound"))];
+    let mut rows = vec![("solver", solver), ("support vectors", format!("{vectors}, {bounded} at bound"))];
     match totals.relative_gap {
         _ if !model.machines.iter().all(|record| record.certificate.is_known()) => {
-            rows.push(("relative gap", "not known: 'margrave verify' proves it on the training data".into()));
+            rows.push(("relative gap", "unknown: run 'margrave verify' on the training data".into()));
         }
         Some(gap) => {
             rows.push(("relative gap", format::number(gap, 3)));
@@ -321,11 +321,11 @@ fn record(model: &Model) -> Rows {
     match &model.calibration {
         Some(Calibration::Sigmoid { .. }) => rows.push(("probabilities", "yes".into())),
         Some(Calibration::Residuals { sigma, .. }) => {
-            rows.push(("residuals", format!("{} on average, left out", format::number(*sigma, 4))));
+            rows.push(("residuals", format!("{} mean absolute, out-of-sample", format::number(*sigma, 4))));
         }
         Some(Calibration::ResidualsByOutput { sigma, .. }) => {
             let each: Vec<String> = sigma.iter().map(|s| format::number(*s, 4)).collect();
-            rows.push(("residuals", format!("{} on average, left out", each.join(", "))));
+            rows.push(("residuals", format!("{} mean absolute, out-of-sample", each.join(", "))));
         }
         None => {}
     }
@@ -377,7 +377,7 @@ pub(crate) fn score(cell: &Cell, task: Task) -> String {
         Task::Regress => {
             format!("mean squared error {} ± {}", format::number(-mean, 5), format::number(deviation, 2))
         }
-        _ => format!("{} % right ± {}", format::number(100.0 * mean, 4), format::number(100.0 * deviation, 2)),
+        _ => format!("accuracy {} % ± {}", format::number(100.0 * mean, 4), format::number(100.0 * deviation, 2)),
     }
 }
 
@@ -398,7 +398,7 @@ pub(crate) fn tuned(tuned: &Tuned, best: &Cell, task: Task, folds: usize) -> Row
     let finished = finished(tuned);
     let tried = match tuned.cells.iter().filter(|cell| cell.dropped).count() {
         0 => format!("{finished}, {folds} folds each"),
-        dropped => format!("{}: {finished} on {folds} folds, {dropped} left out after fewer", tuned.cells.len()),
+        dropped => format!("{}: {finished} on {folds} folds, {dropped} dropped after fewer", tuned.cells.len()),
     };
     vec![
         ("combinations", tried),

@@ -16,7 +16,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::memory;
 use crate::options::data::DataOptions;
 use crate::options::kernel::KernelOptions;
-use crate::options::train::{MachineOptions, SolverOptions};
+use crate::options::train::{ModelOptions, SolverOptions};
 use crate::present::html::{self, Report};
 use crate::present::{FitContext, json, prose};
 use crate::progress::Progress;
@@ -29,16 +29,16 @@ Examples:
   margrave train heart.svm                                   classify: RBF kernel, hinge loss
   margrave train heart.svm -o heart.model -C 10 --gamma 0.1
   margrave train houses.csv --task regress --scale standard --epsilon 0.05
-  margrave train robot.csv --task regress --loss square --target x,y,z   several numbers at once
-  margrave train heart.svm --loss logistic                   any loss: 'margrave losses' lists them
-  margrave train heart.svm --loss sigmoid:eta=2 --anneal 3   counts errors; not convex, so no gap
+  margrave train robot.csv --task regress --loss square --target x,y,z   several targets
+  margrave train heart.svm --loss logistic                   see 'margrave losses'
+  margrave train heart.svm --loss sigmoid:eta=2 --anneal 3   not convex, so no gap
   margrave train iris.csv --task novelty --nu 0.1 --no-target
   margrave train news.svm --kernel linear --penalty l1 --loss squared-hinge
   margrave train big.svm.gz --max-seconds 60 -o big.model    exit code 3 if not optimal by then
-  margrave train big.svm.gz --resume big.model -o big.model  go on from there
+  margrave train big.svm.gz --resume big.model -o big.model  continue from there
 
-Exit codes: 0 optimal by the proof, 2 bad usage or input, 3 not optimal (stopped early, or the proof fell short) and 130 Ctrl-C, with
-the best model so far.";
+Exit codes: 0 optimal, 2 bad usage or input, 3 not optimal (stopped early, or the certificate falls
+short), 130 interrupted. With 3 and 130 the best model so far is written.";
 
 /// Arguments of `train`.
 #[derive(Debug, Args)]
@@ -46,11 +46,11 @@ the best model so far.";
 pub(crate) struct Train {
     #[command(flatten)]
     data: DataOptions,
-    /// Model file to write [default: the data's name with .model, in this folder]
+    /// Model file to write [default: name of the data with .model, in the current folder]
     #[arg(long, short, value_name = "MODEL")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    machine: MachineOptions,
+    settings: ModelOptions,
     #[command(flatten)]
     kernel: KernelOptions,
     #[command(flatten)]
@@ -58,10 +58,10 @@ pub(crate) struct Train {
     /// Start from this model, trained on the same data
     #[arg(long, value_name = "MODEL", help_heading = "Solver")]
     resume: Option<PathBuf>,
-    /// Write every report of the solver to this file, one JSON object a line
+    /// Write the progress of the solver to this file, one JSON object per line
     #[arg(long, value_name = "FILE.jsonl", help_heading = "Output")]
     trace: Option<PathBuf>,
-    /// Write a report of the training
+    /// Write an HTML report of the training
     #[arg(long, value_name = "FILE.html", help_heading = "Output")]
     report: Option<PathBuf>,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Train {
 impl Train {
     pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
         let begun = Instant::now();
-        self.machine.check()?;
+        self.settings.check()?;
         let output = self.output_path()?;
         self.check(&output)?;
         let resumed = self.resume.as_ref().map(margrave::io::model::load).transpose()?;
@@ -79,7 +79,7 @@ impl Train {
         let flag = signal::listen()?;
         let training = Training {
             data: &self.data,
-            machine: &self.machine,
+            settings: &self.settings,
             kernel: &self.kernel,
             solver: &self.solver,
             seed: common.seed,

@@ -10,7 +10,7 @@ use super::Train;
 use crate::failure::Failure;
 use crate::options::data::DataOptions;
 use crate::options::kernel::{KernelName, KernelOptions};
-use crate::options::train::{MachineOptions, SolverOptions};
+use crate::options::train::{ModelOptions, SolverOptions};
 use crate::outputs::{self, Input};
 
 impl Train {
@@ -30,10 +30,10 @@ impl Train {
 
     /// Fails for outputs that must not or cannot be written, and for options that exclude each other.
     pub(super) fn check(&self, output: &Path) -> Result<(), Failure> {
-        if self.machine.svdd && self.kernel.is_precomputed() {
+        if self.settings.svdd && self.kernel.is_precomputed() {
             return Err(Failure::with_hint(
                 "--svdd with a precomputed kernel cannot predict: the distance to the centre needs k(x, x) of new points",
-                "leave --svdd out: the one-class machine needs rows of the matrix only",
+                "leave --svdd out: the one-class model only needs rows of the matrix",
             ));
         }
         let [data, targets] = self.data.inputs();
@@ -47,7 +47,7 @@ impl Train {
         if let Some((loaded, rows)) = self.stream(output, threads)? {
             return Ok((loaded, Some(rows)));
         }
-        let loaded = if self.kernel.is_precomputed() && self.machine.task == Some(Task::Novelty) {
+        let loaded = if self.kernel.is_precomputed() && self.settings.task == Some(Task::Novelty) {
             self.data.load_matrix(threads)?
         } else {
             self.data.load_within(self.solver.memory(), threads)?
@@ -59,12 +59,12 @@ impl Train {
     fn stream(&self, output: &Path, threads: usize) -> Result<Option<(Loaded, StreamedRows)>, Failure> {
         let linear = self.kernel.kernel == KernelName::Linear
             && matches!(self.solver.solver, SolverName::Auto | SolverName::Linear)
-            && self.machine.nu.is_none()
-            && self.machine.task != Some(Task::Novelty)
-            && self.machine.scale.0.is_none()
-            && self.machine.probability.is_none()
-            && self.machine.penalty == Penalty::L2
-            && self.machine.multiclass.is_none()
+            && self.settings.nu.is_none()
+            && self.settings.task != Some(Task::Novelty)
+            && self.settings.scale.0.is_none()
+            && self.settings.probability.is_none()
+            && self.settings.penalty == Penalty::L2
+            && self.settings.multiclass.is_none()
             && self.resume.is_none()
             && self.report.is_none();
         if !linear {
@@ -75,25 +75,25 @@ impl Train {
     }
 }
 
-/// The options that say what to train: those of `train` and `tune`.
+/// The options of a training, as `train` and `tune` have them.
 pub(crate) struct Training<'a> {
     pub(crate) data: &'a DataOptions,
-    pub(crate) machine: &'a MachineOptions,
+    pub(crate) settings: &'a ModelOptions,
     pub(crate) kernel: &'a KernelOptions,
     pub(crate) solver: &'a SolverOptions,
     pub(crate) seed: u64,
 }
 
 impl Training<'_> {
-    /// The machine they make for the data.
+    /// The builder they describe, for this data.
     pub(crate) fn svm(&self, loaded: &Loaded, threads: Threads, flag: Cancel) -> Result<Svm, Failure> {
         let task = self.task(loaded)?;
         let mut svm = Svm::of(task)
-            .bias(!self.machine.no_bias)
-            .svdd(self.machine.svdd)
-            .penalty(self.machine.penalty)
-            .intercept_scaling(self.machine.intercept_scaling)
-            .scale(self.machine.scale.0)
+            .bias(!self.settings.no_bias)
+            .svdd(self.settings.svdd)
+            .penalty(self.settings.penalty)
+            .intercept_scaling(self.settings.intercept_scaling)
+            .scale(self.settings.scale.0)
             .solver(self.solver.solver)
             .anneal(self.solver.anneal)
             .compact(self.solver.compact)
@@ -106,50 +106,50 @@ impl Training<'_> {
             svm = svm.stop(stop);
         }
         svm = self.kernel.choose(svm);
-        if let Some(scheme) = self.machine.multiclass {
+        if let Some(scheme) = self.settings.multiclass {
             svm = svm.multiclass(scheme);
         }
-        svm = match self.machine.lambda {
+        svm = match self.settings.lambda {
             Some(lambda) => svm.lambda(lambda),
-            None => svm.cost(self.machine.cost),
+            None => svm.cost(self.settings.cost),
         };
-        if let Some(loss) = self.machine.loss {
+        if let Some(loss) = self.settings.loss {
             svm = svm.loss_spec(loss);
         }
-        if let Some(epsilon) = self.machine.epsilon {
+        if let Some(epsilon) = self.settings.epsilon {
             svm = svm.epsilon(epsilon);
         }
-        if let Some(nu) = self.machine.nu {
+        if let Some(nu) = self.settings.nu {
             svm = svm.nu(nu);
         }
-        if let Some(from) = self.machine.probability {
+        if let Some(from) = self.settings.probability {
             svm = svm.probability(from);
         }
-        if let Some(weight) = &self.machine.class_weight {
+        if let Some(weight) = &self.settings.class_weight {
             if task != Task::Classify {
-                return Err(Failure::new(format!("--class-weight is for classification, and the task is {task}")));
+                return Err(Failure::new(format!("--class-weight is for classification; the task is {task}")));
             }
             svm = svm.class_weight(weight.clone());
         }
         Ok(svm)
     }
 
-    /// The task asked for, or the one the target tells.
+    /// The task that is given, or classification if the target can be class labels.
     fn task(&self, loaded: &Loaded) -> Result<Task, Failure> {
-        if let Some(task) = self.machine.task {
+        if let Some(task) = self.settings.task {
             return Ok(task);
         }
         match &loaded.data.targets {
             Targets::None => Err(Failure::with_hint(
                 format!("{} has no target", self.data.name()),
-                "name a column with --target, or use --task novelty, which needs none",
+                "name a column with --target, or use --task novelty, which needs no target",
             )),
             Targets::Several { outputs, .. } => Err(Failure::with_hint(
-                format!("{} has {outputs} targets, and classes are one", self.data.name()),
+                format!("{} has {outputs} targets, and classification needs one", self.data.name()),
                 "add --task regress --loss square, or choose one column with --target",
             )),
             targets if !targets.looks_like_classes() => Err(Failure::with_hint(
-                format!("the target of {} has fractions, so it is not classes", self.data.name()),
+                format!("the target of {} has fractions, so it cannot be class labels", self.data.name()),
                 "add --task regress, or choose another column with --target",
             )),
             _ => Ok(Task::Classify),

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::options::kernel::KernelOptions;
 use crate::options::range::range;
 
-/// The grid of `NAME=VALUES` texts; without any, C and γ as LIBSVM's grid.py tries them.
+/// The grid of `NAME=VALUES` texts; without any, C and γ as in LIBSVM's grid.py.
 pub(super) fn parse_grid(given: &[String], kernel: &KernelOptions) -> Result<Grid, Failure> {
     let mut grid = Grid::default();
     for text in given {
@@ -44,7 +44,7 @@ pub(super) fn parse_grid(given: &[String], kernel: &KernelOptions) -> Result<Gri
                     grid.kernels.push(kernel.named(part).map_err(&wrong)?);
                 }
             }
-            // A loss may hold commas of its own: loss=huber:delta=1,square is two.
+            // A loss may contain commas itself; loss=huber:delta=1,square is two losses.
             "loss" => {
                 for part in split_losses(values) {
                     grid.losses.push(part.parse::<LossSpec>().map_err(|e| wrong(e.to_string()))?);
@@ -75,7 +75,7 @@ pub(crate) fn accepts(text: &str) -> [bool; 1] {
     [alone.is_ok_and(|alone| parse_grid(&[text.to_owned()], &alone.kernel).is_ok())]
 }
 
-/// Losses of a list: a comma ends one unless what follows is another `key=value` of it.
+/// The losses of a list: a comma separates two losses, unless another `key=value` of the same loss follows.
 fn split_losses(text: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for part in text.split(',') {

@@ -1,4 +1,4 @@
-//! `margrave tune`: the best of a grid by cross validation, trained on all data.
+//! `margrave tune`: the best combination of a grid by cross-validation, trained on all data.
 
 mod grid;
 mod table;
@@ -22,7 +22,7 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::data::DataOptions;
 use crate::options::kernel::KernelOptions;
-use crate::options::train::{MachineOptions, SolverOptions};
+use crate::options::train::{ModelOptions, SolverOptions};
 use crate::outputs::{self, Input};
 use crate::present::{FitContext, chart, json, prose};
 use crate::progress::Progress;
@@ -31,15 +31,16 @@ use crate::terminal::{Style, Terminal};
 
 const EXAMPLES: &str = "\
 Examples:
-  margrave tune heart.svm                                           C and γ over the usual grid, five folds
-  margrave tune heart.svm --grid C=2^-5..2^15*4 --grid gamma=2^-15..2^3*4 -o heart.model --plot grid.svg
-  margrave tune houses.csv --task regress --grid C=1,10,100 --grid epsilon=0.01,0.1 --scale standard
-  margrave tune heart.svm --grid loss=hinge,squared-hinge,square --grid kernel=rbf,linear --table cells.csv
-  margrave tune big.svm --max-seconds 600 --table cells.csv         exit code 3 if that was too short
-  margrave tune big.svm --resume cells.csv --table cells.csv        go on from there
+  margrave tune heart.svm                                     default grid of C and γ, five folds
+  margrave tune heart.svm -o heart.model --plot grid.svg      write the best model, draw the scores
+  margrave tune heart.svm --grid C=2^-5..2^15*4 --grid gamma=2^-15..2^3*4
+  margrave tune houses.csv --task regress --grid C=1,10,100 --grid epsilon=0.01,0.1
+  margrave tune heart.svm --grid loss=hinge,squared-hinge,square --grid kernel=rbf,linear
+  margrave tune big.svm --max-seconds 600 --table cells.csv   exit code 3 if not finished by then
+  margrave tune big.svm --resume cells.csv --table cells.csv  continue from there
 
-Grid names: C, lambda, gamma, epsilon, nu, kernel, loss. Values: from..to*factor, from..to+step, or a list a,b,c.
-The score is the share of right labels, or minus the mean squared error.";
+Names in a grid: C, lambda, gamma, epsilon, nu, kernel, loss. Values: from..to*factor,
+from..to+step, or a list a,b,c. The score is the accuracy, or minus the mean squared error.";
 
 /// Arguments of `tune`.
 #[derive(Debug, Args)]
@@ -47,35 +48,35 @@ The score is the share of right labels, or minus the mean squared error.";
 pub(crate) struct Tune {
     #[command(flatten)]
     data: DataOptions,
-    /// Values to try, as NAME=VALUES; several times for several names [default: C and γ as LIBSVM's grid.py]
+    /// Values to try, as NAME=VALUES; repeat for several names [default: C and γ as in LIBSVM's grid.py]
     #[arg(long, value_name = "NAME=VALUES", help_heading = "Search")]
     grid: Vec<String>,
-    /// Folds of the cross validation, classes spread evenly
+    /// Number of cross-validation folds, stratified by class
     #[arg(long, value_name = "K", default_value_t = 5, allow_negative_numbers = true, help_heading = "Search")]
     folds: usize,
-    /// File with one name a row: rows of one name stay in one fold
+    /// File with one group name per row; the rows of a group stay in one fold
     #[arg(long, value_name = "FILE", help_heading = "Search")]
     groups: Option<PathBuf>,
-    /// File with the fold of each row, one number a line counted from 0, in place of dealing them
+    /// File with the fold of each row, one number per line from 0, instead of random folds
     #[arg(long, value_name = "FILE", conflicts_with_all = ["folds", "groups"], help_heading = "Search")]
     fold_file: Option<PathBuf>,
-    /// Leave a combination out once it is this many deviations behind the best; 0: try all on all folds
+    /// Drop a combination once it is this many deviations behind the best; 0 runs all folds of all
     #[arg(long, value_name = "Z", default_value_t = 4.0, allow_negative_numbers = true, help_heading = "Search")]
     race: f64,
-    /// Take finished cells from this table of an earlier search on the same data
+    /// Reuse the combinations in this table of an earlier search on the same data
     #[arg(long, value_name = "FILE.csv", help_heading = "Search")]
     resume: Option<PathBuf>,
-    /// Train the best on all data and write its model
+    /// Train the best combination on all data and write the model
     #[arg(long, short, value_name = "MODEL", help_heading = "Output")]
     output: Option<PathBuf>,
-    /// Write all cells to this file
+    /// Write all combinations and their scores to this file
     #[arg(long, value_name = "FILE.csv", help_heading = "Output")]
     table: Option<PathBuf>,
     /// Draw the scores over C and γ
     #[arg(long, value_name = "FILE.svg", help_heading = "Output")]
     plot: Option<PathBuf>,
     #[command(flatten)]
-    machine: MachineOptions,
+    settings: ModelOptions,
     #[command(flatten)]
     kernel: KernelOptions,
     #[command(flatten)]
@@ -85,7 +86,7 @@ pub(crate) struct Tune {
 impl Tune {
     pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
         let begun = Instant::now();
-        self.machine.check()?;
+        self.settings.check()?;
         if let Some(file) = &self.plot
             && file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("svg"))
         {
@@ -101,7 +102,7 @@ impl Tune {
         let flag = signal::listen()?;
         let training = Training {
             data: &self.data,
-            machine: &self.machine,
+            settings: &self.settings,
             kernel: &self.kernel,
             solver: &self.solver,
             seed: common.seed,
@@ -109,7 +110,7 @@ impl Tune {
         let svm = training.svm(&loaded, threads, flag)?;
         if let Targets::Several { outputs, .. } = &loaded.data.targets {
             return Err(Failure::with_hint(
-                format!("{} has {outputs} targets, and a search scores one", self.data.name()),
+                format!("{} has {outputs} targets, and a search needs one", self.data.name()),
                 "choose one with --target; 'margrave path' finds the λ of several by leave-one-out",
             ));
         }
@@ -119,11 +120,11 @@ impl Tune {
         let mut progress = Progress::new(terminal);
         let tuned = tuner.search(&loaded.data, &mut progress)?;
         drop(progress);
-        // A table that cannot be written must not cost the model as well.
-        let mut lost = None;
+        // If the table cannot be written, the model still is.
+        let mut failed = None;
         if let Some(path) = &self.table {
             let text = table(&tuned, folds, &key);
-            lost = margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes())).err().map(Failure::from);
+            failed = margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes())).err().map(Failure::from);
         }
         let Some(best) = tuned.best.map(|at| &tuned.cells[at]) else {
             return Err(Failure::Stopped {
@@ -140,7 +141,7 @@ impl Tune {
                 let text = map.to_svg();
                 Ok(margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes()))?)
             });
-            lost = lost.or(written.err());
+            failed = failed.or(written.err());
         }
         let mut object = json::tuned(&tuned, best, task, folds);
         let mut rows = prose::tuned(&tuned, best, task, folds);
@@ -157,7 +158,7 @@ impl Tune {
             object.insert("fit".into(), json::fit(&fit, &context));
             object.insert("model".into(), json!(model));
         }
-        if let Some(failure) = lost {
+        if let Some(failure) = failed {
             return Err(failure);
         }
         object.insert("seconds".into(), json!(begun.elapsed().as_secs_f64()));
@@ -178,14 +179,14 @@ impl Tune {
         tuner.groups = self.read_groups(data.len())?;
         tuner.fold_of = self.read_folds()?;
         tuner.race = (self.race != 0.0).then_some(self.race);
-        let dealt = tuner.fold_of.as_deref().map(fingerprint);
+        let given = tuner.fold_of.as_deref().map(fingerprint);
         let folds = match &tuner.fold_of {
             Some(fold) => fold.iter().max().map_or(0, |f| *f as usize + 1),
             None => self.folds,
         };
         tuner.folds = folds;
         let key =
-            format!("{}x{}/{folds}/{}", data.len(), data.points.dims(), dealt.unwrap_or_else(|| seed.to_string()));
+            format!("{}x{}/{folds}/{}", data.len(), data.points.dims(), given.unwrap_or_else(|| seed.to_string()));
         if let Some(path) = &self.resume {
             let text = std::fs::read_to_string(path)
                 .map_err(|e| Failure::new(format!("{}: could not be read: {e}", path.display())))?;
@@ -230,7 +231,7 @@ impl Tune {
         let names: Vec<&str> = text.lines().map(str::trim).collect();
         if names.len() != n {
             return Err(Failure::new(format!(
-                "--groups {}: {} lines for {n} rows: give one name a row",
+                "--groups {}: {} lines for {n} rows: give one name per row",
                 path.display(),
                 names.len()
             )));
@@ -246,7 +247,7 @@ fn no_map() -> Failure {
     Failure::with_hint("--plot draws C against γ", "give several values of both with --grid")
 }
 
-/// A name for a given deal of the rows.
+/// A short name for given folds.
 fn fingerprint(fold: &[u32]) -> String {
     // FNV-1a.
     let hash = fold.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, f| (h ^ u64::from(*f)).wrapping_mul(0x100_0000_01b3));

@@ -73,8 +73,8 @@ pub(crate) fn read_table(text: &str, key: &str, file: &str) -> Result<Vec<Cell>,
         };
         if own != key {
             return Err(Failure::with_hint(
-                format!("{file}: it belongs to other data, folds or seed ({own} instead of {key})"),
-                "search with the same, or without --resume",
+                format!("{file}: it belongs to other data, folds or seed ({own}, not {key})"),
+                "search with the same data, folds and seed, or without --resume",
             ));
         }
         let number = |text: &String| -> Result<Option<f64>, Failure> {
@@ -106,7 +106,7 @@ pub(crate) fn read_table(text: &str, key: &str, file: &str) -> Result<Vec<Cell>,
     Ok(cells)
 }
 
-/// The fields of a line, quotes taken off.
+/// The fields of a line, without quotes.
 fn split_row(line: &str) -> Vec<String> {
     let (mut fields, mut quoted) = (vec![String::new()], false);
     for c in line.chars() {
