@@ -1,24 +1,24 @@
-//! A panic is a bug: one line for the user and how to report it, no backtrace unless asked for.
+//! A panic is a bug: it prints one line that says how to report it, with a backtrace only if `RUST_BACKTRACE` is set.
 
 use std::io::Write;
 use std::panic::PanicHookInfo;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static SAID: AtomicBool = AtomicBool::new(false);
+static REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// Replaces the standard panic message by [`message`], printed once.
 pub(crate) fn install() {
     let standard = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        // A decoder that stumbles over a damaged file: the reader says so.
+        // A decoder that panics on a damaged file: the reader reports it.
         if margrave::io::is_guarded() {
             return;
         }
         if std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0") {
             standard(info);
         }
-        // Several threads may fail for one reason.
-        if !SAID.swap(true, Ordering::SeqCst) {
+        // Several threads may panic for the same reason.
+        if !REPORTED.swap(true, Ordering::SeqCst) {
             let _ = writeln!(std::io::stderr(), "{}", message(info));
         }
     }));

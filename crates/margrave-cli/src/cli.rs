@@ -11,19 +11,19 @@ const ABOUT: &str = "Kernel machines for any loss, with a proof of optimality on
 
 const EXAMPLES: &str = "\
 Examples:
-  margrave demo                                     what it does, on embedded data
+  margrave demo                                     a tour on embedded data
   margrave train heart.svm -o heart.model           train, certify, write the model
   margrave predict heart.model new.svm -o out.csv   predict
-  margrave verify heart.model heart.svm             prove it again, from nothing
-  margrave tune heart.svm -o heart.model            the best C and γ by cross validation
+  margrave verify heart.model heart.svm             compute the certificate again
+  margrave tune heart.svm -o heart.model            the best C and γ by cross-validation
   margrave plot moons.model moons.csv -o moons.svg  boundary, margins, support vectors
   margrave check kernel heart.svm --kernel sigmoid  is this Gram matrix positive semi-definite?
-  margrave path housing.csv --plot path.svg         every λ of ridge regression from one decomposition
-  margrave losses                                   the losses, and what each promises
+  margrave path housing.csv --plot path.svg         ridge regression for many values of λ
+  margrave losses                                   the losses and their properties
   margrave completions bash                         shell completions
 
-Exit codes: 0 done, 1 the answer is no, 2 bad usage or input, 3 out of budget, 130 interrupted.
-'margrave COMMAND --help' explains a command.";
+Exit codes: 0 done, 1 the answer is no, 2 bad usage or input, 3 not optimal, 130 interrupted.
+'margrave COMMAND --help' shows the options of a command.";
 
 /// The program's arguments.
 #[derive(Debug, Parser)]
@@ -35,20 +35,20 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Options of every command.
+/// Options that every command has.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
-    /// Print one JSON object on stdout, and nothing else there
+    /// Print the result as one JSON object on stdout
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// No notes and no progress on stderr
+    /// Print no notes and no progress on stderr
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
-    /// Threads to use; 0: all cores. Results do not depend on it
+    /// Number of threads; 0 uses all cores. Results do not depend on it
     #[arg(long, global = true, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     threads: u16,
-    /// Seed of everything random
+    /// Seed of all random numbers
     #[arg(long, global = true, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 }
@@ -59,10 +59,10 @@ impl Common {
     }
 }
 
-/// Arguments that another program understands.
+/// Arguments of one of LIBSVM's tools.
 #[derive(Debug, Args)]
 pub(crate) struct Passed {
-    /// As that program takes them
+    /// Arguments as LIBSVM's tool takes them
     #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) arguments: Vec<String>,
 }
@@ -70,13 +70,13 @@ pub(crate) struct Passed {
 /// The commands, one file each.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Train a machine, certify it and write the model
+    /// Train a model, certify it and write it to a file
     Train(Box<train::Train>),
     /// Predict with a model
     Predict(predict::Predict),
-    /// Prove how far a model is from optimal, believing nothing it says
+    /// Prove how far a model is from optimal, from the model and the data alone
     Verify(verify::Verify),
-    /// Show what a model file holds
+    /// Show the contents of a model file
     Inspect(inspect::Inspect),
     /// Write a model in another format
     Convert(convert::Convert),
@@ -85,28 +85,28 @@ pub(crate) enum Command {
     /// Check a property of data or kernels
     #[command(subcommand)]
     Check(check::Check),
-    /// The main job on embedded data, step by step
+    /// Train, certify and compare models on embedded data
     Demo(demo::Demo),
-    /// List the losses, and which conditions each meets
+    /// List the losses and their properties
     Losses(losses::Losses),
-    /// Find the best of a grid by cross validation, and train it
+    /// Search a grid of parameters by cross-validation and train the best
     Tune(Box<tune::Tune>),
-    /// Draw boundary, margins and support vectors over two features
+    /// Draw decision boundary, margins and support vectors over two features
     Plot(plot::Plot),
-    /// Regularised least squares for every λ at once, with leave-one-out errors
+    /// Regularised least squares for many values of λ, with leave-one-out errors
     Path(path::Path),
-    /// Train as LIBSVM's svm-train does: its options, files and output
+    /// Train like LIBSVM's svm-train, with its options, files and output
     #[command(name = "svm-train", disable_help_flag = true)]
     SvmTrain(Passed),
-    /// Predict as LIBSVM's svm-predict does
+    /// Predict like LIBSVM's svm-predict
     #[command(name = "svm-predict", disable_help_flag = true)]
     SvmPredict(Passed),
-    /// Scale as LIBSVM's svm-scale does
+    /// Scale like LIBSVM's svm-scale
     #[command(name = "svm-scale", disable_help_flag = true)]
     SvmScale(Passed),
     /// Print shell completions
     Completions(completions::Completions),
-    /// Write the manual pages into a folder
+    /// Write the manual pages to a folder
     #[cfg(feature = "man")]
     #[command(hide = true)]
     Man(super::commands::man::Man),

@@ -1,10 +1,8 @@
-//! Numbers and tables for people.
+//! Numbers as text.
 
 pub(crate) use margrave_plot::number;
 
-use crate::terminal::{Style, Terminal};
-
-/// A whole number with thin groups: 581 012.
+/// A whole number in groups of three: 581 012.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();
@@ -28,17 +26,6 @@ pub(crate) fn duration(seconds: f64) -> String {
     } else {
         format!("{:.0} h {:.0} min", (seconds / 3600.0).floor(), (seconds % 3600.0) / 60.0)
     }
-}
-
-/// Aligned lines of a name and what it is.
-pub(crate) fn table(terminal: &Terminal, rows: &[(&str, String)]) -> String {
-    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    rows.iter()
-        .map(|(name, value)| {
-            let pad = " ".repeat(width - name.chars().count());
-            format!("  {}{pad}  {value}\n", terminal.paint(Style::Faint, name))
-        })
-        .collect()
 }
 
 #[cfg(test)]

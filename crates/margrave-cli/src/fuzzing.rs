@@ -1,4 +1,4 @@
-//! The parsers of option values, arguments and side files, for `fuzz/`: nothing here runs a command.
+//! The parsers of option values, arguments and auxiliary files, for `fuzz/`. Nothing here runs a command.
 
 use clap::Parser;
 
@@ -32,7 +32,7 @@ pub fn options(text: &str) -> Vec<bool> {
     answers
 }
 
-/// Parses arguments, one a line, of our commands and of LIBSVM's tools.
+/// Parses arguments, one per line, of our commands and of LIBSVM's tools.
 pub fn arguments(text: &str) -> Result<(), String> {
     let words: Vec<String> = text.lines().map(str::to_owned).collect();
     if let Some(first) = words.first()
@@ -46,7 +46,7 @@ pub fn arguments(text: &str) -> Result<(), String> {
 
 /// Reads a table of an earlier search.
 pub fn tune_table(text: &str) -> Result<(), String> {
-    // The table names the data it belongs to; here it belongs to what it names.
+    // The table names the data it belongs to; any name is accepted here.
     let key = text.lines().nth(1).and_then(|line| line.split(',').nth(13)).unwrap_or("").to_owned();
     tune::read_table(text, &key, "input").map(drop).map_err(message)
 }

@@ -1,6 +1,6 @@
 //! The program `margrave`: parse, dispatch, and turn the outcome into an exit code.
 //!
-//! A library so that the Python package can bring the program along; [`run`] is all there is to call.
+//! A library, so that the Python package can contain the program; [`run`] is what it calls.
 
 mod bug;
 mod cli;
@@ -14,30 +14,35 @@ mod memory;
 mod models;
 mod options;
 mod outputs;
+mod present;
 mod progress;
-mod report;
 mod signal;
 mod terminal;
 mod trace;
 
 use std::ffi::OsString;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::cli::Cli;
 use crate::failure::{Exit, Failure};
 use crate::terminal::Terminal;
 
-/// Runs the program with these arguments, its own name left out, and gives its exit code.
+/// Runs the program with these arguments, without its own name, and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
     bug::install();
-    // Unwinding, not aborting: half-written temporary files are removed on the way out.
+    // Unwinding removes half-written temporary files.
     std::panic::catch_unwind(|| dispatch(&arguments)).unwrap_or(Exit::Bad).code()
 }
 
+/// The command line as clap knows it: the commands, their options and their help.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 fn dispatch(arguments: &[OsString]) -> Exit {
-    // LIBSVM's tools have letters of their own, which ours must not take for theirs.
+    // LIBSVM's tools have their own one-letter options, which clap must not parse.
     if let Some(tool) = arguments.first().and_then(|name| libsvm::Tool::named(&name.to_string_lossy())) {
         let words: Vec<String> = arguments[1..].iter().map(|a| a.to_string_lossy().into_owned()).collect();
         return libsvm::run(tool, &words);

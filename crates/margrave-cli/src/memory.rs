@@ -1,6 +1,6 @@
-//! How much memory this process has used at most.
+//! The peak memory of this process.
 
-/// Peak resident memory in bytes, where the system tells.
+/// Peak resident memory in bytes, where the system reports it.
 pub(crate) fn peak_bytes() -> Option<u64> {
     // VmHWM is the high-water mark of the resident set, in kB.
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -1,4 +1,4 @@
-//! Models of any format as ours.
+//! Models of any format, as native models.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use margrave::{Budget, Kernel, Model};
 use crate::failure::Failure;
 use crate::options::data::check_width;
 
-/// A stored model as one of ours; `width` is the number of columns of the data, for precomputed kernels.
+/// Converts a stored model; `width` is the number of columns of the data, for precomputed kernels.
 pub(crate) fn native(stored: AnyModel, width: Option<usize>) -> Result<Model, Failure> {
     let features = match &stored {
         AnyModel::Native(model) => model.expansion.width(),
@@ -27,14 +27,14 @@ pub(crate) fn load(path: &Path, width: Option<usize>) -> Result<Model, Failure> 
     native(load_any(path)?, width)
 }
 
-/// The names of the numbers a model predicts, where there are several: those of their columns, or their numbers.
+/// The names of the targets a model predicts, if there are several: those of their columns, or their numbers.
 pub(crate) fn output_names(model: &Model) -> Vec<String> {
     let schema = margrave::io::model::schema(model).ok().flatten().unwrap_or_default();
     schema.target_names(model.expansion.outputs())
 }
 
-/// Points of a file that was not read with the model's own schema: as many features as the model has, or a form in which
-/// that does not matter.
+/// Points of a file that was not read with the schema of the model. If they have another number of features than the
+/// model, they become sparse, where that does not matter.
 pub(crate) fn fit_width(points: Points, model: &Model) -> Points {
     let width = model.expansion.width();
     if points.is_sparse() || points.dims() == width || *model.expansion.kernel() == Kernel::Precomputed {
@@ -50,6 +50,6 @@ pub(crate) fn fit_width(points: Points, model: &Model) -> Points {
         });
         starts.push(columns.len());
     }
-    // The same numbers in another layout: they cannot fail a check they have passed.
+    // The same numbers in another layout, so the checks pass again.
     Csr::new(points.dims(), starts, columns, values).map_or(points, Points::from)
 }

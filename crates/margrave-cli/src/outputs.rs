@@ -1,5 +1,5 @@
-//! What a command reads and writes, checked before it begins: no output may be an input or another output, and every one
-//! must be in a folder that can be written to.
+//! Checks the files of a command before it starts: no output may be an input or another output, and every output must
+//! be writable.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::failure::Failure;
 
 /// A file a command reads.
 pub(crate) struct Input<'a> {
-    /// The option or argument, as users write it.
+    /// The option or argument.
     name: &'a str,
     path: Option<&'a Path>,
     /// The output that may replace it.
@@ -19,13 +19,13 @@ impl<'a> Input<'a> {
         Self { name, path: path.into(), in_place: None }
     }
 
-    /// An input that is read before anything runs, and that `output` may replace: going on where an earlier run ended.
+    /// An input that is read before anything runs and that `output` may replace, to continue an earlier run in place.
     pub(crate) fn in_place(self, output: &'a str) -> Self {
         Self { in_place: Some(output), ..self }
     }
 }
 
-/// What tells files apart: device and number of one that exists, however it is named; else where it would be.
+/// The identity of a file: device and inode if it exists, whatever its name; otherwise its path.
 #[derive(PartialEq, Eq)]
 enum Identity {
     #[cfg(unix)]
@@ -33,7 +33,7 @@ enum Identity {
     Place(PathBuf),
 }
 
-/// None for what is not a plain file: `/dev/null` may serve several times.
+/// `None` for what is not a plain file: `/dev/null` may be used several times.
 fn identity(path: &Path) -> Option<Identity> {
     match path.metadata() {
         Ok(m) if !m.is_file() => None,
@@ -52,8 +52,8 @@ fn identity(path: &Path) -> Option<Identity> {
     }
 }
 
-/// Fails if an output (option and path) is an input or another output, by path, symbolic link or hard link, or cannot be
-/// written where it is asked for.
+/// Fails if an output (option and path) is an input or another output, by path, symbolic link or hard link, or cannot
+/// be written.
 pub(crate) fn check(inputs: &[Input<'_>], outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
     let stdin = Path::new("/dev/stdin");
     let read: Vec<(&Input<'_>, &Path, Option<Identity>)> = inputs
@@ -66,8 +66,8 @@ pub(crate) fn check(inputs: &[Input<'_>], outputs: &[(&str, Option<&Path>)]) -> 
         let shown = format!("{name} {}", path.display());
         if path == Path::new("-") {
             return Err(Failure::with_hint(
-                format!("{shown}: this output is a file, and - is not the name of one"),
-                "name a file; /dev/stdout is standard output, ./- a file named -",
+                format!("{shown}: this output must be a file, not -"),
+                "name a file; /dev/stdout is standard output, ./- is a file named -",
             ));
         }
         let own = identity(path);
@@ -83,7 +83,7 @@ pub(crate) fn check(inputs: &[Input<'_>], outputs: &[(&str, Option<&Path>)]) -> 
             if let Some((other, file, _)) = written.iter().find(|(_, _, other)| *other == own) {
                 return Err(Failure::with_hint(
                     format!("{shown} and {other} {} are the same file", file.display()),
-                    "give each output a name of its own",
+                    "give each output its own name",
                 ));
             }
         }

@@ -1,4 +1,4 @@
-//! Progress on stderr: an observer like any other, on a terminal only, and only for work that takes a while.
+//! Progress on stderr: an observer that draws on a terminal, for computations of more than a second.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use margrave::observe::{Begin, Observer, Step};
 use crate::format;
 use crate::terminal::Terminal;
 
-/// Work shorter than this shows nothing.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Nothing is shown before this much time has passed.
+const DELAY: Duration = Duration::from_secs(1);
 
-/// Shows phase, iteration, how far it is, and a guess at the time left.
+/// Shows phase, iteration, progress and an estimate of the time left.
 pub(crate) struct Progress {
     shown: bool,
     begun: Instant,
@@ -77,7 +77,7 @@ impl Observer for Progress {
     }
 
     fn step(&mut self, step: &Step) -> ControlFlow<()> {
-        if self.shown && self.begun.elapsed() >= PATIENCE {
+        if self.shown && self.begun.elapsed() >= DELAY {
             let text = self.text(step);
             let bar = self.bar.get_or_insert_with(|| {
                 let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));

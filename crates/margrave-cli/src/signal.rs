@@ -1,13 +1,14 @@
-//! Ctrl-C: the first asks the computation to end with its best result, the second gives up its proof, the third ends the program.
+//! Ctrl-C: the first ends the computation with its best result, the second skips its certificate, the third ends the
+//! program.
 //!
-//! Until [`listen`] is called nobody polls (a file is being read) and the first one ends the program, as usual.
+//! Until [`listen`] is called, while files are read, the first one ends the program.
 
 use margrave::Cancel;
 use margrave::control::{Budget, Control, Threads};
 
 use crate::failure::{Exit, Failure};
 
-/// Installs the handler and gives the request it makes; from here on the first Ctrl-C is a request. Call once.
+/// Installs the handler and returns the request that Ctrl-C makes from now on. Call once.
 pub(crate) fn listen() -> Result<Cancel, Failure> {
     let cancel = Cancel::new();
     let seen = cancel.clone();

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// How a word is shown; plain text where colours are not wanted.
+/// How a word is shown, where colours are used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Style {
     Good,
@@ -48,7 +48,23 @@ impl Terminal {
         paint(self.colour_out, style, text)
     }
 
-    /// A result for people; silent with `--json`.
+    /// A headline in a style and the lines below it, for stdout.
+    pub(crate) fn summary(&self, style: Style, headline: &str, rows: &[(&str, String)]) -> String {
+        format!("{}\n{}", self.paint(style, headline), self.table(rows))
+    }
+
+    /// Aligned lines of a name and a value, for stdout.
+    pub(crate) fn table(&self, rows: &[(&str, String)]) -> String {
+        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        rows.iter()
+            .map(|(name, value)| {
+                let pad = " ".repeat(width - name.chars().count());
+                format!("  {}{pad}  {value}\n", self.paint(Style::Faint, name))
+            })
+            .collect()
+    }
+
+    /// Prints a result as text; does nothing with `--json`.
     pub(crate) fn say(&self, text: &str) -> Result<(), Failure> {
         if self.json {
             return Ok(());
@@ -56,7 +72,7 @@ impl Terminal {
         self.write(text)
     }
 
-    /// The one JSON object of `--json`; silent without it.
+    /// Prints the JSON object of `--json`; does nothing without it.
     pub(crate) fn object(&self, value: &impl Serialize) -> Result<(), Failure> {
         if !self.json {
             return Ok(());
@@ -65,14 +81,14 @@ impl Terminal {
         self.write(&text)
     }
 
-    /// Text on stdout whatever the options: the result itself (completions, predictions).
+    /// Prints text on stdout whatever the options: results such as completions and predictions.
     pub(crate) fn write(&self, text: &str) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();
         let end = if text.ends_with('\n') || text.is_empty() { "" } else { "\n" };
         written(write!(out, "{text}{end}").and_then(|()| out.flush()))
     }
 
-    /// Something worth knowing that is not the result; on stderr, silent with `--quiet`.
+    /// Prints a note on stderr; does nothing with `--quiet`.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
             let label = paint(self.colour_err, Style::Warn, "note:");
@@ -91,7 +107,7 @@ impl Terminal {
 }
 
 impl Terminal {
-    /// A message as another program would print it; on stderr, always.
+    /// Prints a message on stderr as it is.
     pub(crate) fn plain_error(&self, message: &str) {
         let _ = writeln!(std::io::stderr(), "{message}");
     }
@@ -111,7 +127,7 @@ fn paint(colour: bool, style: Style, text: &str) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
-/// A reader that has gone away is success; any other failure to write is ours.
+/// A closed pipe is success; any other failure to write is an error.
 pub(crate) fn written(result: std::io::Result<()>) -> Result<(), Failure> {
     match result {
         Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! `--trace FILE.jsonl`: every report of the solver, one JSON object a line.
+//! `--trace FILE.jsonl`: the progress of the solver, one JSON object per line.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -23,7 +23,8 @@ enum Line<'a> {
     },
 }
 
-/// Writes the stream to a file. A failure to write is kept for [`finish`](Trace::close): it must not end a training.
+/// Writes the events of an observer to a file. A failure to write does not end the training;
+/// [`close`](Trace::close) returns it.
 pub(crate) struct Trace {
     path: PathBuf,
     out: BufWriter<File>,
@@ -45,7 +46,7 @@ impl Trace {
         }
     }
 
-    /// Ends the file; what went wrong on the way, if anything.
+    /// Ends the file; returns the first error, if any.
     pub(crate) fn close(mut self) -> Option<String> {
         let flushed = self.out.flush().err();
         self.failed.or(flushed).map(|e| format!("{}: the trace is not complete: {e}", self.path.display()))

@@ -3,21 +3,21 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use crate::common::{Said, command, heart, margrave};
+use crate::common::{Output, command, heart, margrave};
 
 #[test]
 fn an_rbf_gram_is_positive_semi_definite() {
-    let said = margrave(&["check", "kernel", &heart(), "--gamma", "2^-3"]).exits(0);
-    assert!(said.out.starts_with("positive semi-definite\n"), "{}", said.out);
-    assert!(said.out.contains("rbf, γ = 0.125"), "{}", said.out);
-    assert_eq!(said.err, "");
+    let ran = margrave(&["check", "kernel", &heart(), "--gamma", "2^-3"]).exits(0);
+    assert!(ran.out.starts_with("positive semi-definite\n"), "{}", ran.out);
+    assert!(ran.out.contains("rbf, γ = 0.125"), "{}", ran.out);
+    assert_eq!(ran.err, "");
 }
 
 #[test]
 fn a_sigmoid_gram_is_not_and_the_witness_is_shown() {
-    let said = margrave(&["check", "kernel", &heart(), "--kernel", "sigmoid", "--show", "3"]).exits(1);
-    assert!(said.out.starts_with("not positive semi-definite\n"), "{}", said.out);
-    assert_eq!(said.out.lines().filter(|l| l.starts_with("    row ")).count(), 3, "{}", said.out);
+    let ran = margrave(&["check", "kernel", &heart(), "--kernel", "sigmoid", "--show", "3"]).exits(1);
+    assert!(ran.out.starts_with("not positive semi-definite\n"), "{}", ran.out);
+    assert_eq!(ran.out.lines().filter(|l| l.starts_with("    row ")).count(), 3, "{}", ran.out);
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn json_is_complete_and_does_not_depend_on_threads() {
     assert_eq!(one["witness"], two["witness"]);
 }
 
-fn matrix(text: &str, args: &[&str]) -> Said {
+fn matrix(text: &str, args: &[&str]) -> Output {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("gram.csv");
     std::fs::write(&path, text).expect("a written file");
@@ -48,7 +48,7 @@ fn matrix(text: &str, args: &[&str]) -> Said {
 }
 
 #[test]
-fn a_matrix_of_ones_own() {
+fn a_precomputed_matrix_of_your_own() {
     let object = matrix("2,1\n1,2\n", &["--json"]).exits(0).json();
     assert!(object["smallest_eigenvalue"].as_f64().is_some_and(|v| (v - 1.0).abs() < 1e-14), "{object}");
     // Eigenvalues 1 ± 2.
@@ -57,13 +57,13 @@ fn a_matrix_of_ones_own() {
     // An indefiniteness of 1e-6 is rounding if the user says so.
     matrix("1,1.000001\n1.000001,1\n", &[]).exits(1);
     matrix("1,1.000001\n1.000001,1\n", &["--tol", "1e-5"]).exits(0);
-    let said = matrix("1,2\n0,1\n", &[]).exits(1);
-    assert!(said.out.contains("not symmetric") && said.out.contains("(0, 1)"), "{}", said.out);
-    let said = matrix("1,2,3\n2,1,3\n", &[]).exits(2);
-    assert!(said.err.contains("2 × 3"), "{}", said.err);
+    let ran = matrix("1,2\n0,1\n", &[]).exits(1);
+    assert!(ran.out.contains("not symmetric") && ran.out.contains("(0, 1)"), "{}", ran.out);
+    let ran = matrix("1,2,3\n2,1,3\n", &[]).exits(2);
+    assert!(ran.err.contains("2 × 3"), "{}", ran.err);
 }
 
-/// More rows than any machine decides in a second or two.
+/// More rows than any computer can decide in a second or two.
 fn large() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("large.svm");
@@ -86,10 +86,10 @@ fn large() -> (tempfile::TempDir, String) {
 fn a_time_limit_ends_a_long_product() {
     let (_folder, path) = large();
     let begun = Instant::now();
-    let said = margrave(&["check", "kernel", &path, "--max-seconds", "0.5", "--json"]).exits(3);
-    assert_eq!(said.json()["status"], "time_limit");
-    assert_eq!(said.json()["psd"], serde_json::Value::Null);
-    // Reading takes a moment and machines are busy; without the limit it would be minutes.
+    let ran = margrave(&["check", "kernel", &path, "--max-seconds", "0.5", "--json"]).exits(3);
+    assert_eq!(ran.json()["status"], "time_limit");
+    assert_eq!(ran.json()["psd"], serde_json::Value::Null);
+    // Reading takes a moment and the computer may be busy; without the limit it would take minutes.
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 

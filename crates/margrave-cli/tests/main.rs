@@ -1,4 +1,4 @@
-//! All tests of the public interface in one program, which is linked once rather than once for every file.
+//! All tests of the public interface in one program, which is linked once instead of once per file.
 
 mod any_loss;
 mod check_kernel;
@@ -9,12 +9,13 @@ mod linear;
 mod outputs;
 mod path;
 mod several_targets;
+mod snapshots;
 mod train;
 mod tune;
 mod verify_libsvm;
 mod wide;
 
-/// A file beside this one that nobody lists here would never run.
+/// A file that is not listed here would never run.
 #[test]
 fn every_file_of_tests_is_listed() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");

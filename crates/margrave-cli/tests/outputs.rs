@@ -1,24 +1,24 @@
-//! Nothing is lost: outputs that are inputs or each other are refused before anything runs, and so is what cannot be written.
+//! Outputs that are inputs or other outputs, or that cannot be written, are refused before anything runs.
 
-use crate::common::{Desk, heart, margrave, text};
+use crate::common::{Sandbox, heart, margrave, text};
 
 const SMALL: &str = "1 1:0.5 2:1\n-1 1:-0.5 2:-1\n1 1:0.6 2:0.9\n-1 1:-0.7 2:-1.1\n1 1:0.4 2:1.2\n-1 1:-0.6 2:-0.8\n";
 
-/// A folder with data, a model of ours and one of LIBSVM's, and other names for all three.
-fn desk() -> Desk {
-    let desk = Desk::new();
-    let data = desk.file("d.svm", SMALL);
-    desk.train(&data, &[]).exits(0);
-    margrave(&["svm-train", "-q", &data, &desk.path("m.libsvm")]).exits(0);
-    desk.file("cells.csv", "kernel,degree,coef0,gamma,loss,epsilon,nu,C,lambda,score,std,seconds,state,key\n");
-    desk.file("names", "a\nb\na\nb\na\nb\n");
-    desk.file("folds", "0\n1\n0\n1\n0\n1\n");
-    margrave(&["scale", &data, "-o", &desk.path("s.svm"), "--save", &desk.path("s.json")]).exits(0);
-    margrave(&["svm-scale", "-s", &desk.path("s.range"), &data]).exits(0);
-    desk
+/// A folder with data, a native model, a LIBSVM model and other inputs.
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("d.svm", SMALL);
+    sandbox.train(&data, &[]).exits(0);
+    margrave(&["svm-train", "-q", &data, &sandbox.path("m.libsvm")]).exits(0);
+    sandbox.file("cells.csv", "kernel,degree,coef0,gamma,loss,epsilon,nu,C,lambda,score,std,seconds,state,key\n");
+    sandbox.file("names", "a\nb\na\nb\na\nb\n");
+    sandbox.file("folds", "0\n1\n0\n1\n0\n1\n");
+    margrave(&["scale", &data, "-o", &sandbox.path("s.svm"), "--save", &sandbox.path("s.json")]).exits(0);
+    margrave(&["svm-scale", "-s", &sandbox.path("s.range"), &data]).exits(0);
+    sandbox
 }
 
-/// Commands in which `@NAME` is a file of the desk: each has an output that is an input or another output.
+/// Commands in which `@NAME` is a file of the sandbox: each has an output that is an input or another output.
 const REFUSED: &[&str] = &[
     "train @d.svm -o @d.svm",
     "train @d.svm -o @x.model --trace @d.svm",
@@ -54,15 +54,15 @@ const REFUSED: &[&str] = &[
     "svm-scale -s @d.svm @d.svm",
 ];
 
-/// Runs a line of words, `@NAME` being files of the desk.
-fn said(desk: &Desk, line: &str) -> crate::common::Said {
+/// Runs a line of words, `@NAME` being files of the sandbox.
+fn ran(sandbox: &Sandbox, line: &str) -> crate::common::Output {
     let words: Vec<String> =
-        line.split(' ').map(|w| w.strip_prefix('@').map_or(w.to_owned(), |name| desk.path(name))).collect();
+        line.split(' ').map(|w| w.strip_prefix('@').map_or(w.to_owned(), |name| sandbox.path(name))).collect();
     margrave(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn contents(desk: &Desk) -> Vec<(String, Vec<u8>)> {
-    let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(desk.path("."))
+fn contents(sandbox: &Sandbox) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(sandbox.path("."))
         .expect("the folder")
         .map(|entry| {
             let entry = entry.expect("an entry");
@@ -75,26 +75,26 @@ fn contents(desk: &Desk) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn every_command_refuses_to_overwrite_what_it_reads() {
-    let desk = desk();
-    desk.file("p.svg", SMALL);
-    desk.file("d.csv", "1,2\n3,4\n");
-    desk.file("y.npy", "");
-    let before = contents(&desk);
+    let sandbox = sandbox();
+    sandbox.file("p.svg", SMALL);
+    sandbox.file("d.csv", "1,2\n3,4\n");
+    sandbox.file("y.npy", "");
+    let before = contents(&sandbox);
     for line in REFUSED {
-        let said = said(&desk, line).exits(2);
-        let told = said.err.contains("would overwrite an input") || said.err.contains("are the same file");
-        assert!(told, "{line}: {}", said.err);
-        assert!(contents(&desk) == before, "{line} changed a file");
+        let ran = ran(&sandbox, line).exits(2);
+        let refused = ran.err.contains("would overwrite an input") || ran.err.contains("are the same file");
+        assert!(refused, "{line}: {}", ran.err);
+        assert!(contents(&sandbox) == before, "{line} changed a file");
     }
 }
 
 #[cfg(unix)]
 #[test]
 fn links_are_seen_through() {
-    let desk = desk();
-    std::os::unix::fs::symlink(desk.path("d.svm"), desk.path("soft.svm")).expect("a link");
-    std::fs::hard_link(desk.path("d.svm"), desk.path("hard.svm")).expect("a link");
-    std::fs::create_dir(desk.path("sub")).expect("a folder");
+    let sandbox = sandbox();
+    std::os::unix::fs::symlink(sandbox.path("d.svm"), sandbox.path("soft.svm")).expect("a link");
+    std::fs::hard_link(sandbox.path("d.svm"), sandbox.path("hard.svm")).expect("a link");
+    std::fs::create_dir(sandbox.path("sub")).expect("a folder");
     for line in [
         "train @d.svm -o @soft.svm",
         "train @soft.svm -o @d.svm",
@@ -104,50 +104,50 @@ fn links_are_seen_through() {
         "svm-train @hard.svm @d.svm",
         "train @d.svm -o @sub/x --report @sub/../sub/x",
     ] {
-        said(&desk, line).exits(2);
-        assert_eq!(text(&desk.path("d.svm")), SMALL, "{line}");
+        ran(&sandbox, line).exits(2);
+        assert_eq!(text(&sandbox.path("d.svm")), SMALL, "{line}");
     }
-    assert!(!std::path::Path::new(&desk.path("sub/x")).exists());
+    assert!(!std::path::Path::new(&sandbox.path("sub/x")).exists());
     // Standard input is an input too.
-    let mut command = crate::common::command(&["train", "-", "-o", &desk.path("d.svm")]);
-    command.stdin(std::fs::File::open(desk.path("d.svm")).expect("the data"));
+    let mut command = crate::common::command(&["train", "-", "-o", &sandbox.path("d.svm")]);
+    command.stdin(std::fs::File::open(sandbox.path("d.svm")).expect("the data"));
     let output = command.output().expect("the program starts");
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(text(&desk.path("d.svm")), SMALL);
+    assert_eq!(text(&sandbox.path("d.svm")), SMALL);
 }
 
 #[test]
 fn the_default_model_name_is_checked_too() {
-    let desk = Desk::new();
-    desk.file("d.model", SMALL);
+    let sandbox = Sandbox::new();
+    sandbox.file("d.model", SMALL);
     let mut command = crate::common::command(&["train", "d.model"]);
-    let output = command.current_dir(desk.path(".")).output().expect("the program starts");
+    let output = command.current_dir(sandbox.path(".")).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(text(&desk.path("d.model")), SMALL);
+    assert_eq!(text(&sandbox.path("d.model")), SMALL);
 }
 
 #[test]
-fn going_on_in_place_is_allowed() {
-    let desk = desk();
-    said(&desk, "train @d.svm --resume @m.model -o @m.model").exits(0);
-    said(&desk, "tune @d.svm --grid C=1,2 --folds 2 --table @t.csv").exits(0);
-    said(&desk, "tune @d.svm --grid C=1,2 --folds 2 --resume @t.csv --table @t.csv").exits(0);
+fn resuming_in_place_is_allowed() {
+    let sandbox = sandbox();
+    ran(&sandbox, "train @d.svm --resume @m.model -o @m.model").exits(0);
+    ran(&sandbox, "tune @d.svm --grid C=1,2 --folds 2 --table @t.csv").exits(0);
+    ran(&sandbox, "tune @d.svm --grid C=1,2 --folds 2 --resume @t.csv --table @t.csv").exits(0);
     // Both go nowhere.
     if cfg!(unix) {
-        said(&desk, "train @d.svm -o /dev/null --trace /dev/null").exits(0);
+        ran(&sandbox, "train @d.svm -o /dev/null --trace /dev/null").exits(0);
     }
 }
 
 #[test]
 fn a_dash_is_standard_output_or_refused() {
-    let desk = desk();
-    let plain = said(&desk, "predict @m.model @d.svm").exits(0);
+    let sandbox = sandbox();
+    let plain = ran(&sandbox, "predict @m.model @d.svm").exits(0);
     let run = |line: &str| {
         let words: Vec<String> =
-            line.split(' ').map(|w| w.strip_prefix('@').map_or(w.to_owned(), |name| desk.path(name))).collect();
+            line.split(' ').map(|w| w.strip_prefix('@').map_or(w.to_owned(), |name| sandbox.path(name))).collect();
         let mut command = crate::common::command(&words.iter().map(String::as_str).collect::<Vec<_>>());
-        let output = command.current_dir(desk.path(".")).output().expect("the program starts");
-        assert!(!std::path::Path::new(&desk.path("-")).exists(), "{line} wrote a file named -");
+        let output = command.current_dir(sandbox.path(".")).output().expect("the program starts");
+        assert!(!std::path::Path::new(&sandbox.path("-")).exists(), "{line} wrote a file named -");
         (output.status.code(), output.stdout, String::from_utf8_lossy(&output.stderr).into_owned())
     };
     assert_eq!(run("predict @m.model @d.svm -o -").1, plain.out.as_bytes());
@@ -166,9 +166,9 @@ fn a_dash_is_standard_output_or_refused() {
 }
 
 #[test]
-fn what_cannot_be_written_is_said_before_the_work() {
-    let desk = desk();
-    let before = contents(&desk);
+fn unwritable_outputs_are_refused_before_the_work() {
+    let sandbox = sandbox();
+    let before = contents(&sandbox);
     for line in [
         "train @d.svm -o @no/x.model",
         "train @d.svm -o @x.model --trace @no/t",
@@ -184,31 +184,31 @@ fn what_cannot_be_written_is_said_before_the_work() {
         "svm-train @d.svm @no/m",
         "svm-predict @d.svm @m.libsvm @no/out",
     ] {
-        said(&desk, line).exits(2);
-        assert!(contents(&desk) == before, "{line} changed a file");
+        ran(&sandbox, line).exits(2);
+        assert!(contents(&sandbox) == before, "{line} changed a file");
     }
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_at_the_end_costs_neither_the_model_nor_the_exit_code() {
-    let desk = desk();
+    let sandbox = sandbox();
     for line in ["train @d.svm -o @x.model --trace /dev/full", "train @d.svm -o @x.model --report /dev/full"] {
-        let said = said(&desk, line).exits(2);
-        assert!(said.err.contains("/dev/full"), "{}", said.err);
-        margrave(&["inspect", &desk.path("x.model")]).exits(0);
-        std::fs::remove_file(desk.path("x.model")).expect("the model");
+        let ran = ran(&sandbox, line).exits(2);
+        assert!(ran.err.contains("/dev/full"), "{}", ran.err);
+        margrave(&["inspect", &sandbox.path("x.model")]).exits(0);
+        std::fs::remove_file(sandbox.path("x.model")).expect("the model");
     }
-    said(&desk, "tune @d.svm --grid C=1,2 --folds 2 --table /dev/full -o @x.model").exits(2);
-    margrave(&["inspect", &desk.path("x.model")]).exits(0);
+    ran(&sandbox, "tune @d.svm --grid C=1,2 --folds 2 --table /dev/full -o @x.model").exits(2);
+    margrave(&["inspect", &sandbox.path("x.model")]).exits(0);
 }
 
 #[test]
-fn a_table_that_is_none_is_not_resumed() {
-    let desk = desk();
+fn a_damaged_table_is_not_resumed() {
+    let sandbox = sandbox();
     for garbage in ["garbage", "", "kernel,degree\n"] {
-        let file = desk.file("g.csv", garbage);
-        let said = margrave(&["tune", &heart(), "--grid", "C=1,2", "--resume", &file]).exits(2);
-        assert!(said.err.contains("line 1") && said.err.contains("--table"), "{}", said.err);
+        let file = sandbox.file("g.csv", garbage);
+        let ran = margrave(&["tune", &heart(), "--grid", "C=1,2", "--resume", &file]).exits(2);
+        assert!(ran.err.contains("line 1") && ran.err.contains("--table"), "{}", ran.err);
     }
 }

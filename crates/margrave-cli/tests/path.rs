@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::common::{Said, heart, margrave};
+use crate::common::{Output, heart, margrave};
 
-fn run(text: &str, args: &[&str]) -> Said {
+fn run(text: &str, args: &[&str]) -> Output {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("data.csv");
     std::fs::write(&path, text).expect("a written file");
@@ -31,11 +31,11 @@ fn two_points_by_hand() {
 
 #[test]
 fn a_table_names_the_best() {
-    let said = margrave(&["path", &heart()]).exits(0);
-    let rows: Vec<&str> = said.out.lines().skip_while(|l| !l.contains("leave-one-out MSE")).skip(1).collect();
-    assert_eq!(rows.len(), 10, "{}", said.out);
-    assert_eq!(rows.iter().filter(|r| r.ends_with("best")).count(), 1, "{}", said.out);
-    assert_eq!(said.err, "");
+    let ran = margrave(&["path", &heart()]).exits(0);
+    let rows: Vec<&str> = ran.out.lines().skip_while(|l| !l.contains("leave-one-out MSE")).skip(1).collect();
+    assert_eq!(rows.len(), 10, "{}", ran.out);
+    assert_eq!(rows.iter().filter(|r| r.ends_with("best")).count(), 1, "{}", ran.out);
+    assert_eq!(ran.err, "");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn json_does_not_depend_on_threads_and_best_is_least() {
 }
 
 #[test]
-fn text_labels_become_one_target_a_class() {
+fn text_labels_become_one_target_per_class() {
     let text = "x,name\n0,a\n1,b\n2,c\n0.1,a\n1.1,b\n2.1,c\n";
     let found = run(text, &["--json", "--lambdas", "0.1,1"]).exits(0).json();
     assert_eq!(found["classes"], serde_json::json!(["a", "b", "c"]));
@@ -70,8 +70,8 @@ fn a_precomputed_matrix_with_its_target() {
     let args = ["--kernel", "precomputed", "--no-bias", "--lambdas", "1", "--json"];
     let found = run("1,2,1\n2,4,1\n", &[&args[..], &["--header", "no"]].concat()).exits(0).json();
     assert!(found["path"][0]["loo_mse"].as_f64().is_some_and(|v| (v - 0.18).abs() < 1e-12), "{found}");
-    let said = run("1,2,3,1\n2,4,3,1\n", &[&args[..], &["--header", "no"]].concat()).exits(2);
-    assert!(said.err.contains("square"), "{}", said.err);
+    let ran = run("1,2,3,1\n2,4,3,1\n", &[&args[..], &["--header", "no"]].concat()).exits(2);
+    assert!(ran.err.contains("square"), "{}", ran.err);
 }
 
 #[test]
@@ -79,13 +79,13 @@ fn the_plot_is_written() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file: PathBuf = folder.path().join("path.svg");
     let name = file.display().to_string();
-    let said = margrave(&["path", &heart(), "--plot", &name]).exits(0);
-    assert!(said.out.contains("plot written to"), "{}", said.out);
+    let ran = margrave(&["path", &heart(), "--plot", &name]).exits(0);
+    assert!(ran.out.contains("plot written to"), "{}", ran.out);
     let svg = std::fs::read_to_string(&file).expect("the plot");
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     assert!(svg.contains("leave-one-out") && svg.contains("degrees of freedom") && svg.contains("best: λ = "));
-    let said = margrave(&["path", &heart(), "--plot", "path.png"]).exits(2);
-    assert!(said.err.contains(".svg"), "{}", said.err);
+    let ran = margrave(&["path", &heart(), "--plot", "path.png"]).exits(2);
+    assert!(ran.err.contains(".svg"), "{}", ran.err);
 }
 
 #[test]
@@ -94,11 +94,11 @@ fn no_time_is_a_budget_and_bad_ranges_are_bad_usage() {
     assert_eq!((found["status"].as_str(), found["path"].as_array().map(Vec::len)), (Some("time_limit"), Some(0)));
     assert!(found["best"].is_null());
     for bad in ["0..1*2", "1,0", "-1", "x", "1..2"] {
-        let said = margrave(&["path", &heart(), "--lambdas", bad]).exits(2);
-        assert!(said.err.contains("--lambdas") && said.out.is_empty(), "{bad}: {}", said.err);
+        let ran = margrave(&["path", &heart(), "--lambdas", bad]).exits(2);
+        assert!(ran.err.contains("--lambdas") && ran.out.is_empty(), "{bad}: {}", ran.err);
     }
-    let said = run("1,1\n", &["--header", "no"]).exits(2);
-    assert!(said.err.contains("at least 2 rows"), "{}", said.err);
-    let said = margrave(&["path", &heart(), "--memory", "1KB"]).exits(2);
-    assert!(said.err.contains("--memory"), "{}", said.err);
+    let ran = run("1,1\n", &["--header", "no"]).exits(2);
+    assert!(ran.err.contains("at least 2 rows"), "{}", ran.err);
+    let ran = margrave(&["path", &heart(), "--memory", "1KB"]).exits(2);
+    assert!(ran.err.contains("--memory"), "{}", ran.err);
 }

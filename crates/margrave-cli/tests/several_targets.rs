@@ -1,9 +1,9 @@
 //! Several numbers to predict, from the outside.
 
-use crate::common::{Desk, Said, margrave};
+use crate::common::{Output, Sandbox, margrave};
 
-fn train_square(desk: &Desk, data: &str, model: &str, args: &[&str]) -> Said {
-    let model = desk.path(model);
+fn train_square(sandbox: &Sandbox, data: &str, model: &str, args: &[&str]) -> Output {
+    let model = sandbox.path(model);
     margrave(&[&["train", data, "-o", &model, "--task", "regress", "--loss", "square", "--json"], args].concat())
 }
 
@@ -49,13 +49,13 @@ fn close(a: &[f64], b: &[f64], most: f64) {
 }
 
 #[test]
-fn a_whole_conversation_about_two_targets() {
-    let desk = Desk::new();
-    let data = desk.file("arm.csv", csv());
-    // In the order asked for, which is not that of the file; a name may be a number.
+fn two_targets_from_training_to_export() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("arm.csv", csv());
+    // In the order given, which is not that of the file; a column may be named by its number.
     let options = ["--target", "load,1", "--gamma", "2", "-C", "100"];
-    let report = desk.path("r.html");
-    let object = train_square(&desk, &data, "m", &[&options[..], &["--probability", "--report", &report]].concat())
+    let report = sandbox.path("r.html");
+    let object = train_square(&sandbox, &data, "m", &[&options[..], &["--probability", "--report", &report]].concat())
         .exits(0)
         .json();
     assert_eq!(object["targets"], serde_json::json!(["load", "x"]));
@@ -67,7 +67,7 @@ fn a_whole_conversation_about_two_targets() {
     let page = std::fs::read_to_string(report).unwrap();
     assert!(page.contains("Residuals of load") && page.contains("Residuals of x"));
 
-    let model = desk.path("m");
+    let model = sandbox.path("m");
     let both = margrave(&["predict", &model, &data, "--scores", "--probability"]).exits(0);
     assert!(both.err.contains("over 2 targets"), "{}", both.err);
     let header = both.out.lines().next().unwrap();
@@ -89,21 +89,21 @@ fn a_whole_conversation_about_two_targets() {
             keep.iter().map(|&k| cells[k]).collect::<Vec<_>>().join(",")
         };
         let text: String = rows.iter().map(|line| cut(plain(line)) + "\n").collect();
-        let single = desk.file("one.csv", text.as_bytes());
-        train_square(&desk, &single, "one", &["--target", target, "--gamma", "2", "-C", "100"]).exits(0);
-        let one = margrave(&["predict", &desk.path("one"), &single]).exits(0);
+        let single = sandbox.file("one.csv", text.as_bytes());
+        train_square(&sandbox, &single, "one", &["--target", target, "--gamma", "2", "-C", "100"]).exits(0);
+        let one = margrave(&["predict", &sandbox.path("one"), &single]).exits(0);
         close(&column(&both.out, at), &column(&one.out, 0), 1e-10);
     }
-    let out = desk.path("out.csv");
-    let said = margrave(&["predict", &model, &data, "-o", &out, "--json"]).exits(0).json();
-    assert_eq!(said["targets"][0]["target"], "load");
-    let mean = (said["targets"][0]["r2"].as_f64().unwrap() + said["targets"][1]["r2"].as_f64().unwrap()) / 2.0;
-    assert!((said["r2"].as_f64().unwrap() - mean).abs() < 1e-12 && mean > 0.9, "{said}");
+    let out = sandbox.path("out.csv");
+    let ran = margrave(&["predict", &model, &data, "-o", &out, "--json"]).exits(0).json();
+    assert_eq!(ran["targets"][0]["target"], "load");
+    let mean = (ran["targets"][0]["r2"].as_f64().unwrap() + ran["targets"][1]["r2"].as_f64().unwrap()) / 2.0;
+    assert!((ran["r2"].as_f64().unwrap() - mean).abs() < 1e-12 && mean > 0.9, "{ran}");
 
     // Without the targets there is nothing to compare with, and the rest is the same.
     let mut features = String::from("b,\"y, up\",a\n");
     arm().iter().for_each(|[a, b, _, y, _]| features += &format!("{b},{y},{a}\n"));
-    let features = desk.file("new.csv", features.as_bytes());
+    let features = sandbox.file("new.csv", features.as_bytes());
     let new = margrave(&["predict", &model, &features]).exits(0);
     close(&column(&new.out, 1), &column(&both.out, 1), 0.0);
     assert!(!new.err.contains("squared"));
@@ -111,32 +111,32 @@ fn a_whole_conversation_about_two_targets() {
     let proof = margrave(&["verify", &model, &data, "--gap", "1e-9", "--json"]).exits(0).json();
     assert_eq!(proof["machines"].as_array().map(Vec::len), Some(2));
     margrave(&["verify", &model, &data, "-C", "1", "--json"]).exits(1);
-    let said = margrave(&["verify", &model, &data, "--target", "load"]).exits(2);
-    assert!(said.err.contains("predicts 2 numbers"), "{}", said.err);
+    let ran = margrave(&["verify", &model, &data, "--target", "load"]).exits(2);
+    assert!(ran.err.contains("predicts 2 numbers"), "{}", ran.err);
 
     let inside = margrave(&["inspect", &model]).exits(0);
-    assert!(inside.out.contains("2: load, x") && inside.out.contains("one a target"), "{}", inside.out);
+    assert!(inside.out.contains("2: load, x") && inside.out.contains("one per target"), "{}", inside.out);
     let inside = margrave(&["inspect", &model, "--json"]).exits(0).json();
     assert_eq!((&inside["targets"][1], &inside["outputs"]), (&"x".into(), &2.into()));
-    let onnx = desk.path("m.onnx");
+    let onnx = sandbox.path("m.onnx");
     margrave(&["convert", &model, "--to", "onnx", "-o", &onnx]).exits(0);
-    let said = margrave(&["convert", &model, "--to", "libsvm", "-o", &onnx]).exits(2);
-    assert!(said.err.contains("one number"), "{}", said.err);
-    let said = margrave(&["plot", &model, &data, "-o", &desk.path("m.svg"), "--features", "a,b"]).exits(2);
-    assert!(said.err.contains("shows one"), "{}", said.err);
+    let ran = margrave(&["convert", &model, "--to", "libsvm", "-o", &onnx]).exits(2);
+    assert!(ran.err.contains("one number"), "{}", ran.err);
+    let ran = margrave(&["plot", &model, &data, "-o", &sandbox.path("m.svg"), "--features", "a,b"]).exits(2);
+    assert!(ran.err.contains("shows one"), "{}", ran.err);
 }
 
 #[test]
 fn arrays_hold_several_targets() {
-    let desk = Desk::new();
+    let sandbox = Sandbox::new();
     let all: Vec<f64> = arm().iter().flatten().copied().collect();
-    let whole = desk.file("all.npy", npy("80, 5", &all));
+    let whole = sandbox.file("all.npy", npy("80, 5", &all));
     let x: Vec<f64> = arm().iter().flat_map(|row| row[..2].to_vec()).collect();
     let y: Vec<f64> = arm().iter().flat_map(|row| row[2..].to_vec()).collect();
     let (x, y) = (npy("80, 2", &x), npy("80, 3", &y));
-    let features = desk.file("x.npy", &x);
-    let targets = desk.file("y.npy", &y);
-    let packed = desk.path("xy.npz");
+    let features = sandbox.file("x.npy", &x);
+    let targets = sandbox.file("y.npy", &y);
+    let packed = sandbox.path("xy.npz");
     let mut zip = zip::ZipWriter::new(std::fs::File::create(&packed).unwrap());
     for (name, bytes) in [("X.npy", &x), ("y.npy", &y)] {
         zip.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
@@ -155,16 +155,16 @@ fn arrays_hold_several_targets() {
     .enumerate()
     {
         let model = format!("m{at}");
-        let object = train_square(&desk, data, &model, &[&common[..], &args].concat()).exits(0).json();
+        let object = train_square(&sandbox, data, &model, &[&common[..], &args].concat()).exits(0).json();
         assert_eq!((&object["d"], &object["targets"]), (&2.into(), &serde_json::json!(["0", "1", "2"])), "{object}");
         // The target file is an option of the data, everything else travels with the model.
         let again: &[&str] = if at == 1 { &["--target-file", &targets] } else { &[] };
-        let said = margrave(&[&["predict", &desk.path(&model), data], again].concat()).exits(0);
-        assert!(said.err.contains("over 3 targets"), "{}", said.err);
-        found.push(said.out);
-        let bare = margrave(&["predict", &desk.path(&model), &features]).exits(0);
+        let ran = margrave(&[&["predict", &sandbox.path(&model), data], again].concat()).exits(0);
+        assert!(ran.err.contains("over 3 targets"), "{}", ran.err);
+        found.push(ran.out);
+        let bare = margrave(&["predict", &sandbox.path(&model), &features]).exits(0);
         assert_eq!(Some(&bare.out), found.last());
-        margrave(&[&["verify", &desk.path(&model), data], again].concat()).exits(0);
+        margrave(&[&["verify", &sandbox.path(&model), data], again].concat()).exits(0);
     }
     assert!(found.windows(2).all(|pair| pair[0] == pair[1]));
     let path = margrave(&["path", &packed, "--gamma", "1", "--json"]).exits(0).json();
@@ -176,12 +176,12 @@ fn arrays_hold_several_targets() {
 
 #[test]
 fn mistakes_are_named() {
-    let desk = Desk::new();
-    let data = desk.file("arm.csv", csv());
-    let train = |args: &[&str]| margrave(&[&["train", &data, "-o", &desk.path("m")], args].concat()).exits(2).err;
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("arm.csv", csv());
+    let train = |args: &[&str]| margrave(&[&["train", &data, "-o", &sandbox.path("m")], args].concat()).exits(2).err;
     let cases: [(&[&str], &str); 8] = [
         (&["--target", "x,load"], "--task regress --loss square"),
-        (&["--target", "x,load", "--task", "regress"], "add --loss square"),
+        (&["--target", "x,load", "--task", "regress"], "use --loss square"),
         (&["--target", "x,load", "--task", "regress", "--loss", "huber"], "use --loss square"),
         (&["--target", "x,load", "--task", "regress", "--nu", "0.5"], "--nu"),
         (&["--target", "x,z", "--task", "regress"], "\"z\""),
@@ -190,21 +190,21 @@ fn mistakes_are_named() {
         (&["--target", "x,load", "--weights", "x"], "target too"),
     ];
     for (args, expected) in cases {
-        let said = train(args);
-        assert!(said.contains(expected), "{args:?}: {said}");
-        assert!(!std::path::Path::new(&desk.path("m")).exists());
+        let ran = train(args);
+        assert!(ran.contains(expected), "{args:?}: {ran}");
+        assert!(!std::path::Path::new(&sandbox.path("m")).exists());
     }
     // A name with a comma is still a name.
-    let one = train_square(&desk, &data, "one", &["--target", "y, up"]).exits(0).json();
+    let one = train_square(&sandbox, &data, "one", &["--target", "y, up"]).exits(0).json();
     assert!(one["targets"].is_null() && one["machines"].is_null());
-    let text = desk.file("text.csv", b"a,b,c\n1,2,u\n2,3,v\n3,1,u\n");
-    let said = margrave(&["train", &text, "--task", "regress", "--loss", "square", "--target", "b,c"]).exits(2);
-    assert!(said.err.contains("holds text"), "{}", said.err);
-    let said = margrave(&["tune", &data, "--task", "regress", "--loss", "square", "--target", "x,load"]).exits(2);
-    assert!(said.err.contains("margrave path"), "{}", said.err);
-    let scaled = desk.path("s.csv");
+    let text = sandbox.file("text.csv", b"a,b,c\n1,2,u\n2,3,v\n3,1,u\n");
+    let ran = margrave(&["train", &text, "--task", "regress", "--loss", "square", "--target", "b,c"]).exits(2);
+    assert!(ran.err.contains("holds text"), "{}", ran.err);
+    let ran = margrave(&["tune", &data, "--task", "regress", "--loss", "square", "--target", "x,load"]).exits(2);
+    assert!(ran.err.contains("margrave path"), "{}", ran.err);
+    let scaled = sandbox.path("s.csv");
     margrave(&["scale", &data, "--target", "x,load", "-o", &scaled]).exits(0);
     assert!(std::fs::read_to_string(&scaled).unwrap().starts_with("a,\"y, up\",b,target 0,target 1\n"));
-    let said = margrave(&["scale", &data, "--target", "x,load", "-o", &desk.path("s.svm")]).exits(2);
-    assert!(said.err.contains("write CSV"), "{}", said.err);
+    let ran = margrave(&["scale", &data, "--target", "x,load", "-o", &sandbox.path("s.svm")]).exits(2);
+    assert!(ran.err.contains("write CSV"), "{}", ran.err);
 }

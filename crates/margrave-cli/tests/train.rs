@@ -1,8 +1,8 @@
-//! Train, predict, verify, inspect: whole conversations.
+//! Train, predict, verify and inspect, from the outside.
 
 use std::path::Path;
 
-use crate::common::{Desk, heart, margrave, number};
+use crate::common::{Sandbox, heart, margrave, number};
 
 /// Two interleaved arcs with text labels, quoted names and a weight column.
 fn arcs() -> String {
@@ -17,9 +17,9 @@ fn arcs() -> String {
 
 #[test]
 fn the_keys_of_train_are_complete_and_agree_with_libsvm() {
-    let desk = Desk::new();
+    let sandbox = Sandbox::new();
     // LIBSVM's default on its own example, C = 1 and γ = 1/13, prints obj = -100.877288, nSV = 132.
-    let object = desk.train(&heart(), &["--gamma", "auto", "--gap", "1e-9"]).exits(0).json();
+    let object = sandbox.train(&heart(), &["--gamma", "auto", "--gap", "1e-9"]).exits(0).json();
     assert!((number(&object, "dual") - 100.8772).abs() < 2e-4, "{object}");
     assert!(number(&object, "relative_gap") <= 1e-9);
     assert!(number(&object, "primal") >= number(&object, "dual"));
@@ -63,19 +63,19 @@ fn the_keys_of_train_are_complete_and_agree_with_libsvm() {
 
 #[test]
 fn train_predict_verify_inspect() {
-    let desk = Desk::new();
-    let model = desk.path("m.model");
-    let said = margrave(&["train", &heart(), "-o", &model]).exits(0);
-    assert!(said.out.starts_with("optimal\n"), "{}", said.out);
-    assert!(said.out.contains("270 rows, 13 features") && said.out.contains("m.model"), "{}", said.out);
-    assert_eq!(said.err, "");
+    let sandbox = Sandbox::new();
+    let model = sandbox.path("m.model");
+    let ran = margrave(&["train", &heart(), "-o", &model]).exits(0);
+    assert!(ran.out.starts_with("optimal\n"), "{}", ran.out);
+    assert!(ran.out.contains("270 rows, 13 features") && ran.out.contains("m.model"), "{}", ran.out);
+    assert_eq!(ran.err, "");
 
-    let said = margrave(&["predict", &model, &heart()]).exits(0);
-    assert_eq!(said.out.lines().count(), 271);
-    assert!(said.out.starts_with("prediction\n1\n-1\n"), "{}", said.out);
-    assert!(said.err.starts_with("note: 270 rows, accuracy "), "{}", said.err);
+    let ran = margrave(&["predict", &model, &heart()]).exits(0);
+    assert_eq!(ran.out.lines().count(), 271);
+    assert!(ran.out.starts_with("prediction\n1\n-1\n"), "{}", ran.out);
+    assert!(ran.err.starts_with("note: 270 rows, accuracy "), "{}", ran.err);
     assert_eq!(margrave(&["predict", &model, &heart(), "--quiet"]).exits(0).err, "");
-    let out = desk.path("out.csv");
+    let out = sandbox.path("out.csv");
     let object = margrave(&["predict", &model, &heart(), "-o", &out, "--scores", "--json"]).exits(0).json();
     assert_eq!(object["n"], 270);
     assert!(number(&object, "accuracy") > 0.8 && object["seconds"].is_object(), "{object}");
@@ -86,45 +86,45 @@ fn train_predict_verify_inspect() {
     for key in ["primal", "dual", "gap", "relative_gap", "violation", "feasible", "worst"] {
         assert!(!object[key].is_null(), "{key} is missing");
     }
-    let said = margrave(&["verify", &model, &heart(), "--gap", "1e-15"]).exits(1);
-    assert!(said.out.starts_with("not within the gap asked\n"), "{}", said.out);
-    // The same machine is a poor answer to another question.
+    let ran = margrave(&["verify", &model, &heart(), "--gap", "1e-15"]).exits(1);
+    assert!(ran.out.starts_with("not within the requested gap\n"), "{}", ran.out);
+    // The same model is a poor solution for another C.
     margrave(&["verify", &model, &heart(), "-C", "100"]).exits(1);
 
-    let said = margrave(&["inspect", &model]).exits(0);
-    assert!(said.out.contains("classify, hinge loss, C = 1"), "{}", said.out);
+    let ran = margrave(&["inspect", &model]).exits(0);
+    assert!(ran.out.contains("classify, hinge loss, C = 1"), "{}", ran.out);
     assert_eq!(margrave(&["inspect", &model, "--json"]).exits(0).json()["n"], 270);
 }
 
 #[test]
 fn columns_labels_weights_and_scaling_travel_with_the_model() {
-    let desk = Desk::new();
-    let data = desk.file("arcs.csv", arcs());
-    let model = desk.path("m.model");
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("arcs.csv", arcs());
+    let model = sandbox.path("m.model");
     let args = ["--weights", "w", "--scale", "standard", "-C", "10", "--class-weight", "up=3", "--gap", "1e-6"];
-    let object = desk.train(&data, &args).exits(0).json();
+    let object = sandbox.train(&data, &args).exits(0).json();
     assert_eq!((&object["n"], &object["d"]), (&120.into(), &2.into()));
     assert_eq!(object["classes"], serde_json::json!(["down", "up"]));
     margrave(&["verify", &model, &data, "--gap", "2e-6"]).exits(0);
     // Columns are found by name, in any order, and the target may be missing.
-    let fresh = desk.file("new.csv", "\"the, y\",x\n0.9,0.1\n-0.5,0.9\n");
-    let said = margrave(&["predict", &model, &fresh]).exits(0);
-    assert_eq!(said.out, "prediction\nup\ndown\n");
-    let said = margrave(&["inspect", &model]).exits(0);
-    assert!(said.out.contains("up: 3") && said.out.contains("the, y"), "{}", said.out);
+    let fresh = sandbox.file("new.csv", "\"the, y\",x\n0.9,0.1\n-0.5,0.9\n");
+    let ran = margrave(&["predict", &model, &fresh]).exits(0);
+    assert_eq!(ran.out, "prediction\nup\ndown\n");
+    let ran = margrave(&["inspect", &model]).exits(0);
+    assert!(ran.out.contains("up: 3") && ran.out.contains("the, y"), "{}", ran.out);
 }
 
 #[test]
 fn regression_novelty_and_nu() {
-    let desk = Desk::new();
-    let model = desk.path("m.model");
+    let sandbox = Sandbox::new();
+    let model = sandbox.path("m.model");
     let mut text = String::from("x,y\n");
     (0..80).for_each(|i| text += &format!("{:.3},{:.5}\n", f64::from(i) * 0.1, (f64::from(i) * 0.1).sin()));
-    let data = desk.file("sine.csv", &text);
-    let said = margrave(&["train", &data]).exits(2);
-    assert!(said.err.contains("fractions") && said.err.contains("--task regress"), "{}", said.err);
+    let data = sandbox.file("sine.csv", &text);
+    let ran = margrave(&["train", &data]).exits(2);
+    assert!(ran.err.contains("fractions") && ran.err.contains("--task regress"), "{}", ran.err);
     assert!(!Path::new(&model).exists());
-    let object = desk.train(&data, &["--task", "regress", "-C", "10", "--epsilon", "0.01"]).exits(0).json();
+    let object = sandbox.train(&data, &["--task", "regress", "-C", "10", "--epsilon", "0.01"]).exits(0).json();
     assert!(number(&object, "train_error") < 1e-2, "{object}");
     let object = margrave(&["predict", &model, &data, "--json"]).exits(0).json();
     assert!(number(&object, "r2") > 0.95 && number(&object, "mse") < 1e-2, "{object}");
@@ -136,16 +136,16 @@ fn regression_novelty_and_nu() {
         &["--task", "novelty", "--nu", "0.2"],
         &["--task", "novelty", "--nu", "0.2", "--svdd"],
     ] {
-        let object = desk.train(&data, args).exits(0).json();
+        let object = sandbox.train(&data, args).exits(0).json();
         assert!(number(&object, "relative_gap") < 1e-2, "{args:?}: {object}");
         margrave(&["verify", &model, &data, "--gap", "1e-2"]).exits(0);
         margrave(&["predict", &model, &data]).exits(0);
     }
-    let object = desk.train(&heart(), &["--nu", "0.3"]).exits(0).json();
+    let object = sandbox.train(&heart(), &["--nu", "0.3"]).exits(0).json();
     assert_eq!(object["formulation"]["name"], "nu");
     margrave(&["verify", &model, &heart(), "--gap", "1e-2"]).exits(0);
-    let said = desk.train(&heart(), &["--nu", "0.95"]).exits(2);
-    assert!(said.err.contains("0.888"), "the largest feasible ν is 240/270: {}", said.err);
+    let ran = sandbox.train(&heart(), &["--nu", "0.95"]).exits(2);
+    assert!(ran.err.contains("0.888"), "the largest feasible ν is 240/270: {}", ran.err);
 }
 
 /// Three bands with text labels that need quotes.
@@ -161,10 +161,10 @@ fn bands() -> String {
 
 #[test]
 fn several_classes() {
-    let desk = Desk::new();
-    let (data, model) = (desk.file("bands.csv", bands()), desk.path("m.model"));
+    let sandbox = Sandbox::new();
+    let (data, model) = (sandbox.file("bands.csv", bands()), sandbox.path("m.model"));
     for (way, machines) in [("ovo", 3), ("ovr", 3)] {
-        let object = desk.train(&data, &["--multiclass", way, "--gap", "1e-6", "-C", "10"]).exits(0).json();
+        let object = sandbox.train(&data, &["--multiclass", way, "--gap", "1e-6", "-C", "10"]).exits(0).json();
         assert_eq!(object["classes"], serde_json::json!(["high", "low", "mid, dle"]));
         let list = object["machines"].as_array().expect("a list of machines");
         assert_eq!(list.len(), machines);
@@ -173,64 +173,64 @@ fn several_classes() {
         let proof = margrave(&["verify", &model, &data, "--gap", "1e-5", "--json"]).exits(0).json();
         assert_eq!(proof["machines"].as_array().map(Vec::len), Some(machines));
         margrave(&["verify", &model, &data, "-C", "1000"]).exits(1);
-        let said = margrave(&["predict", &model, &data, "--scores"]).exits(0);
-        let header = said.out.lines().next().unwrap_or("");
+        let ran = margrave(&["predict", &model, &data, "--scores"]).exits(0);
+        let header = ran.out.lines().next().unwrap_or("");
         assert_eq!(header.matches("score").count(), machines, "{header}");
-        assert_eq!(said.out.lines().count(), 91);
+        assert_eq!(ran.out.lines().count(), 91);
         let shown = margrave(&["inspect", &model]).exits(0).out;
-        assert!(shown.contains("mid, dle") && shown.contains("3, one a "), "{shown}");
+        assert!(shown.contains("mid, dle") && shown.contains("3, one per "), "{shown}");
         let predicted = margrave(&["predict", &model, &data, "--json"]).exits(0).json();
         assert!((number(&predicted, "accuracy") - (1.0 - number(&object, "train_error"))).abs() < 1e-12);
     }
-    desk.train(&data, &["--multiclass", "all"]).exits(2);
-    let object = desk.train(&data, &["--loss", "square", "--multiclass", "ovr"]).exits(0).json();
+    sandbox.train(&data, &["--multiclass", "all"]).exits(2);
+    let object = sandbox.train(&data, &["--loss", "square", "--multiclass", "ovr"]).exits(0).json();
     assert_eq!(object["solver"], "ridge");
-    let stopped = desk.train(&data, &["--max-seconds", "0"]).exits(3).json();
+    let stopped = sandbox.train(&data, &["--max-seconds", "0"]).exits(3).json();
     assert_eq!(stopped["status"], "time_limit");
 }
 
 #[test]
-fn a_matrix_of_ones_own() {
-    let desk = Desk::new();
+fn a_precomputed_matrix_of_your_own() {
+    let sandbox = Sandbox::new();
     // Two groups of two: K is 1 within a group, 0.1 across; the target is the last column.
-    let data = desk.file("gram.csv", "1,0.9,0.1,0.1,a\n0.9,1,0.1,0.1,a\n0.1,0.1,1,0.9,b\n0.1,0.1,0.9,1,b\n");
-    let object = desk.train(&data, &["--kernel", "precomputed", "--gap", "1e-9"]).exits(0).json();
+    let data = sandbox.file("gram.csv", "1,0.9,0.1,0.1,a\n0.9,1,0.1,0.1,a\n0.1,0.1,1,0.9,b\n0.1,0.1,0.9,1,b\n");
+    let object = sandbox.train(&data, &["--kernel", "precomputed", "--gap", "1e-9"]).exits(0).json();
     assert_eq!(object["train_error"], 0.0);
-    let model = desk.path("m.model");
+    let model = sandbox.path("m.model");
     margrave(&["verify", &model, &data, "--gap", "1e-8"]).exits(0);
-    let said = margrave(&["predict", &model, &data]).exits(0);
-    assert_eq!(said.out, "prediction\na\na\nb\nb\n");
+    let ran = margrave(&["predict", &model, &data]).exits(0);
+    assert_eq!(ran.out, "prediction\na\na\nb\nb\n");
 }
 
 #[test]
 fn a_budget_stop_keeps_the_model_and_resume_goes_on() {
-    let desk = Desk::new();
-    let model = desk.path("m.model");
+    let sandbox = Sandbox::new();
+    let model = sandbox.path("m.model");
     let args = ["-C", "100", "--gap", "1e-8"];
-    let stopped = desk.train(&heart(), &[&args[..], &["--max-iter", "20"]].concat()).exits(3).json();
+    let stopped = sandbox.train(&heart(), &[&args[..], &["--max-iter", "20"]].concat()).exits(3).json();
     assert_eq!(stopped["status"], "iteration_limit");
     assert!(number(&stopped, "relative_gap") > 1e-8);
     // What was kept is certified, and the certificate holds when computed again.
     let again = margrave(&["verify", &model, &heart(), "--json"]).json();
     assert!((number(&again, "gap") - number(&stopped, "gap")).abs() <= 1e-6 * number(&stopped, "gap"), "{again}");
-    let resumed = desk.train(&heart(), &[&args[..], &["--resume", &model]].concat()).exits(0).json();
+    let resumed = sandbox.train(&heart(), &[&args[..], &["--resume", &model]].concat()).exits(0).json();
     assert!(number(&resumed, "relative_gap") <= 1e-8);
     assert!(number(&resumed, "dual") >= number(&stopped, "dual"));
     // From the optimum there is nothing left to do.
-    let idle = desk.train(&heart(), &[&args[..], &["--resume", &model]].concat()).exits(0).json();
+    let idle = sandbox.train(&heart(), &[&args[..], &["--resume", &model]].concat()).exits(0).json();
     assert!(number(&idle, "iterations") <= 1.0, "{idle}");
-    let other = desk.file("other.svm", "1 1:1\n-1 1:2\n");
-    let said = desk.train(&other, &["--resume", &model]).exits(2);
-    assert!(said.err.contains("270 rows"), "{}", said.err);
-    let none = desk.train(&heart(), &["--max-seconds", "0"]).exits(3).json();
+    let other = sandbox.file("other.svm", "1 1:1\n-1 1:2\n");
+    let ran = sandbox.train(&other, &["--resume", &model]).exits(2);
+    assert!(ran.err.contains("270 rows"), "{}", ran.err);
+    let none = sandbox.train(&heart(), &["--max-seconds", "0"]).exits(3).json();
     assert_eq!(none["status"], "time_limit");
 }
 
 #[test]
 fn a_trace_is_the_stream_of_the_solver() {
-    let desk = Desk::new();
-    let trace = desk.path("t.jsonl");
-    desk.train(&heart(), &["--trace", &trace]).exits(0);
+    let sandbox = Sandbox::new();
+    let trace = sandbox.path("t.jsonl");
+    sandbox.train(&heart(), &["--trace", &trace]).exits(0);
     let text = std::fs::read_to_string(&trace).expect("the trace was written");
     let lines: Vec<serde_json::Value> =
         text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect();
@@ -242,8 +242,8 @@ fn a_trace_is_the_stream_of_the_solver() {
 
 #[test]
 fn bad_input_is_named_and_nothing_is_written() {
-    let desk = Desk::new();
-    let model = desk.path("m.model");
+    let sandbox = Sandbox::new();
+    let model = sandbox.path("m.model");
     for (name, text, args, named) in [
         ("one.svm", "1 1:1\n1 1:2\n", &[][..], "label 1"),
         ("bad.svm", "1 1:1\n-1 one:2\n", &[], "line 2"),
@@ -256,47 +256,47 @@ fn bad_input_is_named_and_nothing_is_written() {
         ("ok.svm", "1 1:1\n-1 1:2\n", &["--class-weight", "7=2"], "7"),
         ("neg.svm", "1 1:-1\n-1 1:2\n", &["--kernel", "chi2"], "minmax"),
     ] {
-        let data = desk.file(name, text);
-        let said = desk.train(&data, args).exits(2);
-        assert!(said.err.starts_with("error: ") && said.err.contains(named), "{name} {args:?}: {}", said.err);
-        assert_eq!(said.out, "");
+        let data = sandbox.file(name, text);
+        let ran = sandbox.train(&data, args).exits(2);
+        assert!(ran.err.starts_with("error: ") && ran.err.contains(named), "{name} {args:?}: {}", ran.err);
+        assert_eq!(ran.out, "");
         assert!(!Path::new(&model).exists(), "{name} {args:?} wrote a model");
     }
     for (text, named) in [("svm_type c_svc\n", "ends before"), ("junk", "not a Margrave model")] {
-        let said = margrave(&["verify", &desk.file("junk.model", text), &heart()]).exits(2);
-        assert!(said.err.contains(named), "{}", said.err);
-        let said = margrave(&["predict", &desk.path("junk.model"), &heart()]).exits(2);
-        assert!(said.err.contains(named), "{}", said.err);
+        let ran = margrave(&["verify", &sandbox.file("junk.model", text), &heart()]).exits(2);
+        assert!(ran.err.contains(named), "{}", ran.err);
+        let ran = margrave(&["predict", &sandbox.path("junk.model"), &heart()]).exits(2);
+        assert!(ran.err.contains(named), "{}", ran.err);
     }
-    desk.train(&heart(), &[]).exits(0);
-    let said = margrave(&["verify", &model, &desk.file("two.svm", "1 1:1\n-1 1:2\n")]).exits(2);
-    assert!(said.err.contains("270 rows"), "{}", said.err);
+    sandbox.train(&heart(), &[]).exits(0);
+    let ran = margrave(&["verify", &model, &sandbox.file("two.svm", "1 1:1\n-1 1:2\n")]).exits(2);
+    assert!(ran.err.contains("270 rows"), "{}", ran.err);
 }
 
 #[test]
 fn models_of_libsvm_are_certified() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let path = |name: &str| folder.join(name).display().to_string();
-    let said = margrave(&["verify", &path("heart_c_svc.libsvm"), &heart(), "--json"]).exits(0);
-    assert!(said.err.contains("-C"), "{}", said.err);
+    let ran = margrave(&["verify", &path("heart_c_svc.libsvm"), &heart(), "--json"]).exits(0);
+    assert!(ran.err.contains("-C"), "{}", ran.err);
     // It printed obj = -100.877288.
-    let object = said.json();
+    let object = ran.json();
     assert!((number(&object, "dual") - 100.877288).abs() < 1e-6, "{object}");
     assert!(object["feasible"].as_bool().is_some_and(|f| f) && number(&object, "violation") < 1e-3, "{object}");
     margrave(&["verify", &path("heart_c_svc.libsvm"), &heart(), "-C", "2"]).exits(1);
     let object = margrave(&["verify", &path("heart_one_class.libsvm"), &heart(), "--json"]).exits(0).json();
     assert!(object["feasible"].as_bool().is_some_and(|f| f), "{object}");
-    let desk = Desk::new();
-    let other = desk.file("other.svm", "1 1:1\n-1 1:2\n");
-    let said = margrave(&["verify", &path("heart_c_svc.libsvm"), &other]).exits(2);
-    assert!(said.err.contains("not among the rows"), "{}", said.err);
+    let sandbox = Sandbox::new();
+    let other = sandbox.file("other.svm", "1 1:1\n-1 1:2\n");
+    let ran = margrave(&["verify", &path("heart_c_svc.libsvm"), &other]).exits(2);
+    assert!(ran.err.contains("not among the rows"), "{}", ran.err);
 }
 
 #[test]
 fn results_do_not_depend_on_threads() {
-    let desk = Desk::new();
+    let sandbox = Sandbox::new();
     let run = |threads: &str| {
-        let model = desk.path(&format!("{threads}.model"));
+        let model = sandbox.path(&format!("{threads}.model"));
         margrave(&["train", &heart(), "-o", &model, "-C", "10", "--threads", threads]).exits(0);
         let object = margrave(&["inspect", &model, "--json"]).exits(0).json();
         (object["bias"].clone(), object["machines"][0]["certificate"].clone())
@@ -306,26 +306,26 @@ fn results_do_not_depend_on_threads() {
 
 #[test]
 fn scaling_a_file() {
-    let desk = Desk::new();
-    let data = desk.file("a.csv", "x,y,c\n0,10,a\n2,10,b\n4,10,a\n");
-    let (out, range) = (desk.path("b.csv"), desk.path("r.json"));
-    let said = margrave(&["scale", &data, "--scale", "minmax", "-o", &out, "--save", &range]).exits(0);
-    assert!(said.out.starts_with("3 rows"), "{}", said.out);
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("a.csv", "x,y,c\n0,10,a\n2,10,b\n4,10,a\n");
+    let (out, range) = (sandbox.path("b.csv"), sandbox.path("r.json"));
+    let ran = margrave(&["scale", &data, "--scale", "minmax", "-o", &out, "--save", &range]).exits(0);
+    assert!(ran.out.starts_with("3 rows"), "{}", ran.out);
     let text = std::fs::read_to_string(&out).expect("the file was written");
     assert!(text.contains("0.5,0,b"), "{text}");
-    let other = desk.file("c.csv", "x,y,c\n8,11,a\n0,10,b\n");
-    let said = margrave(&["scale", &other, "--restore", &range]).exits(0);
-    assert!(said.out.contains("2,1,a"), "{}", said.out);
-    let said = margrave(&["scale", &data, "--restore", &data]).exits(2);
-    assert!(said.err.contains("--save"), "{}", said.err);
+    let other = sandbox.file("c.csv", "x,y,c\n8,11,a\n0,10,b\n");
+    let ran = margrave(&["scale", &other, "--restore", &range]).exits(0);
+    assert!(ran.out.contains("2,1,a"), "{}", ran.out);
+    let ran = margrave(&["scale", &data, "--restore", &data]).exits(2);
+    assert!(ran.err.contains("--save"), "{}", ran.err);
 }
 
 #[cfg(unix)]
 #[test]
 fn ctrl_c_keeps_the_best_model_so_far() {
     use std::time::{Duration, Instant};
-    let desk = Desk::new();
-    let model = desk.path("m.model");
+    let sandbox = Sandbox::new();
+    let model = sandbox.path("m.model");
     // Random labels, a narrow kernel and a large C: thousands of rows keep any solver busy for a while.
     let mut text = String::new();
     let mut state = 7u64;
@@ -338,7 +338,7 @@ fn ctrl_c_keeps_the_best_model_so_far() {
         (1..=10).for_each(|k| text += &format!(" {k}:{:.3}", random()));
         text.push('\n');
     }
-    let data = desk.file("noise.svm", &text);
+    let data = sandbox.file("noise.svm", &text);
     let args = ["train", &data, "-o", &model, "-C", "1000", "--gamma", "1", "--gap", "1e-9", "--json"];
     let child = crate::common::command(&args).spawn().expect("the program starts");
     std::thread::sleep(Duration::from_millis(2500));
@@ -351,4 +351,19 @@ fn ctrl_c_keeps_the_best_model_so_far() {
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(object["status"], "interrupted");
     assert_eq!(margrave(&["inspect", &model, "--json"]).exits(0).json()["n"], 30_000);
+}
+
+#[test]
+fn a_plan_is_explained_without_training() {
+    let sandbox = Sandbox::new();
+    let plan = sandbox.train(&heart(), &["--explain", "--scale", "standard", "-C", "7"]).exits(0).json();
+    assert_eq!(plan["formulation"], "hinge loss, C = 7");
+    assert_eq!((&plan["scaling"], &plan["machines"]), (&"standard".into(), &"1".into()));
+    assert!(plan["solver"].as_str().unwrap().starts_with("decomposition ("), "{plan}");
+    assert!(plan["kernel"].as_str().unwrap().contains("the rule 'scale'"), "{plan}");
+    assert!(plan["stops_at"].as_str().unwrap().contains("relative gap"), "{plan}");
+    let written = std::fs::read_dir(sandbox.path("")).unwrap().count();
+    assert_eq!(written, 0, "nothing is written");
+    let refused = sandbox.train(&heart(), &["--explain", "--penalty", "l1"]).exits(2);
+    assert!(refused.err.contains("--penalty l1") && refused.err.contains("use --kernel linear"), "{}", refused.err);
 }

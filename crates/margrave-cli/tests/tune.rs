@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Desk, heart, margrave, text};
+use crate::common::{Sandbox, heart, margrave, text};
 
 /// Two arcs, and a number beside them.
 fn arcs() -> String {
@@ -18,8 +18,8 @@ fn arcs() -> String {
 
 #[test]
 fn a_grid_is_searched_and_the_best_is_trained() {
-    let desk = Desk::new();
-    let (model, table, plot) = (desk.path("m"), desk.path("t.csv"), desk.path("p.svg"));
+    let sandbox = Sandbox::new();
+    let (model, table, plot) = (sandbox.path("m"), sandbox.path("t.csv"), sandbox.path("p.svg"));
     let grid = ["--grid", "C=0.1,1,10", "--grid", "gamma=0.01,0.1,1"];
     let data = heart();
     let args = [&["tune", &data, "-o", &model, "--table", &table, "--plot", &plot, "--json"][..], &grid].concat();
@@ -39,14 +39,14 @@ fn a_grid_is_searched_and_the_best_is_trained() {
     assert!(text(&plot).starts_with("<svg"));
     // The same again from the table, without training anything; and from half of it.
     let half: String = text(&table).lines().take(5).map(|line| format!("{line}\n")).collect();
-    let half = desk.file("half.csv", &half);
+    let half = sandbox.file("half.csv", &half);
     for known in [&table, &half] {
         let again = margrave(&[&["tune", &heart(), "--resume", known, "--json"][..], &grid].concat()).exits(0).json();
         assert_eq!(again["best"]["score"], object["best"]["score"]);
         assert_eq!(again["best"]["params"], object["best"]["params"]);
     }
-    let said = margrave(&["tune", &heart(), "--resume", &table, "--seed", "9"]).exits(2);
-    assert!(said.err.contains("other data, folds or seed"), "{}", said.err);
+    let ran = margrave(&["tune", &heart(), "--resume", &table, "--seed", "9"]).exits(2);
+    assert!(ran.err.contains("other data, folds or seed"), "{}", ran.err);
 }
 
 #[test]
@@ -71,22 +71,22 @@ fn results_do_not_depend_on_threads_or_on_storing_the_kernel() {
 
 #[test]
 fn the_scores_are_those_of_training_by_hand() {
-    let desk = Desk::new();
-    let data = desk.file("arcs.csv", arcs());
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("arcs.csv", arcs());
     // One group a fold, so that the folds are known: the first half and the second.
     let groups: String = (0..180).map(|i| if i < 90 { "a\n" } else { "b\n" }).collect();
-    let groups = desk.file("groups", &groups);
+    let groups = sandbox.file("groups", &groups);
     let args = ["tune", &data, "--groups", &groups, "--folds", "2", "--grid", "C=5", "--gamma", "2", "--json"];
     let object = margrave(&args).exits(0).json();
     let lines: Vec<String> = arcs().lines().map(str::to_owned).collect();
     let half = |range: std::ops::Range<usize>| format!("{}\n{}\n", lines[0], lines[1..][range].join("\n"));
-    let (a, b) = (desk.file("a.csv", half(0..90)), desk.file("b.csv", half(90..180)));
+    let (a, b) = (sandbox.file("a.csv", half(0..90)), sandbox.file("b.csv", half(90..180)));
     let mut found: Vec<f64> = Vec::new();
     for (train, test) in [(&b, &a), (&a, &b)] {
-        let model = desk.path("m");
+        let model = sandbox.path("m");
         margrave(&["train", train, "-o", &model, "-C", "5", "--gamma", "2"]).exits(0);
-        let said = margrave(&["predict", &model, test, "--json"]).exits(0).json();
-        found.push(said["accuracy"].as_f64().expect("an accuracy"));
+        let ran = margrave(&["predict", &model, test, "--json"]).exits(0).json();
+        found.push(ran["accuracy"].as_f64().expect("an accuracy"));
     }
     let mut folds: Vec<f64> =
         object["cells"][0]["folds"].as_array().expect("folds").iter().filter_map(|v| v.as_f64()).collect();
@@ -97,8 +97,8 @@ fn the_scores_are_those_of_training_by_hand() {
 
 #[test]
 fn losses_kernels_and_regression_can_be_searched() {
-    let desk = Desk::new();
-    let data = desk.file("arcs.csv", arcs());
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("arcs.csv", arcs());
     let args =
         ["tune", &data, "--grid", "kernel=rbf,linear", "--grid", "loss=hinge,square", "--grid", "C=10", "--json"];
     let object = margrave(&args).exits(0).json();
@@ -106,7 +106,7 @@ fn losses_kernels_and_regression_can_be_searched() {
     assert_eq!(object["best"]["params"]["kernel"], "rbf");
     let numbers: String =
         (0..120).map(|i| format!("{:.5} 1:{:.3}\n", (f64::from(i) * 0.1).sin(), f64::from(i) * 0.1)).collect();
-    let numbers = desk.file("sine.svm", &numbers);
+    let numbers = sandbox.file("sine.svm", &numbers);
     let args =
         ["tune", &numbers, "--task", "regress", "--grid", "gamma=0.01,1", "--grid", "epsilon=0.01,0.5", "--json"];
     let object = margrave(&args).exits(0).json();
@@ -118,7 +118,7 @@ fn losses_kernels_and_regression_can_be_searched() {
             format!("{} 1:{:.3} 2:{:.3}\n", i % 3, f64::from(i % 3) + 0.3 * f64::from(i).sin(), f64::from(i).cos())
         })
         .collect();
-    let bands = desk.file("bands.svm", &bands);
+    let bands = sandbox.file("bands.svm", &bands);
     for way in ["ovo", "ovr"] {
         let args = ["tune", &bands, "--multiclass", way, "--grid", "C=1,10", "--json"];
         let object = margrave(&args).exits(0).json();
@@ -128,9 +128,9 @@ fn losses_kernels_and_regression_can_be_searched() {
 
 #[test]
 fn a_search_can_be_stopped_and_what_is_wrong_is_named() {
-    let desk = Desk::new();
-    let said = margrave(&["tune", &heart(), "--max-seconds", "0"]).exits(3);
-    assert!(said.err.contains("--max-seconds"), "{}", said.err);
+    let sandbox = Sandbox::new();
+    let ran = margrave(&["tune", &heart(), "--max-seconds", "0"]).exits(3);
+    assert!(ran.err.contains("--max-seconds"), "{}", ran.err);
     for (args, named) in [
         (&["--grid", "C"][..], "NAME=VALUES"),
         (&["--grid", "C=0,1"], "> 0"),
@@ -145,18 +145,18 @@ fn a_search_can_be_stopped_and_what_is_wrong_is_named() {
         (&["--plot", "p.pdf"], ".svg"),
         (&["--task", "novelty"], "nothing to tune"),
     ] {
-        let model = desk.path("m");
-        let said = margrave(&[&["tune", &heart(), "-o", &model][..], args].concat()).exits(2);
-        assert!(said.err.contains(named), "{args:?}: {}", said.err);
+        let model = sandbox.path("m");
+        let ran = margrave(&[&["tune", &heart(), "-o", &model][..], args].concat()).exits(2);
+        assert!(ran.err.contains(named), "{args:?}: {}", ran.err);
         assert!(!Path::new(&model).exists());
     }
 }
 
 #[test]
 fn pictures_and_reports_are_whole() {
-    let desk = Desk::new();
-    let data = desk.file("arcs.csv", arcs());
-    let (model, html) = (desk.path("m"), desk.path("r.html"));
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("arcs.csv", arcs());
+    let (model, html) = (sandbox.path("m"), sandbox.path("r.html"));
     margrave(&["train", &data, "-o", &model, "--probability", "--report", &html, "-q"]).exits(0);
     let page = text(&html);
     for part in [
@@ -173,23 +173,23 @@ fn pictures_and_reports_are_whole() {
     }
     assert!(page.ends_with("</html>\n") && !page.contains("http-equiv") && !page.contains("src=\"http"));
     for name in ["p.svg", "p.png"] {
-        let picture = desk.path(name);
+        let picture = sandbox.path(name);
         margrave(&["plot", &model, &data, "-o", &picture]).exits(0);
         let bytes = std::fs::read(&picture).expect("the picture was written");
         assert!(bytes.starts_with(b"<svg") || bytes.starts_with(b"\x89PNG"));
     }
-    let said = margrave(&["plot", &model, &data, "-o", &desk.path("p.jpg")]).exits(2);
-    assert!(said.err.contains(".svg or .png"), "{}", said.err);
+    let ran = margrave(&["plot", &model, &data, "-o", &sandbox.path("p.jpg")]).exits(2);
+    assert!(ran.err.contains(".svg or .png"), "{}", ran.err);
     margrave(&["train", &heart(), "-o", &model]).exits(0);
-    let said = margrave(&["plot", &model, &heart(), "-o", &desk.path("q.svg")]).exits(2);
-    assert!(said.err.contains("--features"), "{}", said.err);
-    margrave(&["plot", &model, &heart(), "-o", &desk.path("q.svg"), "--features", "0,7"]).exits(0);
-    let said = margrave(&["plot", &model, &heart(), "-o", &desk.path("q.svg"), "--features", "0,99"]).exits(2);
-    assert!(said.err.contains("99"), "{}", said.err);
-    // Regression, novelty and several classes have reports of their own.
+    let ran = margrave(&["plot", &model, &heart(), "-o", &sandbox.path("q.svg")]).exits(2);
+    assert!(ran.err.contains("--features"), "{}", ran.err);
+    margrave(&["plot", &model, &heart(), "-o", &sandbox.path("q.svg"), "--features", "0,7"]).exits(0);
+    let ran = margrave(&["plot", &model, &heart(), "-o", &sandbox.path("q.svg"), "--features", "0,99"]).exits(2);
+    assert!(ran.err.contains("99"), "{}", ran.err);
+    // Regression and novelty have their own reports.
     let numbers: String =
         (0..60).map(|i| format!("{:.5} 1:{:.3}\n", (f64::from(i) * 0.1).sin(), f64::from(i) * 0.1)).collect();
-    let numbers = desk.file("sine.svm", &numbers);
+    let numbers = sandbox.file("sine.svm", &numbers);
     margrave(&["train", &numbers, "-o", &model, "--task", "regress", "--report", &html]).exits(0);
     assert!(text(&html).contains("Residuals"));
     margrave(&["train", &numbers, "-o", &model, "--task", "novelty", "--report", &html]).exits(0);
@@ -197,11 +197,11 @@ fn pictures_and_reports_are_whole() {
 }
 
 #[test]
-fn the_demo_keeps_what_it_promises() {
-    let desk = Desk::new();
-    let folder = desk.path("demo");
-    let said = margrave(&["demo", "-o", &folder]).exits(0);
-    assert!(said.out.contains("What to try next"), "{}", said.out);
+fn the_demo_writes_its_files() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path("demo");
+    let ran = margrave(&["demo", "-o", &folder]).exits(0);
+    assert!(ran.out.contains("What to try next"), "{}", ran.out);
     for name in ["heart_scale.svm", "heart.model", "heart.html", "heart.png", "grid.svg"] {
         assert!(Path::new(&folder).join(name).exists(), "{name} is missing");
     }

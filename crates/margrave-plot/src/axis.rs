@@ -1,15 +1,15 @@
-//! Scales, spans and ticks.
+//! Scales, limits and ticks of axes.
 
 /// How numbers become positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Proportional.
+    /// Linear.
     Linear,
     /// By powers of ten; only numbers > 0 are shown.
     Log,
 }
 
-/// An axis: what it measures and how.
+/// An axis: its label, scale and limits.
 #[derive(Debug, Clone)]
 pub struct Axis {
     pub(super) label: String,
@@ -45,7 +45,7 @@ impl Axis {
         self
     }
 
-    /// The ends of the axis: those set, or what holds all values with some air.
+    /// The ends of the axis: those set, or the range of all values with a margin.
     pub(super) fn span(&self, values: impl Iterator<Item = f64>) -> (f64, f64) {
         if let Some(range) = self.range {
             return range;
@@ -57,7 +57,7 @@ impl Axis {
         match self.scale {
             _ if low > high => (if self.scale == Scale::Log { 0.1 } else { 0.0 }, 1.0),
             Scale::Linear => {
-                // Halved first: the ends may be as far apart as numbers go.
+                // Halve first: the difference of the ends may overflow.
                 let air = if low == high { low.abs().max(1.0) * 0.05 } else { (high * 0.5 - low * 0.5) * 0.08 };
                 ((low - air).max(f64::MIN), (high + air).min(f64::MAX))
             }
@@ -75,7 +75,7 @@ impl Scale {
         v.is_finite() && (self == Scale::Linear || v >= f64::MIN_POSITIVE)
     }
 
-    /// The share of the way from one end to the other.
+    /// The position of a value between the ends, from 0 to 1.
     fn along(self, (low, high): (f64, f64), v: f64) -> f64 {
         match self {
             Scale::Linear => (v * 0.5 - low * 0.5) / (high * 0.5 - low * 0.5),
@@ -89,7 +89,7 @@ impl Scale {
             Scale::Linear => linear(span, wanted),
             Scale::Log => {
                 let ticks = log(span, wanted);
-                // A short stretch may hold no power of ten and no 2 or 5 times one.
+                // A short range may contain no power of ten and no 2 or 5 times one.
                 if ticks.iter().filter(|t| t.label.is_some()).count() < 2 { linear(span, wanted) } else { ticks }
             }
         }
@@ -135,7 +135,7 @@ fn plain(value: f64, step: f64) -> String {
     if places > 6 || value.abs() >= 1e6 {
         return if value == 0.0 { "0".into() } else { crate::number(value, 4) };
     }
-    // −0 is 0.
+    // Turns −0 into 0.
     format!("{:.places$}", value + 0.0)
 }
 

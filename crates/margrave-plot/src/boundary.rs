@@ -1,4 +1,4 @@
-//! What a machine says over a plane of two features: regions, the boundary, margins, samples, support vectors.
+//! The predictions of a model over two features: regions, decision boundary, margins, samples, support vectors.
 
 use super::axis::Scale;
 use super::canvas::{Anchor, Canvas, Role};
@@ -18,7 +18,7 @@ const BOTTOM: f64 = TOP + TALL;
 /// One sample.
 #[derive(Debug, Clone, Copy)]
 pub struct Dot {
-    /// Where.
+    /// Its position.
     pub at: (f64, f64),
     /// Its class: a colour. `None` is grey.
     pub class: Option<usize>,
@@ -26,41 +26,41 @@ pub struct Dot {
     pub support: bool,
 }
 
-/// What is known at each point of the plane.
+/// What the model predicts at each point of the plane.
 #[derive(Debug, Clone)]
 pub enum Field {
     /// A score, with the boundary at 0 and margins at ±1; the classes below and above.
     Score(Vec<f64>, [usize; 2]),
-    /// The winning class.
+    /// The predicted class.
     Class(Vec<usize>),
-    /// A number, in colours.
+    /// A number, shown as a colour.
     Value(Vec<f64>),
 }
 
 /// The picture.
 #[derive(Debug, Clone)]
 pub struct Plane {
-    /// Above it.
+    /// The title.
     pub title: String,
     /// Names of the axes.
     pub names: (String, String),
-    /// What the horizontal axis spans.
+    /// Ends of the horizontal axis.
     pub x: (f64, f64),
-    /// What the vertical axis spans.
+    /// Ends of the vertical axis.
     pub y: (f64, f64),
     /// Columns and rows of the field.
     pub size: (usize, usize),
-    /// From the bottom left, row by row.
+    /// The predictions, row by row from the bottom left.
     pub field: Field,
     /// The samples.
     pub dots: Vec<Dot>,
     /// Names of the classes, for the legend.
     pub classes: Vec<String>,
-    /// What a ring says, for the legend.
+    /// What a ring means, for the legend.
     pub ring: String,
 }
 
-/// `share` of a palette colour on white.
+/// A colour of the palette, mixed with white.
 fn tint(class: usize, share: f64) -> [u8; 3] {
     let text = PALETTE[class % PALETTE.len()];
     let channel = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap_or(0);
@@ -76,7 +76,7 @@ impl Plane {
         match &self.field {
             Field::Score(z, classes) => {
                 let side = classes[usize::from(z[at] > 0.0)];
-                // Deeper where the machine is surer, up to the margin.
+                // The colour deepens with the score, up to the margin.
                 tint(side, 0.10 + 0.22 * z[at].abs().min(1.0))
             }
             Field::Class(classes) => tint(classes[at], 0.25),
@@ -134,7 +134,7 @@ impl Plane {
                     to += 1;
                 }
                 let at = (LEFT + cell.0 * from as f64, BOTTOM - cell.1 * (row + 1) as f64);
-                // A hair wider: no white lines between neighbours.
+                // Slightly wider, so that no white lines show between neighbours.
                 svg.fill(at, (cell.0 * (to - from) as f64 + 0.4, cell.1 + 0.4), &hex(colour));
                 from = to;
             }
@@ -146,7 +146,7 @@ impl Plane {
         svg.finish()
     }
 
-    /// As pixels, two to a unit of the SVG: the same picture.
+    /// The same picture as pixels, two per unit of the SVG.
     pub fn to_image(&self) -> Image {
         let mut raster = Raster::new(LEFT + WIDE + RIGHT, TOP + TALL + BELOW, 2.0);
         let (w, h) = self.size;

@@ -1,8 +1,8 @@
-//! What pictures are drawn on: SVG text or pixels, in the same coordinates.
+//! The two targets of drawing, SVG text and pixels, in the same coordinates.
 
 use super::svg::Svg;
 
-/// Where the point of a text is.
+/// Which part of a text is at its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -10,7 +10,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// What a text is for: its size and weight.
+/// The role of a text, which sets its size and weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Title,
@@ -30,7 +30,7 @@ impl Role {
         }
     }
 
-    /// Size in pixels as there, and whether it is bold.
+    /// Size in pixels as in the style sheet, and whether it is bold.
     pub(super) fn font(self) -> (f64, bool) {
         match self {
             Role::Title => (15.0, true),
@@ -40,9 +40,9 @@ impl Role {
     }
 }
 
-/// A surface for the parts that every picture has.
+/// Draws the parts that every picture has.
 pub(super) trait Canvas {
-    /// Text whose baseline begins, ends or has its middle at the point.
+    /// Text whose baseline starts, ends or is centred at the point.
     fn text(&mut self, at: (f64, f64), anchor: Anchor, role: Role, text: &str);
     /// Text that reads upwards, centred on the point.
     fn turned_text(&mut self, at: (f64, f64), role: Role, text: &str);

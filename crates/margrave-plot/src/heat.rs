@@ -1,8 +1,8 @@
-//! A map of numbers over two lists of values: rectangles in the colours of a ramp that rises evenly in lightness.
+//! A heat map of numbers over two lists of values. Its colour ramp increases evenly in lightness.
 
 use super::svg::Svg;
 
-/// From dark blue to yellow; even steps look even, also in grey.
+/// From dark blue to yellow; equal steps look equal, also in grey.
 const RAMP: [(f64, f64, f64); 6] = [
     (68.0, 1.0, 84.0),
     (65.0, 68.0, 135.0),
@@ -12,26 +12,26 @@ const RAMP: [(f64, f64, f64); 6] = [
     (253.0, 231.0, 37.0),
 ];
 
-/// Pixels a letter of a tick takes.
+/// Width of a letter of a tick in pixels.
 const LETTER: f64 = 7.2;
 const TOP: f64 = 56.0;
 const BELOW: f64 = 62.0;
 const RIGHT: f64 = 110.0;
 
-/// A map to draw.
+/// A heat map.
 #[derive(Debug, Clone)]
 pub struct HeatMap {
-    /// Above it.
+    /// The title.
     pub title: String,
-    /// What the columns are, and their names from left to right.
+    /// Label of the columns, and their names from left to right.
     pub x: (String, Vec<String>),
-    /// What the rows are, and their names from bottom to top.
+    /// Label of the rows, and their names from bottom to top.
     pub y: (String, Vec<String>),
     /// A number for each row and column, rows from the bottom; `None` is left white.
     pub values: Vec<Vec<Option<f64>>>,
-    /// Row and column of the one to mark.
+    /// Row and column of the cell to mark.
     pub mark: Option<(usize, usize)>,
-    /// How a number is written.
+    /// Formats a number.
     pub format: fn(f64) -> String,
 }
 
@@ -84,7 +84,7 @@ impl HeatMap {
             svg.outline(at, (cell, tall));
         }
         svg.rect((left, TOP), (cell * columns as f64, tall * rows as f64), "frame");
-        // Names that would run into each other are thinned out.
+        // Names that would overlap are left out.
         let longest = self.x.1.iter().map(|name| name.chars().count()).max().unwrap_or(1) as f64;
         let every = ((7.5 * longest + 6.0) / cell).ceil().max(1.0) as usize;
         for (column, name) in self.x.1.iter().enumerate().step_by(every) {

@@ -1,8 +1,8 @@
-//! Charts as SVG: axes with ticks, linear or logarithmic, lines, dots, marks and a legend. Planes with a decision boundary and maps
-//! of numbers, too, also as PNG.
+//! Charts as SVG: linear and logarithmic axes, lines, dots, marks and a legend; heat maps; and decision boundaries over
+//! two features, also as PNG.
 //!
-//! A [`Figure`] is a column of [`Panel`]s under one title. Colours come from a palette that stays distinct for all common
-//! kinds of colour blindness; lines differ in dashes too, so that a chart survives a black-and-white printer.
+//! A [`Figure`] is a column of [`Panel`]s under one title. The colours are distinct for all common kinds of colour
+//! blindness. Lines also differ in their dashes, so that charts can be read in black and white.
 
 mod axis;
 mod boundary;
@@ -24,7 +24,7 @@ pub use tile::tile;
 use self::axis::Frame;
 use self::svg::Svg;
 
-/// Okabe and Ito's colours without the yellow, which fades on white.
+/// The colours of Okabe and Ito without the yellow, which is hard to see on white.
 const PALETTE: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
 
@@ -35,7 +35,7 @@ const TITLE: f64 = 34.0;
 const LEGEND: f64 = 24.0;
 const BELOW: f64 = 46.0;
 
-/// One line, or one cloud of dots.
+/// One line, or one set of dots.
 #[derive(Debug, Clone)]
 pub struct Series {
     name: String,
@@ -53,7 +53,7 @@ impl Series {
         Self { name: name.into(), points, line: true, dots: false, hollow: false, colour: None, dash: None }
     }
 
-    /// A cloud of dots.
+    /// A set of dots.
     pub fn dots(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), points, line: false, dots: true, hollow: false, colour: None, dash: None }
     }
@@ -70,8 +70,8 @@ impl Series {
         self
     }
 
-    /// The same in the given colour of the palette, and for lines the given dashes (0: none); otherwise both follow from
-    /// its place in the list.
+    /// The same in this colour of the palette, and for lines with these dashes (0: none). By default both follow from
+    /// the position in the list.
     pub fn style(mut self, colour: usize, dash: usize) -> Self {
         (self.colour, self.dash) = (Some(colour), Some(dash));
         self
@@ -81,9 +81,9 @@ impl Series {
 /// A vertical line with a note.
 #[derive(Debug, Clone)]
 pub struct Mark {
-    /// Where.
+    /// Its position.
     pub x: f64,
-    /// What it says.
+    /// Its text.
     pub note: String,
 }
 
@@ -103,7 +103,7 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// Panels with a single series need no legend: their axis says it all.
+    /// Panels with a single series need no legend: the axis names it.
     fn head(&self) -> f64 {
         if self.series.len() > 1 || !self.marks.is_empty() { LEGEND } else { 10.0 }
     }
@@ -147,7 +147,7 @@ impl Panel {
             let x = at_x(mark.x);
             svg.line((x, top), (x, bottom), "mark");
         }
-        // Notes stand above the plot, where nothing is drawn, opposite the legend.
+        // Notes are above the plot, opposite the legend, where nothing is drawn.
         let notes: Vec<&str> = self.marks.iter().map(|m| m.note.as_str()).collect();
         svg.text((right, top - 6.0), "end", "note", &notes.join(" · "));
         let mut legend_at = left;
@@ -171,7 +171,7 @@ impl Panel {
                     svg.dot((legend_at + 14.0, y), colour, series.hollow);
                 }
                 svg.text((legend_at + 34.0, y + 4.0), "start", "key", &series.name);
-                // Letters of the key's font are some 6.6 pixels wide.
+                // Letters of the legend are about 6.6 pixels wide.
                 legend_at += 56.0 + 6.6 * series.name.chars().count() as f64;
             }
         }
@@ -217,7 +217,7 @@ mod tests {
         Figure { title: "\"quoted\" <title>".into(), panels: vec![panel] }
     }
 
-    /// A parser for what we write: every tag is closed in order and every number is one.
+    /// Checks an SVG: tags are closed in order, and numbers can be parsed.
     fn assert_well_formed(svg: &str) {
         let mut open = Vec::new();
         for piece in svg.split('<').skip(1) {
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_missing_point_interrupts_the_line() {
         let svg = figure(vec![(0.0, 1.0), (1.0, f64::NAN), (2.0, 2.0), (3.0, 1.0)], Scale::Linear).svg();
-        // Of four points one is missing: a lone first point draws no line, the last two draw one.
+        // One of four points is missing: the single first point draws no line, the last two draw one.
         assert_eq!(svg.matches("<circle").count(), 4);
         assert_eq!(svg.matches("<polyline").count(), 1 + 1 + 2);
     }

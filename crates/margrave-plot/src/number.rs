@@ -1,4 +1,4 @@
-//! Numbers for people.
+//! Numbers as short text.
 
 /// A number to `digits` significant digits, plain where that is short, with an exponent where it is not.
 pub fn number(value: f64, digits: usize) -> String {

@@ -19,7 +19,7 @@ impl Image {
         Self { width, height, pixels: vec![[255; 3]; width * height] }
     }
 
-    /// Colours a pixel, if it is there.
+    /// Sets the colour of a pixel inside the picture.
     pub fn set(&mut self, x: i64, y: i64, colour: [u8; 3]) {
         if x >= 0 && y >= 0 && (x as usize) < self.width && (y as usize) < self.height {
             self.pixels[y as usize * self.width + x as usize] = colour;
@@ -36,7 +36,7 @@ impl Image {
         if x < self.width && y < self.height { self.pixels[y * self.width + x] } else { [255; 3] }
     }
 
-    /// Colours a pixel, if it is there, by a share from 0 to 1.
+    /// Blends a colour into a pixel inside the picture; the share is from 0 to 1.
     pub fn blend(&mut self, x: i64, y: i64, colour: [u8; 3], share: f64) {
         if x >= 0 && y >= 0 && (x as usize) < self.width && (y as usize) < self.height {
             let pixel = &mut self.pixels[y as usize * self.width + x as usize];
@@ -47,7 +47,7 @@ impl Image {
         }
     }
 
-    /// A disc with a smooth edge; pixel (0, 0) has its middle at (½, ½).
+    /// A disc with a smooth edge; the centre of pixel (0, 0) is (½, ½).
     pub fn disc(&mut self, (x, y): (f64, f64), radius: f64, fill: [u8; 3]) {
         let reach = radius.ceil() as i64 + 2;
         for py in y.floor() as i64 - reach..=y.floor() as i64 + reach {
@@ -65,7 +65,7 @@ impl Image {
     pub fn to_png(&self) -> std::io::Result<Vec<u8>> {
         let mut raw = Vec::with_capacity(self.height * (3 * self.width + 1));
         for row in self.pixels.chunks(self.width.max(1)) {
-            // Filter 0: bytes as they are.
+            // Filter 0: unfiltered bytes.
             raw.push(0);
             row.iter().for_each(|pixel| raw.extend_from_slice(pixel));
         }
@@ -75,7 +75,7 @@ impl Image {
         let mut head = Vec::new();
         head.extend_from_slice(&(self.width as u32).to_be_bytes());
         head.extend_from_slice(&(self.height as u32).to_be_bytes());
-        // Eight bits a channel, colour, the only compression, filter and interlacing that matter.
+        // Eight bits per channel, RGB, deflate, default filtering, no interlacing.
         head.extend_from_slice(&[8, 2, 0, 0, 0]);
         let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
         for (name, data) in [(b"IHDR", &head), (b"IDAT", &packed), (b"IEND", &Vec::new())] {

@@ -1,4 +1,4 @@
-//! The same picture as pixels: smooth discs and lines, and text from an embedded font.
+//! Pictures as pixels: smooth discs and lines, and text in an embedded font.
 
 use ab_glyph::{Font, FontRef, Point, PxScale, ScaleFont};
 
@@ -8,16 +8,16 @@ use super::png::Image;
 const REGULAR: &[u8] = include_bytes!("../font/plot-sans.ttf");
 const BOLD: &[u8] = include_bytes!("../font/plot-sans-bold.ttf");
 
-/// The ink of texts, as in the style sheet of the SVG.
+/// The colour of text, as in the style sheet of the SVG.
 const TEXT: [u8; 3] = [0x22; 3];
 
-/// Pixels of the picture, `scale` of them to a unit of its coordinates.
+/// The pixels of a picture, `scale` per unit of its coordinates.
 pub(super) struct Raster {
     image: Image,
     scale: f64,
 }
 
-/// Where the lower left corner of a text is, and which way it reads.
+/// The lower left corner of a text, and its direction.
 struct Line {
     at: (f64, f64),
     upwards: bool,
@@ -58,7 +58,7 @@ impl Raster {
         }
     }
 
-    /// Pieces of lines, `thick` units wide. Where pieces meet their ink is not doubled.
+    /// Line segments, `thick` units wide. Overlapping segments do not get darker.
     pub(super) fn strokes(&mut self, pieces: &[[(f64, f64); 2]], thick: f64, ink: [u8; 3], opacity: f64) {
         let (width, height) = self.image.size();
         let mut cover = vec![0u8; width * height];
@@ -91,7 +91,7 @@ impl Raster {
     fn set(&mut self, role: Role, text: &str, line: Option<&Line>) -> f64 {
         let (size, bold) = role.font();
         let Ok(font) = FontRef::try_from_slice(if bold { BOLD } else { REGULAR }) else { return 0.0 };
-        // The size of a font is that of its em; the crate counts from the lowest to the highest point.
+        // Font sizes are em sizes; the font crate measures from the lowest to the highest point.
         let em = font.units_per_em().unwrap_or(1000.0);
         let pixels = size * self.scale;
         let scaled = font.as_scaled(PxScale::from(pixels as f32 * font.height_unscaled() / em));
@@ -99,7 +99,7 @@ impl Raster {
         for c in text.chars().filter(|c| !c.is_control()) {
             let id = scaled.glyph_id(c);
             if let Some(line) = line {
-                // Upwards, along and across the line change places.
+                // Upward text swaps the axes.
                 let (x, y) = (line.at.0 * self.scale, line.at.1 * self.scale);
                 let from = if line.upwards { (-y, x) } else { (x, y) };
                 let start = ab_glyph::point(from.0 as f32 + caret, from.1 as f32);
@@ -184,7 +184,7 @@ mod tests {
         raster.text((90.0, 20.0), Anchor::End, Role::Title, "γ = ½, ‖x‖ ≤ Ж");
         let image = raster.finish();
         assert!(inked(&image, (0, 0), (200, 60)) > 300);
-        // What leaves the picture is cut, and an unknown character is a box, not a panic.
+        // Text outside the picture is cut off; an unknown character becomes a box.
         let mut raster = Raster::new(20.0, 10.0, 2.0);
         raster.text((-5.0, 5.0), Anchor::Start, Role::Label, "漢字 far too long for this\u{7}");
     }
@@ -196,7 +196,7 @@ mod tests {
         raster.sample((5.0, 4.0), "#d55e00", true);
         raster.sample((15.0, 4.0), "#fff", false);
         let image = raster.finish();
-        // Half of black over white, once, also where the pieces lie on each other.
+        // Half black over white, also where segments overlap.
         assert!(image.get(30, 20)[0].abs_diff(128) <= 1 && image.get(5, 20) == image.get(30, 20));
         assert_eq!((image.get(10, 8), image.get(10, 14)), ([0xd5, 0x5e, 0], [0; 3]));
         assert_eq!(channels("#0a0"), [0, 170, 0]);

@@ -1,4 +1,4 @@
-//! Shapes as SVG text. Styles are classes; only what varies from shape to shape is written with it.
+//! Shapes as SVG text. Common styles are CSS classes.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub(super) struct Svg {
 }
 
 impl Svg {
-    /// A white page with a title for those who cannot see it.
+    /// A white page with a title for screen readers.
     pub(super) fn new(width: f64, height: f64, title: &str) -> Self {
         let text = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -58,7 +58,7 @@ impl Svg {
         ));
     }
 
-    /// A line through the points; a missing one interrupts it.
+    /// A line through the points; a missing point interrupts it.
     pub(super) fn polyline(&mut self, points: &[Option<(f64, f64)>], colour: &str, dash: &str) {
         for run in points.split(Option::is_none).filter(|run| run.len() > 1) {
             let path: Vec<String> = run.iter().flatten().map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
@@ -82,7 +82,7 @@ impl Svg {
         ));
     }
 
-    /// A rectangle that stands out from any colour.
+    /// An outlined rectangle that is visible on any colour.
     pub(super) fn outline(&mut self, (x, y): (f64, f64), (width, height): (f64, f64)) {
         for (stroke, thick) in [("#fff", 5), ("#d00", 2)] {
             self.push(format_args!(
@@ -91,7 +91,7 @@ impl Svg {
         }
     }
 
-    /// A number in a colour of its own, centred.
+    /// A centred number in its own colour.
     pub(super) fn ink(&mut self, (x, y): (f64, f64), colour: &str, text: &str) {
         let text = escape(text);
         self.push(format_args!(
@@ -99,7 +99,7 @@ impl Svg {
         ));
     }
 
-    /// Separate pieces of lines, as one shape.
+    /// Separate line segments, as one shape.
     pub(super) fn pieces(&mut self, pieces: &[[(f64, f64); 2]], class: &str) {
         if pieces.is_empty() {
             return;
@@ -115,9 +115,9 @@ impl Svg {
         self.push(format_args!("<circle cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"3.6\" fill=\"{colour}\"{rim}/>"));
     }
 
-    /// Another picture of ours, `inner` pixels large there, in a rectangle of this one.
+    /// Another picture of this crate, of `inner` pixels, scaled into a rectangle.
     pub(super) fn nested(&mut self, picture: &str, (x, y): (f64, f64), (width, height): (f64, f64), inner: (f64, f64)) {
-        // The first tag is replaced by one with a place.
+        // The first tag is replaced by one with a position.
         let Some((_, body)) = picture.split_once('>') else { return };
         self.push(format_args!(
             "<svg x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" viewBox=\"0 0 {} {}\">{}",
@@ -141,7 +141,7 @@ fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // Not allowed in XML at all.
+            // Not allowed in XML.
             c if c.is_control() && !matches!(c, '\t' | '\n' | '\r') => out.push('\u{fffd}'),
             c => out.push(c),
         }

@@ -2,7 +2,7 @@
 
 use super::svg::Svg;
 
-/// Puts pictures of this crate next to each other, `columns` in a row, each `width` pixels wide, under one title.
+/// Arranges pictures of this crate in rows of `columns`, each `width` pixels wide, under one title.
 pub fn tile(title: &str, pictures: &[String], columns: usize, width: f64) -> String {
     let columns = columns.clamp(1, pictures.len().max(1));
     let sizes: Vec<Option<(f64, f64)>> = pictures.iter().map(|picture| size(picture)).collect();
@@ -24,7 +24,7 @@ pub fn tile(title: &str, pictures: &[String], columns: usize, width: f64) -> Str
     svg.finish()
 }
 
-/// Width and height of a picture of ours; `None` if it is not one.
+/// Width and height of a picture of this crate; `None` for any other text.
 fn size(picture: &str) -> Option<(f64, f64)> {
     let (_, rest) = picture.split_once("viewBox=\"0 0 ")?;
     let (both, _) = rest.split_once('"')?;

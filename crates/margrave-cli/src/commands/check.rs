@@ -14,8 +14,9 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
-use crate::options::kernel::{KernelOptions, describe};
+use crate::options::kernel::KernelOptions;
 use crate::options::value;
+use crate::present::prose;
 use crate::progress::Progress;
 use crate::signal;
 use crate::terminal::{Style, Terminal};
@@ -24,15 +25,15 @@ const EXAMPLES: &str = "\
 Examples:
   margrave check kernel heart.svm                              the RBF kernel, γ from the data
   margrave check kernel heart.svm --kernel sigmoid --gamma 0.1
-  margrave check kernel gram.npy --kernel precomputed          a square matrix of your own
-  margrave check kernel covtype.csv.gz --max-seconds 10        exit code 3 if undecided by then
+  margrave check kernel gram.npy --kernel precomputed          your own matrix
+  margrave check kernel covtype.csv.gz --max-seconds 10        exit code 3 if not decided by then
 
-Exit codes: 0 positive semi-definite, 1 not (the witness proves it), 3 and 130 stopped undecided.";
+Exit codes: 0 positive semi-definite, 1 not (a witness proves it), 3 or 130 stopped undecided.";
 
 /// What to check.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Check {
-    /// Is this Gram matrix positive semi-definite? Its smallest eigenvalue, with the witness
+    /// Check whether a Gram matrix is positive semi-definite, by its smallest eigenvalue
     Kernel(CheckKernel),
 }
 
@@ -52,24 +53,24 @@ pub(crate) struct CheckKernel {
     data: DataOptions,
     #[command(flatten)]
     kernel: KernelOptions,
-    /// Eigenvalues above −TOL·(largest eigenvalue) count as zero; default: what double precision can tell
+    /// Treat eigenvalues above −TOL·(largest eigenvalue) as zero [default: by double precision]
     #[arg(long, value_name = "TOL", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Search")]
     tol: Option<f64>,
-    /// Give up after this many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "S", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Search")]
     max_seconds: Option<f64>,
-    /// Give up after this many Lanczos steps
+    /// Stop after this many Lanczos steps
     #[arg(long, value_name = "N", default_value_t = 500, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Search")]
     max_iter: u32,
     /// Memory for Lanczos vectors
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = value::bytes, allow_negative_numbers = true, help_heading = "Search")]
     memory: u64,
-    /// Entries of the witness to show
+    /// Number of witness entries to show
     #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Search")]
     show: usize,
 }
 
-/// What the search can say.
+/// The result of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Yes,
@@ -91,7 +92,7 @@ impl CheckKernel {
         if precomputed && points.len() != points.dims() {
             return Err(Failure::with_hint(
                 format!("{} is {} × {}: a Gram matrix is square", self.data.name(), points.len(), points.dims()),
-                "give a file that holds nothing but the matrix",
+                "give a file that holds only the matrix",
             ));
         }
         let kernel = self.kernel.resolve(points, common.seed)?;
@@ -126,7 +127,7 @@ impl CheckKernel {
             Some(_) if status == Status::Optimal => Verdict::Yes,
             _ => Verdict::Undecided,
         };
-        terminal.say(&self.report(terminal, verdict, status, found.as_ref(), &describe(&kernel), points.len()))?;
+        terminal.say(&self.report(terminal, verdict, status, found.as_ref(), &prose::kernel(&kernel), points.len()))?;
         terminal.object(&json!({
             "psd": match verdict { Verdict::Yes => Value::Bool(true), Verdict::No => Value::Bool(false), Verdict::Undecided => Value::Null },
             "n": points.len(),
@@ -152,7 +153,7 @@ impl CheckKernel {
         })
     }
 
-    /// A matrix that is not symmetric is no Gram matrix: says so and gives the exit code.
+    /// Reports a matrix that is not symmetric, and so no Gram matrix; returns the exit code.
     fn not_symmetric(
         &self,
         gram: &PrecomputedGram,
@@ -220,7 +221,7 @@ impl CheckKernel {
                 ));
             }
         }
-        let mut text = format!("{head}\n{}", format::table(terminal, &rows));
+        let mut text = format!("{head}\n{}", terminal.table(&rows));
         if let (Verdict::No, Some(s)) = (verdict, found) {
             for (row, value) in largest_entries(&s.witness, self.show) {
                 text += &format!("    row {row:<8} {value:+.6}\n");
@@ -232,8 +233,8 @@ impl CheckKernel {
 
 fn ended(status: Status) -> &'static str {
     match status {
-        Status::TimeLimit => "the time limit came first; raise --max-seconds",
-        Status::IterationLimit => "the step limit came first; raise --max-iter (or --memory)",
+        Status::TimeLimit => "time limit reached; raise --max-seconds",
+        Status::IterationLimit => "step limit reached; raise --max-iter (or --memory)",
         Status::Interrupted => "interrupted",
         Status::Stalled | Status::Inaccurate => "the decomposition did not converge",
         Status::Optimal => "",

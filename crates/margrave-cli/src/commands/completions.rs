@@ -17,7 +17,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Completions {
-    /// The shell to complete for
+    /// Shell to print completions for
     shell: Shell,
 }
 

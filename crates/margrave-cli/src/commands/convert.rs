@@ -13,18 +13,18 @@ use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
-  margrave convert heart.model --to libsvm -o heart.libsvm   for svm-predict and everything that reads its files
-  margrave convert heart.libsvm --to native -o heart.model   a model of LIBSVM or LIBLINEAR as one of ours
-  margrave convert heart.model --to onnx -o heart.onnx       for ONNX runtimes, in double precision, scaling included";
+  margrave convert heart.model --to libsvm -o heart.libsvm   for svm-predict and compatible tools
+  margrave convert heart.libsvm --to native -o heart.model   from LIBSVM or LIBLINEAR
+  margrave convert heart.model --to onnx -o heart.onnx       for ONNX runtimes";
 
 /// Arguments of `convert`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Convert {
-    /// Model file: ours, LIBSVM's or LIBLINEAR's
+    /// Model file of Margrave, LIBSVM or LIBLINEAR
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// native, libsvm or onnx
+    /// Format to write: native, libsvm or onnx
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     to: Format,
     /// File to write
@@ -32,7 +32,7 @@ pub(crate) struct Convert {
     output: PathBuf,
 }
 
-/// The formats models are written in.
+/// A format of model files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Native,
@@ -56,7 +56,7 @@ impl Convert {
         let stored = load_any(&self.model)?;
         let refuse = |e: margrave::Error| Failure::new(format!("{}: {e}", self.model.display()));
         let bytes = match (self.to, stored) {
-            // Nothing is lost on the way from LIBSVM to LIBSVM.
+            // LIBSVM to LIBSVM loses nothing.
             (Format::Libsvm, AnyModel::Libsvm(model)) => model.to_text().into_bytes(),
             (Format::Libsvm, stored) => {
                 let model = models::native(stored, None)?;

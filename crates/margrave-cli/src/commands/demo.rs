@@ -1,4 +1,4 @@
-//! `margrave demo`: the main job on data the program carries with it.
+//! `margrave demo`: training, certificates and model selection on embedded data.
 
 use std::path::{Path, PathBuf};
 
@@ -11,32 +11,28 @@ use margrave::loss::LossSpec;
 use margrave::observe::{Recorder, Silent};
 use margrave::problem::Task;
 use margrave::tune::{Grid, Tuned, Tuner};
-use margrave::{Budget, Control, Probability, Svm};
+use margrave::{Budget, Control, Probability, Status, Svm};
 use serde_json::{Value, json};
 
-use super::plot::plane;
-use super::train::{summary, summary_rows};
-use super::tune::{self, heat_map};
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
-use crate::options::kernel::describe;
 use crate::outputs;
-use crate::report::{self, Material};
+use crate::present::html::{self, Report};
+use crate::present::{FitContext, chart, prose};
 use crate::signal;
 use crate::terminal::{Style, Terminal};
 
 const EXAMPLES: &str = "\
 Examples:
-  margrave demo           train, certify, compare losses and kernels on embedded data
-  margrave demo -o heart  the same, and keep data, model, report and pictures in the folder heart
+  margrave demo           train, certify, compare losses and kernels
+  margrave demo -o heart  also write data, model, report and pictures to the folder heart
   margrave demo --json";
 
 const HEART: &[u8] = include_bytes!("../../data/heart_scale.svm");
 const NAME: &str = "heart_scale.svm";
 
-/// Losses to compare: those with a box-quadratic dual come with a proof of optimality, the sigmoid, which is not convex, with
-/// how nearly stationary it is.
+/// Losses to compare. The convex ones come with a duality gap, the sigmoid with its distance from stationarity.
 const LOSSES: [LossSpec; 5] = [
     LossSpec::Hinge,
     LossSpec::SmoothHinge { k: 4.0 },
@@ -45,7 +41,7 @@ const LOSSES: [LossSpec; 5] = [
     LossSpec::Sigmoid { eta: 2.0 },
 ];
 
-/// The features of the picture: largest heart rate and depression of the ST segment.
+/// The two features of the picture: largest heart rate and depression of the ST segment.
 const DRAWN: (usize, usize) = (7, 9);
 const FEATURES: [&str; 13] = [
     "age",
@@ -63,14 +59,14 @@ const FEATURES: [&str; 13] = [
     "thallium scan",
 ];
 
-/// What `-o` keeps.
+/// The files that `-o` writes.
 const FILES: [&str; 5] = [NAME, "heart.model", "heart.html", "heart.png", "grid.svg"];
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Demo {
-    /// Write data, model, report and pictures into this folder
+    /// Write data, model, report and pictures to this folder
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
 }
@@ -79,7 +75,7 @@ impl Demo {
     pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
         if let Some(folder) = &self.output {
             std::fs::create_dir_all(folder)
-                .map_err(|e| Failure::new(format!("{}: cannot make the folder: {e}", folder.display())))?;
+                .map_err(|e| Failure::new(format!("{}: cannot create the folder: {e}", folder.display())))?;
             let files = FILES.map(|name| folder.join(name));
             outputs::check(&[], &files.each_ref().map(|file| ("-o", Some(file.as_path()))))?;
         }
@@ -95,19 +91,21 @@ impl Demo {
         let fit = svm.fit(&loaded.data)?;
         let path = self.output.as_ref().map(|folder| folder.join("heart.model"));
         let shown =
-            path.as_deref().map_or("not kept; 'margrave demo -o DIR' keeps it".to_owned(), |p| p.display().to_string());
-        terminal.say(&summary(terminal, &fit, NAME, &shown, fit.record().seconds))?;
+            path.as_deref().map_or("not written; use 'margrave demo -o DIR'".to_owned(), |p| p.display().to_string());
+        let rows = prose::fit(&fit, &FitContext::new(&fit, &loaded, NAME, &shown));
+        let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };
+        terminal.say(&terminal.summary(style, &prose::outcome(&fit), &rows))?;
 
-        title("Verified again, from the model and the data alone")?;
+        title("The certificate again, from the model and the data alone")?;
         let proof = &margrave::verify(fit.model(), &loaded.data, None, &control)?[0];
         terminal.say(&indented(&proof.to_string()))?;
 
-        title("Other losses, each with what can be proven")?;
+        title("Other losses, and what is proven for each")?;
         let losses = self.losses(&svm, &loaded, terminal)?;
         title("Which kernels are positive semi-definite here?")?;
         let kernels = self.kernels(&loaded, common.seed, &control, terminal)?;
 
-        title("Which C and γ? Five-fold cross validation over a grid")?;
+        title("Which C and γ? Five-fold cross-validation over a grid")?;
         let grid = Grid {
             costs: (-3..=9).step_by(2).map(|e| 2f64.powi(e)).collect(),
             gammas: (-9..=1).step_by(2).map(|e| 2f64.powi(e)).collect(),
@@ -121,12 +119,12 @@ impl Demo {
                 "  {} combinations in {}: best {}, {}\n\n",
                 tuned.cells.len(),
                 format::duration(tuned.seconds),
-                tune::describe(&best.params),
-                tune::shown(best, Task::Classify)
+                prose::params(&best.params),
+                prose::score(best, Task::Classify)
             ))?;
         }
         let files = match &self.output {
-            Some(folder) => keep(folder, &loaded, &svm, &tuned, &control)?,
+            Some(folder) => write_files(folder, &loaded, &svm, &tuned, &control)?,
             None => Vec::new(),
         };
         if !files.is_empty() {
@@ -137,7 +135,7 @@ impl Demo {
         }
         title("What to try next")?;
         terminal.say(
-            "  margrave train DATA -o MODEL --report REPORT.html   your own data, and a page about the result\n  \
+            "  margrave train DATA -o MODEL --report REPORT.html   train on your data and write a report\n  \
              margrave tune DATA -o MODEL --plot GRID.svg         the best C and γ\n  \
              margrave losses                                     other losses\n  \
              margrave --help                                     everything else; docs/guide.md is the user guide",
@@ -152,7 +150,7 @@ impl Demo {
             "train_error": fit.train_error(),
             "losses": losses,
             "kernels": kernels,
-            "best": best.map(|cell| json!({ "params": tune::describe(&cell.params), "score": cell.score() })),
+            "best": best.map(|cell| json!({ "params": prose::params(&cell.params), "score": cell.score() })),
             "files": files.iter().map(|(path, _)| path.display().to_string()).collect::<Vec<_>>(),
             "model": path.map(|p| p.display().to_string()),
         }))?;
@@ -202,13 +200,13 @@ impl Demo {
             let options = SpectrumOptions { seed, ..SpectrumOptions::default() };
             let (found, status) = smallest_eigenvalue(&gram, &options, control, &mut Silent)?;
             let Some(found) = found else {
-                return Err(Failure::new(format!("stopped ({status}) before there was a result")));
+                return Err(Failure::new(format!("stopped ({status}) without a result")));
             };
             let (style, answer) = if found.is_indefinite() { (Style::Bad, "no ") } else { (Style::Good, "yes") };
             terminal.say(&format!(
                 "  {}  {:<34} smallest eigenvalue {}",
                 terminal.paint(style, answer),
-                describe(&kernel),
+                prose::kernel(&kernel),
                 format::number(found.smallest, 3)
             ))?;
             list.push(
@@ -224,8 +222,8 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect::<String>() + "\n"
 }
 
-/// Writes data, model, report and pictures; what was written, and what each is.
-fn keep(
+/// Writes data, model, report and pictures; returns the path and the description of each.
+fn write_files(
     folder: &Path,
     loaded: &Loaded,
     svm: &Svm,
@@ -243,24 +241,24 @@ fn keep(
     let mut history = Recorder::default();
     let fit = svm.clone().probability(Probability::LeaveOneOut).fit_observed(&loaded.data, &mut history)?;
     let bytes = margrave::io::model::to_bytes(fit.model())?;
-    put("heart.model", "the model, with its proof and probabilities", &bytes)?;
+    put("heart.model", "the model, with certificate and probabilities", &bytes)?;
     let command = "margrave train heart_scale.svm -o heart.model --gap 1e-6 --probability --report heart.html";
-    let material = Material {
+    let report = Report {
         fit: &fit,
         data: &loaded.data,
         name: "Heart disease",
         history: &history,
         command,
-        summary: summary_rows(&fit, NAME, "heart.model", fit.totals().seconds),
+        summary: prose::fit(&fit, &FitContext::new(&fit, loaded, NAME, "heart.model")),
     };
-    put("heart.html", "a report on it, to open in a browser", report::page(&material)?.as_bytes())?;
+    put("heart.html", "a report, to open in a browser", html::page(&report)?.as_bytes())?;
     let names: Vec<String> = FEATURES.iter().map(ToString::to_string).collect();
     let title = "Heart disease over two of thirteen features".to_owned();
-    let plane = plane(fit.model(), &loaded.data, DRAWN, Some(&names), title, control)?;
+    let plane = chart::plane(fit.model(), &loaded.data, DRAWN, Some(&names), title, control)?;
     let picture = plane.to_image().to_png().map_err(|e| Failure::new(format!("heart.png: {e}")))?;
     put("heart.png", "boundary, margins and support vectors", &picture)?;
-    if let Some(map) = heat_map(tuned) {
-        put("grid.svg", "cross validation over C and γ", map.to_svg().as_bytes())?;
+    if let Some(map) = chart::heat_map(tuned) {
+        put("grid.svg", "cross-validation over C and γ", map.to_svg().as_bytes())?;
     }
     Ok(files)
 }

@@ -1,4 +1,4 @@
-//! `margrave losses`: the library of losses, and which of the three conditions each meets.
+//! `margrave losses`: the losses and their properties.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,34 +8,33 @@ use margrave::loss::{LossInfo, LossSpec};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::format;
 use crate::outputs;
 use crate::terminal::{Style, Terminal};
 use margrave_plot::{Axis, Figure, Panel, Scale, Series};
 
 const EXAMPLES: &str = "\
 Examples:
-  margrave losses                  all of them
-  margrave losses huber            one of them
-  margrave losses huber:delta=0.5  with a parameter of your own
-  margrave losses sigmoid --plot sigmoid.svg   value, slope and IRWLS weight
-  margrave losses --plot losses.svg            all of them
+  margrave losses                              list all losses
+  margrave losses huber                        show one loss
+  margrave losses huber:delta=0.5              with this parameter
+  margrave losses sigmoid --plot sigmoid.svg   draw value, slope and IRWLS weight
+  margrave losses --plot losses.svg            draw all losses
   margrave losses --json";
 
 const CONDITIONS: &str = "\
-bounded  the slope stays bounded: no single sample can rule the answer
-at 0     a margin loss keeps a slope > 0 as its slack falls to 0
-convex   every stationary point is the best one, and a duality gap proves it
+bounded  the slope is bounded: a single sample has limited influence
+at 0     the slope of a margin loss stays > 0 as its slack falls to 0
+convex   every stationary point is optimal, and a duality gap proves it
 ";
 
 /// Arguments of `losses`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Losses {
-    /// One loss, with parameters if wanted: name or name:key=value,…
+    /// Show one loss: NAME or NAME:key=value,…
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Draw value, slope and IRWLS weight of the loss, or of all
+    /// Draw value, slope and IRWLS weight of the loss, or of all losses
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
@@ -67,7 +66,7 @@ impl Losses {
 
 /// Value, slope and weight of each loss for a sample with y = 1 (classification) or y = 0 (regression), by the score.
 fn draw(specs: &[LossSpec]) -> Result<Figure, Failure> {
-    /// Weights at a corner are K; beyond this the line leaves the picture.
+    /// Larger values are not drawn: the weight at a corner of the loss is K.
     const TOP: f64 = 6.0;
     let mut panels = Vec::new();
     let title = match specs {
@@ -171,17 +170,24 @@ fn one(name: &str, terminal: &Terminal) -> Outcome {
     let info = LossInfo { spec, ..spec.info() };
     let loss = spec.build()?;
     let p = loss.properties();
-    let say = |yes: bool, then: &str, otherwise: &str| if yes { then.to_owned() } else { otherwise.to_owned() };
+    let either = |yes: bool, then: &str, otherwise: &str| if yes { then.to_owned() } else { otherwise.to_owned() };
     let mut rows = vec![
         ("formula", info.about.to_owned()),
         ("for", tasks(&info).to_owned()),
-        ("slope", say(p.slope_bounded, "bounded: no single sample can rule the answer", "unbounded")),
-        ("convex", say(p.convex, "yes: the optimum is global and certified", "no: stationary points only, no gap")),
+        ("slope", either(p.slope_bounded, "bounded: a single sample has limited influence", "unbounded")),
+        (
+            "convex",
+            either(
+                p.convex,
+                "yes: the optimum is global and is certified",
+                "no: stationary points only, without a gap",
+            ),
+        ),
     ];
     if p.classification {
         rows.push((
             "slope at 0",
-            say(p.slope_at_zero, "stays > 0 as the slack falls to 0", "fades out as the slack falls to 0"),
+            either(p.slope_at_zero, "stays > 0 as the slack falls to 0", "falls to 0 with the slack"),
         ));
     }
     let solvers = match (spec, loss.dual(1.0, 1.0).is_some(), p.convex) {
@@ -191,11 +197,7 @@ fn one(name: &str, terminal: &Terminal) -> Outcome {
         (_, false, false) => "irwls, from a convex start",
     };
     rows.push(("solvers", solvers.to_owned()));
-    terminal.say(&format!(
-        "{}\n{}",
-        terminal.paint(Style::Strong, &spec.to_string()),
-        format::table(terminal, &rows)
-    ))?;
+    terminal.say(&terminal.summary(Style::Strong, &spec.to_string(), &rows))?;
     terminal.object(&object(&info)?)?;
     Ok(Exit::Done)
 }

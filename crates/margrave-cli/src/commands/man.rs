@@ -11,7 +11,7 @@ use crate::terminal::Terminal;
 /// Arguments of `man`.
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// The folder for the pages; it must exist
+    /// Folder for the pages; it must exist
     folder: PathBuf,
 }
 
@@ -25,7 +25,7 @@ impl Man {
         );
         let mut files = Vec::new();
         for page in pages {
-            // The display name of a command is `margrave-train`, which is also what `man margrave-train` looks for.
+            // The display name of a command is `margrave-train`, which `man margrave-train` looks for.
             let name = page.get_display_name().unwrap_or_else(|| page.get_name()).to_owned();
             let path = self.folder.join(format!("{name}.1"));
             let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, one module each.
 
 pub(crate) mod check;
 pub(crate) mod completions;
@@ -21,7 +21,7 @@ use crate::failure::Outcome;
 use crate::libsvm::{self, Tool};
 use crate::terminal::Terminal;
 
-/// Runs the command asked for.
+/// Runs the command of the command line.
 pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Outcome {
     match cli.command {
         Command::Train(train) => train.run(&cli.common, terminal),

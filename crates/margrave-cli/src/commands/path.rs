@@ -1,4 +1,4 @@
-//! `margrave path`: regularised least squares for every λ at once, with leave-one-out errors.
+//! `margrave path`: regularised least squares for many values of λ, with leave-one-out errors.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,9 +17,10 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
-use crate::options::kernel::{KernelOptions, describe};
+use crate::options::kernel::KernelOptions;
 use crate::options::{range, value};
 use crate::outputs;
+use crate::present::prose;
 use crate::progress::Progress;
 use crate::signal;
 use crate::terminal::{Style, Terminal};
@@ -27,13 +28,13 @@ use margrave_plot::{Axis, Figure, Mark, Panel, Scale, Series};
 
 const EXAMPLES: &str = "\
 Examples:
-  margrave path housing.csv                                  ten values of λ, the best one named
+  margrave path housing.csv                                  ten values of λ
   margrave path housing.csv --lambdas 1e-6..1e3*2 --plot path.svg
   margrave path housing.csv --kernel linear --no-bias        plain ridge regression
-  margrave path robot.csv --target x,y,z                     several targets: the mean of their errors
-  margrave path iris.csv                                     labels are fitted as ±1, one target a class
+  margrave path robot.csv --target x,y,z                     the mean over several targets
+  margrave path iris.csv                                     labels become ±1, one per class
 
-λ is that of ½Σ(y − f)² + ½λ‖f‖², so C = 1/λ. Leave-one-out errors are exact, not estimated.";
+λ as in ½Σ(y − f)² + ½λ‖f‖², so C = 1/λ. Leave-one-out errors are exact, not estimates.";
 
 /// Arguments of `path`.
 #[derive(Debug, Args)]
@@ -52,16 +53,16 @@ pub(crate) struct Path {
         help_heading = "Path"
     )]
     lambdas: String,
-    /// No free bias b: regularised least squares in place of the LS-SVM
+    /// Train without a bias b: regularised least squares instead of the LS-SVM
     #[arg(long, help_heading = "Path")]
     no_bias: bool,
-    /// For the linear kernel: solve for w (primal), for β (kernel), or what is cheaper (auto)
+    /// Linear kernel: solve for w (primal), for β (kernel), or for what is cheaper (auto)
     #[arg(long, value_name = "SIDE", default_value = "auto", value_parser = side, help_heading = "Path")]
     side: Side,
-    /// Draw errors and degrees of freedom along λ
+    /// Draw errors and degrees of freedom over λ
     #[arg(long, value_name = "FILE.svg", help_heading = "Path")]
     plot: Option<PathBuf>,
-    /// Give up after this many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "S", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Path")]
     max_seconds: Option<f64>,
     /// Memory for matrices
@@ -73,19 +74,19 @@ fn side(text: &str) -> Result<Side, String> {
     text.parse().map_err(|_| "expected auto, primal or kernel".to_owned())
 }
 
-/// Targets as columns of numbers, and what they are.
-struct Coded {
+/// Targets as columns of numbers, and the classes they stand for.
+struct CodedTargets {
     values: Vec<f64>,
     k: usize,
     classes: Option<Vec<String>>,
 }
 
-/// Numbers are fitted as they are; text labels as ±1, one column for two classes, one a class for more.
-fn code(targets: &Targets) -> Result<Coded, Failure> {
+/// Numbers stay as they are; text labels become ±1, in one column for two classes, in one column per class for more.
+fn code(targets: &Targets) -> Result<CodedTargets, Failure> {
     match targets {
-        Targets::Real(values) => return Ok(Coded { values: values.clone(), k: 1, classes: None }),
+        Targets::Real(values) => return Ok(CodedTargets { values: values.clone(), k: 1, classes: None }),
         Targets::Several { outputs, values } => {
-            return Ok(Coded { values: values.clone(), k: *outputs, classes: None });
+            return Ok(CodedTargets { values: values.clone(), k: *outputs, classes: None });
         }
         Targets::Text(_) | Targets::None => {}
     }
@@ -94,7 +95,7 @@ fn code(targets: &Targets) -> Result<Coded, Failure> {
     let sign = |yes: bool| if yes { 1.0 } else { -1.0 };
     let values =
         codes.iter().flat_map(|&c| (0..k).map(move |j| sign(if k == 1 { c == 1 } else { c as usize == j }))).collect();
-    Ok(Coded { values, k, classes: Some(classes.iter().map(ToString::to_string).collect()) })
+    Ok(CodedTargets { values, k, classes: Some(classes.iter().map(ToString::to_string).collect()) })
 }
 
 impl Path {
@@ -153,10 +154,10 @@ impl Path {
         drop(progress);
         let best = found.best.map(|at| &found.points[at]);
         if let (Some(file), Some(best)) = (&self.plot, best) {
-            let picture = figure(&self.title(&describe(&kernel)), &found.points, best).svg();
+            let picture = figure(&self.title(&prose::kernel(&kernel)), &found.points, best).svg();
             margrave::io::write_atomic(file, |w: &mut dyn Write| w.write_all(picture.as_bytes()))?;
         }
-        terminal.say(&self.report(terminal, &found, &describe(&kernel), points.len(), &coded))?;
+        terminal.say(&self.report(terminal, &found, &prose::kernel(&kernel), points.len(), &coded))?;
         terminal.object(&json!({
             "n": points.len(),
             "d": points.dims(),
@@ -182,26 +183,23 @@ impl Path {
         format!("{name}: {kernel}")
     }
 
-    fn report(&self, terminal: &Terminal, found: &ridge::Path, kernel: &str, n: usize, coded: &Coded) -> String {
-        let mut text = format::table(
-            terminal,
-            &[
-                ("data", format!("{}, {} rows", self.data.name(), format::count(n as u64))),
-                (
-                    "targets",
-                    coded
-                        .classes
-                        .as_ref()
-                        .map_or_else(|| format!("{}, as numbers", coded.k), |c| format!("{} classes, as ±1", c.len())),
-                ),
-                ("kernel", format!("{kernel}, {}", if self.no_bias { "no bias" } else { "free bias" })),
-            ],
-        );
+    fn report(&self, terminal: &Terminal, found: &ridge::Path, kernel: &str, n: usize, coded: &CodedTargets) -> String {
+        let mut text = terminal.table(&[
+            ("data", format!("{}, {} rows", self.data.name(), format::count(n as u64))),
+            (
+                "targets",
+                coded
+                    .classes
+                    .as_ref()
+                    .map_or_else(|| format!("{}, as numbers", coded.k), |c| format!("{} classes, as ±1", c.len())),
+            ),
+            ("kernel", format!("{kernel}, {}", if self.no_bias { "no bias" } else { "free bias" })),
+        ]);
         let Some(best) = found.best else {
-            let why = if found.status == Status::Interrupted { "interrupted" } else { "the time limit came first" };
+            let why = if found.status == Status::Interrupted { "interrupted" } else { "time limit reached" };
             return text
                 + &format!(
-                    "{}: {why}, before the decomposition was there\n",
+                    "{}: {why} before the decomposition was finished\n",
                     terminal.paint(Style::Warn, "no result")
                 );
         };
@@ -249,7 +247,7 @@ fn figure(title: &str, points: &[PathPoint], best: &PathPoint) -> Figure {
     points.sort_by(|a, b| a.lambda.total_cmp(&b.lambda));
     let along = |value: fn(&PathPoint) -> f64| points.iter().map(|p| (p.lambda, value(p))).collect::<Vec<_>>();
     let axis = || Axis::new("λ", Scale::Log);
-    // The training error falls to nothing and would flatten the curve that matters.
+    // The training error falls to 0 and would flatten the leave-one-out curve.
     let worst = points.iter().map(|p| p.loo_mse.max(p.train_mse)).fold(0.0, f64::max).min(1e4 * best.loo_mse) * 1.2;
     let errors = Panel {
         x: axis(),

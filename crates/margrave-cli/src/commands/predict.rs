@@ -23,16 +23,16 @@ use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
 Examples:
-  margrave predict heart.model new.svm              predictions on stdout, one a line
-  margrave predict heart.model new.svm -o out.csv   into a file, and how good they are
-  margrave predict heart.model new.svm --scores     with the scores f(x) + b
+  margrave predict heart.model new.svm              predictions on stdout, one per line
+  margrave predict heart.model new.svm -o out.csv   write a file and report the accuracy
+  margrave predict heart.model new.svm --scores     also write the scores f(x) + b
   cat new.svm | margrave predict heart.model - --json";
 
 /// Arguments of `predict`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Predict {
-    /// Model file: ours, LIBSVM's or LIBLINEAR's
+    /// Model file of Margrave, LIBSVM or LIBLINEAR
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     #[command(flatten)]
@@ -43,15 +43,15 @@ pub(crate) struct Predict {
     /// Also write the scores f(x) + b
     #[arg(long, help_heading = "Output")]
     scores: bool,
-    /// Also write calibrated probabilities, or intervals that hold nine values of ten
+    /// Also write calibrated probabilities, or 90 % intervals for regression
     #[arg(long, help_heading = "Output")]
     probability: bool,
 }
 
-/// Share of new samples that an interval is meant to hold.
+/// Coverage of the intervals.
 const LEVEL: f64 = 0.9;
 
-/// How good predictions are, where the data has targets.
+/// How good predictions are, if the data has targets.
 struct Quality {
     keys: Map<String, Value>,
     text: String,
@@ -60,7 +60,7 @@ struct Quality {
 impl Predict {
     pub(crate) fn run(mut self, common: &Common, terminal: &Terminal) -> Outcome {
         let begun = Instant::now();
-        // As for inputs, - is the standard stream: where predictions go without the option.
+        // As for inputs, - is a standard stream; predictions go to stdout by default.
         self.output = self.output.filter(|path| path != Path::new("-"));
         let [data, targets] = self.data.inputs();
         outputs::check(&[Input::new("MODEL", self.model.as_path()), data, targets], &[("-o", self.output.as_deref())])?;
@@ -130,7 +130,7 @@ impl Predict {
     }
 }
 
-/// The predictions as CSV with a header; scores one column a machine, predictions one a number.
+/// The predictions as CSV with a header: one prediction column per target, one score column per binary model.
 fn table(
     model: &Model,
     predictions: &Prediction,
@@ -198,7 +198,7 @@ fn table(
     text
 }
 
-/// What to call the score of each machine: that of a pair is > 0 for the label named first.
+/// The names of the score columns. The score of a pair is > 0 for the label that is named first.
 fn score_names(model: &Model) -> Vec<String> {
     let named = |text: String| cell(&Label::Text(text));
     match model.scheme {
@@ -219,7 +219,7 @@ fn cell(label: &Label) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// Mean squared error and R² of one of k numbers; a constant target leaves nothing to explain.
+/// Mean squared error and R² of one of k targets; a constant target has no R².
 fn fitted(truth: &[f64], values: &[f64], at: usize, k: usize) -> (f64, Option<f64>) {
     let y = || truth.iter().skip(at).step_by(k);
     let n = (truth.len() / k).max(1) as f64;

@@ -1,4 +1,4 @@
-//! `margrave scale`: the features of a file, scaled.
+//! `margrave scale`: a data file with scaled features.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ Examples:
   margrave scale test.csv -o test.scaled.csv --restore range.json
   margrave scale train.svm --scale minmax > train.scaled.svm
 
-'margrave train --scale standard' keeps the scaling inside the model: then nothing can be forgotten.";
+'margrave train --scale standard' stores the scaling in the model, so it cannot be forgotten.";
 
 /// Arguments of `scale`.
 #[derive(Debug, Args)]
@@ -29,29 +29,29 @@ Examples:
 pub(crate) struct Scale {
     #[command(flatten)]
     data: DataOptions,
-    /// standard: mean 0, deviation 1. minmax: to [0, 1]. Zeros of sparse data stay zeros
+    /// standard (mean 0, deviation 1) or minmax (to [0, 1]); zeros of sparse data stay zeros
     #[arg(long, value_name = "KIND", default_value = "standard", value_parser = ["standard", "minmax"], hide_possible_values = true)]
     scale: String,
-    /// File to write, CSV or LIBSVM text by its name, else as the input; stdout if not given
+    /// File to write: CSV or LIBSVM text by its name, or else by the input [default: stdout]
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
     /// Write the scaling to this file
     #[arg(long, value_name = "FILE.json", help_heading = "Output")]
     save: Option<PathBuf>,
-    /// Use the scaling of this file instead of that of the data
+    /// Use the scaling in this file instead of one computed from the data
     #[arg(long, value_name = "FILE.json", conflicts_with_all = ["save", "scale"], help_heading = "Output")]
     restore: Option<PathBuf>,
 }
 
 impl Scale {
     pub(crate) fn run(mut self, common: &Common, terminal: &Terminal) -> Outcome {
-        // As for inputs, - is the standard stream.
+        // As for inputs, - is a standard stream.
         self.output = self.output.filter(|path| path != Path::new("-"));
         let [data, targets] = self.data.inputs();
         let outputs = [("-o", self.output.as_deref()), ("--save", self.save.as_deref())];
         outputs::check(&[data, targets, Input::new("--restore", self.restore.as_deref())], &outputs)?;
         if terminal.json && self.output.is_none() {
-            return Err(Failure::new("--json needs stdout for itself: name a file with -o FILE"));
+            return Err(Failure::new("--json prints to stdout: write the data to a file with -o FILE"));
         }
         let loaded = self.data.load(common.threads().count())?;
         let data = loaded.data;
@@ -106,14 +106,14 @@ impl Scale {
     }
 }
 
-/// A scaling that was saved.
+/// Reads a saved scaling.
 fn read(path: &Path) -> Result<Scaling, Failure> {
     let fail = |why: String| Failure::new(format!("{}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot open it: {e}")))?;
     parse(&text).map_err(fail)
 }
 
-/// A scaling as text.
+/// Parses a saved scaling.
 pub(crate) fn parse(text: &str) -> Result<Scaling, String> {
     let scaling: Scaling =
         serde_json::from_str(text).map_err(|e| format!("not a scaling written by 'margrave scale --save': {e}"))?;

@@ -1,6 +1,7 @@
-//! The folds LIBSVM makes: the same random numbers dealt in the same way, so that cross validation tells the same number.
+//! The folds of LIBSVM: the same random numbers, used in the same way, so that cross-validation prints the same number.
 
-/// The C library's `rand()` with its usual seed 1: an additive lagged generator, xᵢ = xᵢ₋₃ + xᵢ₋₃₁, whose top 31 bits count.
+/// The C library's `rand()` with its default seed 1: an additive lagged generator, xᵢ = xᵢ₋₃ + xᵢ₋₃₁, of which the top
+/// 31 bits are used.
 pub(super) struct CRandom {
     state: Vec<u32>,
     at: usize,
@@ -29,7 +30,7 @@ impl CRandom {
     }
 }
 
-/// Labels in the order of their first occurrence, +1 before −1 if these are all; and the class of each row.
+/// Labels in the order of their first occurrence, but +1 before −1 if there are no others; and the class of each row.
 pub(super) fn classes(labels: &[i64]) -> (Vec<i64>, Vec<usize>) {
     let mut order: Vec<i64> = Vec::new();
     for label in labels {
@@ -45,8 +46,8 @@ pub(super) fn classes(labels: &[i64]) -> (Vec<i64>, Vec<usize>) {
     (order, codes)
 }
 
-/// All rows in the order of their folds, and where each fold begins. Classes are spread over the folds if given.
-pub(super) fn deal(n: usize, folds: usize, codes: Option<&[usize]>) -> (Vec<u32>, Vec<usize>) {
+/// All rows in the order of their folds, and where each fold begins; stratified if classes are given.
+pub(super) fn split(n: usize, folds: usize, codes: Option<&[usize]>) -> (Vec<u32>, Vec<usize>) {
     let mut random = CRandom::new();
     let mut shuffle = |rows: &mut [u32]| {
         for i in 0..rows.len() {
@@ -60,17 +61,17 @@ pub(super) fn deal(n: usize, folds: usize, codes: Option<&[usize]>) -> (Vec<u32>
         return (rows, (0..=folds).map(|fold| fold * n / folds).collect());
     };
     let count = codes.iter().max().map_or(0, |c| c + 1);
-    let mut dealt: Vec<Vec<u32>> = vec![Vec::new(); folds];
+    let mut parts: Vec<Vec<u32>> = vec![Vec::new(); folds];
     for class in 0..count {
         let mut rows: Vec<u32> = (0..n as u32).filter(|&row| codes[row as usize] == class).collect();
         shuffle(&mut rows);
-        for (fold, dealt) in dealt.iter_mut().enumerate() {
-            dealt.extend_from_slice(&rows[fold * rows.len() / folds..(fold + 1) * rows.len() / folds]);
+        for (fold, parts) in parts.iter_mut().enumerate() {
+            parts.extend_from_slice(&rows[fold * rows.len() / folds..(fold + 1) * rows.len() / folds]);
         }
     }
     let mut starts = vec![0];
-    dealt.iter().for_each(|fold| starts.push(starts[starts.len() - 1] + fold.len()));
-    (dealt.concat(), starts)
+    parts.iter().for_each(|fold| starts.push(starts[starts.len() - 1] + fold.len()));
+    (parts.concat(), starts)
 }
 
 #[cfg(test)]
@@ -89,7 +90,7 @@ mod tests {
     fn every_row_is_in_one_fold() {
         let codes: Vec<usize> = (0..50).map(|i| i % 3).collect();
         for given in [None, Some(codes.as_slice())] {
-            let (rows, starts) = deal(50, 4, given);
+            let (rows, starts) = split(50, 4, given);
             let mut sorted = rows.clone();
             sorted.sort_unstable();
             assert_eq!(sorted, (0..50).collect::<Vec<u32>>());

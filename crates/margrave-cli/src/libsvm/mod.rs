@@ -1,5 +1,5 @@
-//! `margrave svm-train`, `svm-predict` and `svm-scale`: LIBSVM's options, files and output, so that scripts written for its
-//! tools work unchanged. Errors end with exit code 1, as theirs do.
+//! `margrave svm-train`, `svm-predict` and `svm-scale`: LIBSVM's options, files and output, so that scripts written for
+//! its tools work unchanged. Errors end with exit code 1, as in LIBSVM.
 
 mod folds;
 mod predict;
@@ -45,33 +45,36 @@ impl Tool {
     }
 }
 
-/// What went wrong: a message, and whether the usage belongs to it.
-pub(super) enum Trouble {
+/// An error of a tool.
+pub(super) enum ToolError {
+    /// Wrong arguments: the usage follows the message.
     Usage(String),
+    /// Anything else that failed.
     Failed(String),
-    /// An output that must not be written: nothing was, and the exit code is that of our own commands.
+    /// An output that must not be written; nothing was written, and the exit code is that of our own commands.
     Refused(String),
+    /// The reader of our output has stopped reading: success.
     ClosedPipe,
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for ToolError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Bad { message, .. } | Failure::Stopped { message, .. } => Trouble::Failed(message),
-            Failure::ClosedPipe => Trouble::ClosedPipe,
+            Failure::Bad { message, .. } | Failure::Stopped { message, .. } => ToolError::Failed(message),
+            Failure::ClosedPipe => ToolError::ClosedPipe,
         }
     }
 }
 
-impl From<margrave::Error> for Trouble {
+impl From<margrave::Error> for ToolError {
     fn from(error: margrave::Error) -> Self {
-        Trouble::Failed(format!("ERROR: {error}"))
+        ToolError::Failed(format!("ERROR: {error}"))
     }
 }
 
-impl From<margrave::io::ReadError> for Trouble {
+impl From<margrave::io::ReadError> for ToolError {
     fn from(error: margrave::io::ReadError) -> Self {
-        Trouble::Failed(error.to_string())
+        ToolError::Failed(error.to_string())
     }
 }
 
@@ -89,16 +92,16 @@ pub(crate) fn run(tool: Tool, arguments: &[String]) -> Exit {
     };
     match outcome {
         Ok(exit) => exit,
-        Err(Trouble::ClosedPipe) => Exit::Done,
-        Err(Trouble::Failed(message)) => {
+        Err(ToolError::ClosedPipe) => Exit::Done,
+        Err(ToolError::Failed(message)) => {
             terminal.plain_error(&message);
             Exit::No
         }
-        Err(Trouble::Refused(message)) => {
+        Err(ToolError::Refused(message)) => {
             terminal.plain_error(&message);
             Exit::Bad
         }
-        Err(Trouble::Usage(message)) => {
+        Err(ToolError::Usage(message)) => {
             if !message.is_empty() {
                 terminal.plain_error(&message);
             }
@@ -118,17 +121,17 @@ pub(crate) fn accepts(tool: Tool, arguments: &[String]) -> bool {
 
 /// Reads a text as data and as parameters of `svm-scale`, and scales the one by the other.
 pub(crate) fn scale_text(text: &str) -> Result<(), String> {
-    scale::both(text).map_err(|trouble| match trouble {
-        Trouble::Usage(message) | Trouble::Failed(message) | Trouble::Refused(message) => message,
-        Trouble::ClosedPipe => String::new(),
+    scale::both(text).map_err(|error| match error {
+        ToolError::Usage(message) | ToolError::Failed(message) | ToolError::Refused(message) => message,
+        ToolError::ClosedPipe => String::new(),
     })
 }
 
 /// Fails if an output is an input, or cannot be written.
-pub(super) fn check_files(inputs: &[(&str, &str)], output: (&str, &str)) -> Result<(), Trouble> {
+pub(super) fn check_files(inputs: &[(&str, &str)], output: (&str, &str)) -> Result<(), ToolError> {
     let inputs: Vec<Input<'_>> = inputs.iter().map(|(name, path)| Input::new(name, Path::new(*path))).collect();
     outputs::check(&inputs, &[(output.0, Some(Path::new(output.1)))]).map_err(|failure| match failure {
-        Failure::Bad { message, hint } => Trouble::Refused(match hint {
+        Failure::Bad { message, hint } => ToolError::Refused(match hint {
             Some(hint) => format!("{message}: {hint}"),
             None => message,
         }),
@@ -137,9 +140,9 @@ pub(super) fn check_files(inputs: &[(&str, &str)], output: (&str, &str)) -> Resu
 }
 
 /// A data file in LIBSVM's format, with the serials of a precomputed kernel.
-pub(super) fn read(path: &str) -> Result<(Dataset, Option<Vec<u32>>), Trouble> {
+pub(super) fn read(path: &str) -> Result<(Dataset, Option<Vec<u32>>), ToolError> {
     if !Path::new(path).exists() {
-        return Err(Trouble::Failed(format!("can't open input file {path}")));
+        return Err(ToolError::Failed(format!("can't open input file {path}")));
     }
     let options = ReadOptions { format: Some(Format::Libsvm), ..ReadOptions::default() };
     let loaded = margrave::io::load(path, &options)?;
@@ -148,12 +151,12 @@ pub(super) fn read(path: &str) -> Result<(Dataset, Option<Vec<u32>>), Trouble> {
 }
 
 /// The number of an option's value.
-pub(super) fn number<T: std::str::FromStr>(option: &str, text: &str) -> Result<T, Trouble> {
-    text.parse().map_err(|_| Trouble::Usage(format!("{option} needs a number, not {text:?}")))
+pub(super) fn number<T: std::str::FromStr>(option: &str, text: &str) -> Result<T, ToolError> {
+    text.parse().map_err(|_| ToolError::Usage(format!("{option} needs a number, not {text:?}")))
 }
 
 /// The square matrix of a precomputed kernel: rows as given, columns by serial. Fails if a serial has no column.
-pub(super) fn square(points: &Points, serials: &[u32], rows: &[u32]) -> Result<Points, Trouble> {
+pub(super) fn square(points: &Points, serials: &[u32], rows: &[u32]) -> Result<Points, ToolError> {
     let mut values = Vec::with_capacity(rows.len() * rows.len());
     let mut row = vec![0.0; points.dims()];
     for &i in rows {
@@ -162,7 +165,7 @@ pub(super) fn square(points: &Points, serials: &[u32], rows: &[u32]) -> Result<P
             let serial = serials[j as usize] as usize;
             let value = serial.checked_sub(1).and_then(|column| row.get(column));
             values.push(*value.ok_or_else(|| {
-                Trouble::Failed(format!("Wrong kernel matrix or sample_serial_number out of range: {serial}"))
+                ToolError::Failed(format!("Wrong kernel matrix or sample_serial_number out of range: {serial}"))
             })?);
         }
     }

@@ -13,7 +13,7 @@ use margrave::problem::Task;
 use margrave::{Budget, Control, Model, Targets, Threads};
 
 use super::train::regression_quality;
-use super::{Trouble, check_files, number, read};
+use super::{ToolError, check_files, number, read};
 use crate::failure::Exit;
 use crate::models::fit_width;
 use crate::options::data::check_width;
@@ -26,33 +26,33 @@ options:
 -q : quiet mode (no outputs)
 ";
 
-pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Trouble> {
+pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, ToolError> {
     let (mut probability, mut quiet, mut at) = (false, false, 0);
     while at < arguments.len() && arguments[at].starts_with('-') {
         match arguments[at].chars().nth(1) {
             Some('b') => {
                 at += 1;
-                let value = arguments.get(at).ok_or_else(|| Trouble::Usage(String::new()))?;
+                let value = arguments.get(at).ok_or_else(|| ToolError::Usage(String::new()))?;
                 probability = number::<u8>("-b", value)? != 0;
             }
             Some('q') => quiet = true,
-            other => return Err(Trouble::Usage(format!("Unknown option: -{}", other.unwrap_or(' ')))),
+            other => return Err(ToolError::Usage(format!("Unknown option: -{}", other.unwrap_or(' ')))),
         }
         at += 1;
     }
-    let [test, file, output, ..] = &arguments[at..] else { return Err(Trouble::Usage(String::new())) };
+    let [test, file, output, ..] = &arguments[at..] else { return Err(ToolError::Usage(String::new())) };
     check_files(&[("test_file", test), ("model_file", file)], ("output_file", output))?;
     let (data, _) = read(test)?;
-    let bytes = std::fs::read(file).map_err(|_| Trouble::Failed(format!("can't open model file {file}")))?;
+    let bytes = std::fs::read(file).map_err(|_| ToolError::Failed(format!("can't open model file {file}")))?;
     let libsvm = libsvm_from_bytes(&bytes, file)?;
     check_width(file, libsvm.centres.dims(), Budget::default().memory)?;
     let model = libsvm.to_model(libsvm.training(Some(data.points.dims())))?;
     if probability && (model.calibration.is_none() || model.task == Task::Novelty) {
-        return Err(Trouble::Failed("Model does not support probabiliy estimates".into()));
+        return Err(ToolError::Failed("Model does not support probabiliy estimates".into()));
     }
-    let mut said = String::new();
+    let mut log = String::new();
     if !probability && model.calibration.is_some() {
-        said += "Model supports probability estimates, but disabled in prediction.\n";
+        log += "Model supports probability estimates, but disabled in prediction.\n";
     }
     let points = fit_width(data.points.clone(), &model);
     let control = Control::unlimited(Threads::default());
@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
         (true, _) => {
             if let Some(Calibration::Residuals { sigma, .. }) = &model.calibration {
                 let _ = write!(
-                    said,
+                    log,
                     "Prob. model for test data: target value = predicted value + z,\nz: Laplace distribution e^(-|z|/sigma)/(2sigma),sigma={}\n",
                     c_number(*sigma, 6)
                 );
@@ -82,7 +82,7 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
         if model.task == Task::Regress {
             let (error, correlation) = regression_quality(truth, &predicted);
             let _ = write!(
-                said,
+                log,
                 "Mean squared error = {} (regression)\nSquared correlation coefficient = {} (regression)\n",
                 c_number(error, 6),
                 c_number(correlation, 6)
@@ -90,11 +90,11 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
         } else {
             let right = truth.iter().zip(&predicted).filter(|(a, b)| a == b).count();
             let share = c_number(100.0 * right as f64 / truth.len() as f64, 6);
-            let _ = writeln!(said, "Accuracy = {share}% ({right}/{}) (classification)", truth.len());
+            let _ = writeln!(log, "Accuracy = {share}% ({right}/{}) (classification)", truth.len());
         }
     }
     if !quiet {
-        terminal.write(&said)?;
+        terminal.write(&log)?;
     }
     Ok(Exit::Done)
 }
@@ -103,7 +103,7 @@ fn value_of(label: &Label) -> f64 {
     if let Label::Number(v) = label { *v } else { f64::NAN }
 }
 
-/// One number a row: the label, the value, or 1 and −1.
+/// One number per row: the label, the value, or 1 and −1.
 fn values(model: &Model, scores: &[f64]) -> Vec<f64> {
     match model.decide(scores) {
         Prediction::Labels(codes) => codes.iter().map(|&code| value_of(&model.labels[code as usize])).collect(),
@@ -129,7 +129,7 @@ fn with_probabilities(model: &Model, order: &[Label], scores: &[f64]) -> (String
     let mut predicted = Vec::new();
     for z in scores.chunks_exact(outputs) {
         if model.scheme == Scheme::One {
-            // Ours is the probability of the file's first label.
+            // Our score is that of the file's first label.
             let first = positive(0, z[0]);
             p.copy_from_slice(&[first, 1.0 - first]);
         } else {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use margrave::io::{c_number, write_atomic};
 
-use super::{Trouble, check_files, number};
+use super::{ToolError, check_files, number};
 use crate::failure::Exit;
 use crate::terminal::Terminal;
 
@@ -20,7 +20,7 @@ options:
 -r restore_filename : restore scaling parameters from restore_filename
 ";
 
-/// What maps a value: smallest and largest in the training data.
+/// The smallest and the largest value of a feature in the training data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Range {
     min: f64,
@@ -67,9 +67,9 @@ impl Parameters {
         text
     }
 
-    fn parse(text: &str, file: &str) -> Result<Self, Trouble> {
-        let wrong = || Trouble::Failed(format!("{file}: not a file of scaling parameters: give one written with -s"));
-        let numbers = |line: Option<&str>| -> Result<Vec<f64>, Trouble> {
+    fn parse(text: &str, file: &str) -> Result<Self, ToolError> {
+        let wrong = || ToolError::Failed(format!("{file}: not a file of scaling parameters: give one written with -s"));
+        let numbers = |line: Option<&str>| -> Result<Vec<f64>, ToolError> {
             let words = line.ok_or_else(wrong)?.split_whitespace();
             words.map(|word| word.parse().map_err(|_| wrong())).collect()
         };
@@ -103,10 +103,10 @@ struct Line {
     entries: Vec<(u32, f64)>,
 }
 
-fn parse_lines(text: &str) -> Result<Vec<Line>, Trouble> {
+fn parse_lines(text: &str) -> Result<Vec<Line>, ToolError> {
     let mut lines = Vec::new();
     for (at, line) in text.lines().enumerate() {
-        let wrong = || Trouble::Failed(format!("Wrong input format at line {}", at + 1));
+        let wrong = || ToolError::Failed(format!("Wrong input format at line {}", at + 1));
         let mut words = line.split('#').next().unwrap_or("").split_whitespace();
         let label = words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
         let mut entries: Vec<(u32, f64)> = Vec::new();
@@ -123,11 +123,11 @@ fn parse_lines(text: &str) -> Result<Vec<Line>, Trouble> {
     Ok(lines)
 }
 
-pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Trouble> {
+pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, ToolError> {
     let (mut low, mut high, mut target) = (-1.0, 1.0, None);
     let (mut save, mut restore) = (None, None);
     let mut at = 0;
-    let usage = || Trouble::Usage(String::new());
+    let usage = || ToolError::Usage(String::new());
     while at < arguments.len() && arguments[at].starts_with('-') {
         let name = arguments[at].clone();
         let value = arguments.get(at + 1).ok_or_else(usage)?;
@@ -142,24 +142,25 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
             }
             Some('s') => save = Some(value.clone()),
             Some('r') => restore = Some(value.clone()),
-            _ => return Err(Trouble::Usage(format!("unknown option {name}"))),
+            _ => return Err(ToolError::Usage(format!("unknown option {name}"))),
         }
     }
     if !(high > low) || target.is_some_and(|(low, high)| !(high > low)) {
-        return Err(Trouble::Failed("inconsistent lower/upper specification".into()));
+        return Err(ToolError::Failed("inconsistent lower/upper specification".into()));
     }
     if save.is_some() && restore.is_some() {
-        return Err(Trouble::Failed("cannot use -r and -s simultaneously".into()));
+        return Err(ToolError::Failed("cannot use -r and -s simultaneously".into()));
     }
     let [file] = &arguments[at..] else { return Err(usage()) };
     if let Some(path) = &save {
         check_files(&[("data_filename", file)], ("-s", path))?;
     }
-    let text = std::fs::read_to_string(file).map_err(|_| Trouble::Failed(format!("can't open file {file}")))?;
+    let text = std::fs::read_to_string(file).map_err(|_| ToolError::Failed(format!("can't open file {file}")))?;
     let lines = parse_lines(&text)?;
     let parameters = match &restore {
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|_| Trouble::Failed(format!("can't open file {path}")))?;
+            let text =
+                std::fs::read_to_string(path).map_err(|_| ToolError::Failed(format!("can't open file {path}")))?;
             Parameters::parse(&text, path)?
         }
         None => measure(&lines, low, high, target),
@@ -187,7 +188,7 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
 }
 
 /// Scales the part of a text before the first line `--` by the ranges in the part after it, or by its own.
-pub(super) fn both(text: &str) -> Result<(), Trouble> {
+pub(super) fn both(text: &str) -> Result<(), ToolError> {
     let (data, ranges) = text.split_once("\n--\n").unwrap_or((text, ""));
     let lines = parse_lines(data)?;
     let own = measure(&lines, -1.0, 1.0, Some((0.0, 1.0)));
@@ -197,7 +198,7 @@ pub(super) fn both(text: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Features of the file beyond those that the parameters know.
+/// Features of the file beyond those of the parameters.
 fn unseen(lines: &[Line], parameters: &Parameters) -> Vec<u32> {
     let known = parameters.features.keys().last().copied().unwrap_or(0);
     let found: BTreeSet<u32> =
@@ -216,7 +217,7 @@ fn measure(lines: &[Line], low: f64, high: f64, target: Option<(f64, f64)>) -> P
             *counts.entry(index).or_default() += 1;
         }
     }
-    // Entries that are not given are zeros; a feature up to the largest index that never is, is constant.
+    // Missing entries are zeros.
     for (index, range) in &mut features {
         if counts[index] < lines.len() {
             *range = Range::seen(Some(range), 0.0);

@@ -12,8 +12,8 @@ use margrave::model::{Prediction, pair_output};
 use margrave::problem::{ClassWeight, Task};
 use margrave::{Budget, Control, Fit, Kernel, Probability, SolverName, Status, Svm, Targets, Threads};
 
-use super::folds::{classes, deal};
-use super::{Trouble, check_files, number, read, square};
+use super::folds::{classes, split};
+use super::{ToolError, check_files, number, read, square};
 use crate::failure::Exit;
 use crate::signal;
 use crate::terminal::Terminal;
@@ -48,7 +48,7 @@ options:
 -q : quiet mode (no outputs)
 ";
 
-/// What was asked for.
+/// The options of `svm-train`.
 struct Options {
     kind: u8,
     kernel: u8,
@@ -68,7 +68,7 @@ struct Options {
     model: String,
 }
 
-fn parse(arguments: &[String]) -> Result<Options, Trouble> {
+fn parse(arguments: &[String]) -> Result<Options, ToolError> {
     let mut o = Options {
         kind: 0,
         kernel: 2,
@@ -96,7 +96,7 @@ fn parse(arguments: &[String]) -> Result<Options, Trouble> {
             o.quiet = true;
             continue;
         }
-        let value = arguments.get(at).ok_or_else(|| Trouble::Usage(String::new()))?;
+        let value = arguments.get(at).ok_or_else(|| ToolError::Usage(String::new()))?;
         at += 1;
         match letter {
             's' => o.kind = number(name, value)?,
@@ -116,12 +116,12 @@ fn parse(arguments: &[String]) -> Result<Options, Trouble> {
             'v' => {
                 let folds: usize = number(name, value)?;
                 if folds < 2 {
-                    return Err(Trouble::Usage("n-fold cross validation: n must >= 2".into()));
+                    return Err(ToolError::Usage("n-fold cross validation: n must >= 2".into()));
                 }
                 o.folds = Some(folds);
             }
             'w' => o.weights.push((number(name, &name[2..])?, number(name, value)?)),
-            _ => return Err(Trouble::Usage(format!("Unknown option: -{letter}"))),
+            _ => return Err(ToolError::Usage(format!("Unknown option: -{letter}"))),
         }
     }
     match &arguments[at..] {
@@ -131,19 +131,19 @@ fn parse(arguments: &[String]) -> Result<Options, Trouble> {
             o.model = format!("{name}.model");
         }
         [data, model, ..] => (o.data, o.model) = (data.clone(), model.clone()),
-        [] => return Err(Trouble::Usage(String::new())),
+        [] => return Err(ToolError::Usage(String::new())),
     }
     check(&o)?;
     Ok(o)
 }
 
-/// Whether these arguments are understood.
+/// Whether these arguments are valid.
 pub(super) fn accepts(arguments: &[String]) -> bool {
     parse(arguments).is_ok()
 }
 
-fn check(o: &Options) -> Result<(), Trouble> {
-    let wrong = |what: &str| Err(Trouble::Failed(format!("ERROR: {what}")));
+fn check(o: &Options) -> Result<(), ToolError> {
+    let wrong = |what: &str| Err(ToolError::Failed(format!("ERROR: {what}")));
     match o {
         o if o.kind > 4 => wrong("unknown svm type"),
         o if o.kernel > 4 => wrong("unknown kernel type"),
@@ -181,7 +181,7 @@ impl Options {
         // The model file needs support vectors, which the linear solver does not keep.
         let exact = SolverName::Decomposition;
         let mut svm = Svm::of(self.task()).kernel(self.kernel(features)).cost(self.c).tol(self.tol).solver(exact);
-        // A cache of 100 MB was large once; memory that is not needed is not taken.
+        // LIBSVM's default of 100 MB is small today; memory that is not needed is not used.
         let memory = ((self.memory * 1e6) as u64).max(1 << 30);
         svm = svm.budget(Budget { memory, ..Budget::default() });
         match self.kind {
@@ -202,15 +202,15 @@ impl Options {
     }
 }
 
-/// The data as LIBSVM sees it: labels of classifiers are whole numbers.
-fn labels_of(data: &Dataset) -> Result<Vec<f64>, Trouble> {
+/// The labels as numbers, as LIBSVM reads them.
+fn labels_of(data: &Dataset) -> Result<Vec<f64>, ToolError> {
     match &data.targets {
         Targets::Real(values) => Ok(values.clone()),
-        _ => Err(Trouble::Failed("Wrong input format: the labels are not numbers".into())),
+        _ => Err(ToolError::Failed("Wrong input format: the labels are not numbers".into())),
     }
 }
 
-pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Trouble> {
+pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, ToolError> {
     let o = parse(arguments)?;
     if o.folds.is_none() {
         check_files(&[("training_set_file", &o.data)], ("model_file", &o.model))?;
@@ -222,7 +222,7 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
         data.targets = Targets::Real(labels.clone());
     }
     if (o.kernel == 4) != serials.is_some() {
-        return Err(Trouble::Failed(match serials {
+        return Err(ToolError::Failed(match serials {
             None => "Wrong input format: first column must be 0:sample_serial_number".into(),
             Some(_) => "the data is a precomputed kernel: use -t 4".into(),
         }));
@@ -240,8 +240,8 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
         return cross_validate(&o, &svm, &data, serials.as_deref(), &labels, &codes, folds, terminal);
     }
     if o.task() == Task::Classify && order.len() == 1 {
-        return Err(Trouble::Failed(
-            "WARNING: training data in only one class. See README for details.\nnothing can be told apart: no model written"
+        return Err(ToolError::Failed(
+            "WARNING: training data in only one class. See README for details.\none class cannot be separated: no model written"
                 .into(),
         ));
     }
@@ -256,7 +256,7 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
         model.serials.iter_mut().for_each(|serial| *serial = serials[*serial as usize - 1]);
     }
     if !o.quiet {
-        terminal.write(&story(&o, &fit, &model, &codes))?;
+        terminal.write(&training_log(&o, &fit, &model, &codes))?;
     }
     let text = model.to_text();
     margrave::io::write_atomic(Path::new(&o.model), |out| out.write_all(text.as_bytes()))?;
@@ -267,8 +267,8 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Tro
     Ok(Exit::from(fit.status()))
 }
 
-/// What LIBSVM prints while it trains, one block a binary machine.
-fn story(o: &Options, fit: &Fit, model: &LibsvmModel, codes: &[usize]) -> String {
+/// What LIBSVM prints while it trains, one block per binary model.
+fn training_log(o: &Options, fit: &Fit, model: &LibsvmModel, codes: &[usize]) -> String {
     let mut text = String::new();
     let classes = model.labels.len();
     let of_class = |class: usize| codes.iter().filter(|&&code| code == class).count();
@@ -320,7 +320,7 @@ fn cross_validate(
     codes: &[usize],
     folds: usize,
     terminal: &Terminal,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, ToolError> {
     let n = data.len();
     let folds = if folds > n {
         terminal.plain_error(
@@ -330,7 +330,7 @@ fn cross_validate(
     } else {
         folds
     };
-    let (rows, starts) = deal(n, folds, (o.task() == Task::Classify).then_some(codes));
+    let (rows, starts) = split(n, folds, (o.task() == Task::Classify).then_some(codes));
     let mut predicted = vec![0.0; n];
     let control = Control::unlimited(Threads::default());
     for fold in 0..folds {
@@ -346,7 +346,7 @@ fn cross_validate(
                 let both: Vec<u32> = kept.iter().chain(held).copied().collect();
                 let all = square(&data.points, serials, &both)?;
                 let part = square(&data.points, serials, &kept)?;
-                // Rows of the held-out samples over the columns of those trained on.
+                // Rows of the held-out samples, columns of the training samples.
                 let mut values = Vec::with_capacity(held.len() * kept.len());
                 let mut row = vec![0.0; both.len()];
                 for at in kept.len()..both.len() {
@@ -393,8 +393,8 @@ fn cross_validate(
     Ok(Exit::Done)
 }
 
-/// The model with its labels in LIBSVM's order, so that equal votes fall as they do there.
-fn reordered(fit: &Fit, rows: &[u32], labels: &[f64]) -> Result<margrave::Model, Trouble> {
+/// The model with its labels in LIBSVM's order, so that ties between votes end the same way.
+fn reordered(fit: &Fit, rows: &[u32], labels: &[f64]) -> Result<margrave::Model, ToolError> {
     let model = fit.model();
     if model.task != Task::Classify || model.labels.len() == 2 {
         return Ok(model.clone());

@@ -1,4 +1,4 @@
-//! Which data, and how to read it.
+//! The data file and how to read it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::outputs::Input;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Data")]
 pub(crate) struct DataOptions {
-    /// Data file: LIBSVM text, CSV, NPY, NPZ, Parquet or MNIST idx, each also gzipped; - is stdin
+    /// Data file: LIBSVM text, CSV, NPY, NPZ, Parquet or MNIST idx, plain or gzipped; - for stdin
     #[arg(value_name = "DATA", help_heading = None)]
     pub(crate) path: PathBuf,
     #[command(flatten)]
@@ -25,26 +25,26 @@ pub(crate) struct DataOptions {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Data")]
 pub(crate) struct ReadingOptions {
-    /// Format of the data, if its content and name do not tell: libsvm, csv, npy, npz, parquet, idx
+    /// Format of the data: libsvm, csv, npy, npz, parquet or idx [default: from content and name]
     #[arg(long, value_name = "NAME", value_parser = format)]
     format: Option<Format>,
-    /// Target column, by name or by number from 0 (negative: from the end); the last one if not given. Several as a,b,c, for
-    /// regression with the square loss
+    /// Target column, by name or by number from 0 (negative: from the end); a,b,c for several targets, which need
+    /// --task regress --loss square [default: the last column]
     #[arg(long, value_name = "COLUMN", value_parser = column, allow_hyphen_values = true)]
     pub(crate) target: Option<Column>,
-    /// File with the targets, where they are kept apart (NPY, idx)
+    /// Read the targets from this file (NPY, idx)
     #[arg(long, value_name = "FILE", conflicts_with = "target")]
     target_file: Option<PathBuf>,
-    /// Every column is a feature
+    /// Use every column as a feature
     #[arg(long, conflicts_with_all = ["target", "target_file"])]
     no_target: bool,
     /// Column of sample weights
     #[arg(long, value_name = "COLUMN", value_parser = column, allow_hyphen_values = true)]
     weights: Option<Column>,
-    /// Whether the first row of a CSV file holds names, if its content does not tell
+    /// Whether the first row of a CSV file holds column names [default: from content]
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no)]
     header: Option<bool>,
-    /// Separator of a CSV file, if its content does not tell: one character, or tab, space
+    /// Separator of a CSV file: one character, or tab, space, comma, semicolon [default: from content]
     #[arg(long, value_name = "CHAR", value_parser = separator)]
     separator: Option<u8>,
 }
@@ -82,7 +82,7 @@ pub(crate) fn accepts(text: &str) -> [bool; 4] {
 }
 
 impl DataOptions {
-    /// The file's name for messages.
+    /// The name of the file, for messages.
     pub(crate) fn name(&self) -> String {
         self.path.display().to_string()
     }
@@ -92,19 +92,19 @@ impl DataOptions {
         [Input::new("DATA", self.path.as_path()), Input::new("--target-file", self.reading.target_file.as_deref())]
     }
 
-    /// Reads the file, for work that may take the default memory.
+    /// Reads the file for a computation with the default memory limit.
     pub(crate) fn load(&self, threads: usize) -> Result<Loaded, Failure> {
         self.load_within(Budget::default().memory, threads)
     }
 
-    /// Reads the file, for work that may take `memory` bytes.
+    /// Reads the file for a computation with a limit of `memory` bytes.
     pub(crate) fn load_within(&self, memory: u64, threads: usize) -> Result<Loaded, Failure> {
         let loaded = self.reading.load(&self.path, None, threads)?;
         check_width(&self.name(), loaded.data.points.dims(), memory)?;
         Ok(loaded)
     }
 
-    /// The rows in a temporary file in `folder`, where the file is plain LIBSVM text of more than `memory` bytes.
+    /// Copies the rows to a temporary file in `folder`, if the data is uncompressed LIBSVM text larger than `memory`.
     pub(crate) fn stream(
         &self,
         memory: u64,
@@ -118,19 +118,19 @@ impl DataOptions {
         }
         let Streamed { matrix, targets, schema } = margrave::io::stream(&self.path, folder, &options)?;
         check_width(&self.name(), matrix.dims(), memory.max(Budget::default().memory))?;
-        let nothing = Points::dense_f64(matrix.rows(), 0, vec![])?;
-        let data = Dataset::new(nothing, targets)?;
+        let no_points = Points::dense_f64(matrix.rows(), 0, vec![])?;
+        let data = Dataset::new(no_points, targets)?;
         Ok(Some((Loaded { data, format: Format::Libsvm, schema, serials: None }, matrix)))
     }
 
-    /// Reads the file as an earlier one was read; its target may be missing.
+    /// Reads the file with the schema of an earlier one; its target may be missing.
     pub(crate) fn load_like(&self, schema: Option<&Schema>, threads: usize) -> Result<Loaded, Failure> {
         let loaded = self.reading.load(&self.path, schema, threads)?;
         check_width(&self.name(), loaded.data.points.dims(), Budget::default().memory)?;
         Ok(loaded)
     }
 
-    /// Reads the file, taking all columns as features unless a target was named.
+    /// Reads the file with all columns as features, unless a target is named.
     pub(crate) fn load_matrix(&self, threads: usize) -> Result<Loaded, Failure> {
         let mut reading = self.reading.clone();
         reading.no_target = reading.target.is_none() && reading.target_file.is_none();
@@ -140,22 +140,22 @@ impl DataOptions {
     }
 }
 
-/// Bytes a feature takes while a machine works: eight rows unpacked side by side.
-const UNPACKED: u64 = 64;
+/// Bytes per feature in training and prediction: eight rows are unpacked side by side.
+const BYTES_PER_FEATURE: u64 = 64;
 
 /// Fails if sparse rows are so wide that unpacking a few of them takes more than `memory` bytes.
 pub(crate) fn check_width(file: &str, features: usize, memory: u64) -> Result<(), Failure> {
-    let needed = (features as u64).saturating_mul(UNPACKED);
+    let needed = (features as u64).saturating_mul(BYTES_PER_FEATURE);
     if needed <= memory {
         return Ok(());
     }
     Err(Failure::with_hint(
         format!(
-            "{file}: its largest feature index is {features}: work with so many features takes {:.1} GiB, and {:.1} GiB are allowed",
+            "{file}: the largest feature index is {features}; that many features need {:.1} GiB and the limit is {:.1} GiB",
             needed as f64 / (1u64 << 30) as f64,
             memory as f64 / (1u64 << 30) as f64
         ),
-        "number the features from 1 without gaps; 'train' and 'tune' may be allowed more with --memory",
+        "number the features from 1 without gaps, or raise --memory of 'train' and 'tune'",
     ))
 }
 

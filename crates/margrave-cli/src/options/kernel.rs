@@ -1,4 +1,4 @@
-//! Which kernel.
+//! The kernel.
 
 use clap::{Args, ValueEnum};
 use margrave::Svm;
@@ -27,7 +27,7 @@ pub(crate) enum KernelName {
     Matern52,
     /// exp(−γ Σ(x − x′)²/(x + x′)), features ≥ 0
     Chi2,
-    /// The data is the Gram matrix itself
+    /// The data is the Gram matrix
     Precomputed,
 }
 
@@ -41,10 +41,10 @@ pub(crate) struct KernelOptions {
     /// γ: a number, or scale = 1/(d·variance of X), auto = 1/d, median = 1/median squared distance
     #[arg(long, short, value_parser = gamma, default_value = "scale", allow_negative_numbers = true, value_name = "G")]
     gamma: Gamma,
-    /// Degree of the polynomial
+    /// Degree of the polynomial kernel
     #[arg(long, default_value_t = 3, allow_negative_numbers = true, value_name = "N")]
     degree: u32,
-    /// Constant of the polynomial and the sigmoid
+    /// Constant of the polynomial and the sigmoid kernel
     #[arg(long, default_value = "0", value_parser = value::number, allow_hyphen_values = true, value_name = "X")]
     coef0: f64,
 }
@@ -74,13 +74,13 @@ impl KernelOptions {
         self.plain().gamma().is_some()
     }
 
-    /// The kernel of this name with the other parameters as given, γ = 1 to be replaced.
+    /// The kernel of this name with the other parameters as given and a placeholder γ = 1.
     pub(crate) fn named(&self, name: &str) -> Result<Kernel, String> {
         let known = KernelName::from_str(name.trim(), true);
-        known.map(|kernel| self.with(kernel)).map_err(|_| format!("there is no kernel {name:?}"))
+        known.map(|kernel| self.with(kernel)).map_err(|_| format!("unknown kernel {name:?}"))
     }
 
-    /// The kernel with γ = 1, to be replaced.
+    /// The kernel with a placeholder γ = 1.
     fn plain(&self) -> Kernel {
         self.with(self.kernel)
     }
@@ -100,7 +100,7 @@ impl KernelOptions {
         }
     }
 
-    /// The kernel for these points: γ's rule looks at them.
+    /// The kernel, its γ resolved for these points.
     pub(crate) fn resolve(&self, points: &Points, seed: u64) -> Result<Kernel, Failure> {
         let mut kernel = self.plain();
         if kernel.gamma().is_some() {
@@ -110,23 +110,8 @@ impl KernelOptions {
         Ok(kernel)
     }
 
-    /// The machine with this kernel, γ to be found when the data is there.
+    /// Sets the kernel of a builder; γ is resolved once the data is known.
     pub(crate) fn choose(&self, svm: Svm) -> Svm {
         svm.kernel(self.plain()).gamma(self.gamma)
-    }
-}
-
-/// The kernel for people: parameters to four digits.
-pub(crate) fn describe(kernel: &Kernel) -> String {
-    let number = |v: f64| crate::format::number(v, 4);
-    match *kernel {
-        Kernel::Poly { gamma, coef0, degree } => {
-            format!("poly, γ = {}, coef0 = {}, degree {degree}", number(gamma), number(coef0))
-        }
-        Kernel::Sigmoid { gamma, coef0 } => format!("sigmoid, γ = {}, coef0 = {}", number(gamma), number(coef0)),
-        _ => match kernel.gamma() {
-            Some(gamma) => format!("{}, γ = {}", kernel.name(), number(gamma)),
-            None => kernel.name().to_owned(),
-        },
     }
 }

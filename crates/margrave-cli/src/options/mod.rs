@@ -1,4 +1,4 @@
-//! Options that several commands share, and how their values are written.
+//! Options that several commands share, and the parsers of their values.
 
 pub(crate) mod data;
 pub(crate) mod kernel;

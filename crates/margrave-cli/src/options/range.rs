@@ -1,9 +1,9 @@
-//! Ranges as people write them: 1e-6..1e3*10, 0..1+0.25, 1,2,5.
+//! Ranges of numbers: 1e-6..1e3*10, 0..1+0.25, 1,2,5.
 
 use super::value::number;
 
-/// More values than this are a typing error.
-const MOST: usize = 100_000;
+/// More values than this are taken for a typing error.
+const MOST_VALUES: usize = 100_000;
 
 /// The values of `from..to*factor`, `from..to+step` or a list `a,b,c`, in that order. Ends are included.
 pub(crate) fn range(text: &str) -> Result<Vec<f64>, String> {
@@ -36,13 +36,17 @@ fn arithmetic(from: f64, to: f64, step: f64) -> Result<Vec<f64>, String> {
     count((to - from) / step).map(|count| (0..count).map(|i| from + i as f64 * step).collect())
 }
 
-/// Whole steps in a stretch of that many, the last one included despite rounding, plus the first value.
+/// The number of values in a range of that many steps: the first one, and the last one despite rounding.
 fn count(steps: f64) -> Result<usize, String> {
     if steps < -1e-9 {
-        return Err("the range runs away from its end: check the sign of the step, or the factor".to_owned());
+        return Err("the range never reaches its end: check the sign of the step, or the factor".to_owned());
     }
     let whole = (steps * (1.0 + 1e-12) + 1e-9).floor();
-    if whole < MOST as f64 { Ok(whole as usize + 1) } else { Err(format!("the range has more than {MOST} values")) }
+    if whole < MOST_VALUES as f64 {
+        Ok(whole as usize + 1)
+    } else {
+        Err(format!("the range has more than {MOST_VALUES} values"))
+    }
 }
 
 #[cfg(test)]

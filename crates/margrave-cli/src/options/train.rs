@@ -1,4 +1,4 @@
-//! What to train and when to stop.
+//! What to train, with which solver, and when to stop.
 
 use clap::Args;
 use margrave::data::{Label, ScaleKind};
@@ -6,56 +6,56 @@ use margrave::loss::LossSpec;
 use margrave::model::Scheme;
 use margrave::problem::{ClassWeight, Penalty, Task};
 use margrave::solver::Stop;
-use margrave::{Budget, Probability, SolverName};
+use margrave::{Budget, Device, Probability, SolverName};
 
 use super::value;
 use crate::failure::Failure;
 
-/// The machine.
+/// What to train.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Machine")]
-pub(crate) struct MachineOptions {
-    /// classify, regress or novelty; told by the target if not given
+#[command(next_help_heading = "Model")]
+pub(crate) struct ModelOptions {
+    /// classify, regress or novelty [default: classify]
     #[arg(long, value_name = "NAME", value_parser = task)]
     pub(crate) task: Option<Task>,
-    /// Loss, as NAME or NAME:key=value,…; 'margrave losses' lists them [default: hinge, or epsilon for regression]
+    /// Loss, as NAME or NAME:key=value,…; see 'margrave losses' [default: hinge, or epsilon for regression]
     #[arg(long, short, value_name = "LOSS", value_parser = loss)]
     pub(crate) loss: Option<LossSpec>,
-    /// C of ½‖f‖² + C·Σloss
+    /// C in ½‖f‖² + C·Σloss
     #[arg(short = 'C', long = "cost", value_name = "C", default_value = "1", value_parser = value::positive, allow_negative_numbers = true)]
     pub(crate) cost: f64,
-    /// λ of (1/n)·Σloss + λ‖f‖², in place of C: C = 1/(2λn)
+    /// λ in (1/n)·Σloss + λ‖f‖², instead of C; C = 1/(2λn)
     #[arg(long, value_name = "L", value_parser = value::positive, conflicts_with = "cost", allow_negative_numbers = true)]
     pub(crate) lambda: Option<f64>,
-    /// Half-width of the tube of regression [default: 0.1]
+    /// Half-width of the ε-tube in regression [default: 0.1]
     #[arg(long, value_name = "E", value_parser = value::non_negative, allow_negative_numbers = true)]
     pub(crate) epsilon: Option<f64>,
-    /// ν-SVC, ν-SVR, or the share of outliers in novelty detection [default there: 0.5]
+    /// ν of ν-SVC and ν-SVR, or the share of outliers in novelty detection [default for novelty: 0.5]
     #[arg(long, value_name = "NU", value_parser = value::positive, allow_negative_numbers = true)]
     pub(crate) nu: Option<f64>,
-    /// Novelty by the smallest ball
+    /// Novelty detection by the smallest enclosing ball (SVDD)
     #[arg(long)]
     pub(crate) svdd: bool,
-    /// No free bias b
+    /// Train without a bias b
     #[arg(long)]
     pub(crate) no_bias: bool,
-    /// Linear kernel: b is the weight of a constant feature S and penalised like the others, as in LIBLINEAR
+    /// Linear kernel: penalise b as the weight of a constant feature S, as LIBLINEAR does
     #[arg(long, value_name = "S", value_parser = value::positive, conflicts_with = "no_bias", allow_negative_numbers = true)]
     pub(crate) intercept_scaling: Option<f64>,
-    /// Linear kernel: l2 (½‖w‖²), or l1 (Σ|w|: many weights are exactly 0; needs a smooth loss)
+    /// Linear kernel: l2 (½‖w‖²), or l1 (Σ|w|; many weights become exactly 0; needs a smooth loss)
     #[arg(long, value_name = "NAME", default_value = "l2", value_parser = penalty)]
     pub(crate) penalty: Penalty,
-    /// Factors on C by class: balanced, or LABEL=W,…
+    /// Weights of the classes, as factors of C: balanced, or LABEL=W,…
     #[arg(long, value_name = "SPEC", value_parser = class_weight, allow_hyphen_values = true)]
     pub(crate) class_weight: Option<ClassWeight>,
-    /// Scale features first, inside the model: none, minmax or standard
+    /// Scale the features and store the scaling in the model: none, minmax or standard
     #[arg(long, value_name = "KIND", default_value = "none", value_parser = scale)]
     pub(crate) scale: Scale,
-    /// Several classes: a machine for each pair (ovo), for each class against the rest (ovr), or one for all (crammer-singer,
-    /// linear kernel) [default: ovo; ovr where the linear solver trains]
-    #[arg(long, value_name = "WAY", value_parser = multiclass)]
+    /// Three classes or more: one binary model per pair (ovo), one per class against the rest (ovr), or one model for
+    /// all (crammer-singer, linear kernel) [default: ovo; ovr with the linear solver]
+    #[arg(long, value_name = "SCHEME", value_parser = multiclass)]
     pub(crate) multiclass: Option<Scheme>,
-    /// Calibrate probabilities (classification) or intervals (regression): from leave-one-out scores, or from K folds
+    /// Calibrate probabilities (classification) or intervals (regression) on leave-one-out scores, or on K folds
     #[arg(long, value_name = "K", num_args = 0..=1, require_equals = true, default_missing_value = "loo", value_parser = probability)]
     pub(crate) probability: Option<Probability>,
 }
@@ -80,25 +80,25 @@ pub(crate) struct SolverOptions {
     /// Stop after this many seconds of training, with the best model so far and exit code 3
     #[arg(long, value_name = "S", value_parser = value::non_negative, allow_negative_numbers = true)]
     max_seconds: Option<f64>,
-    /// Stop after this many iterations, likewise
+    /// Stop after this many iterations, with the best model so far and exit code 3
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_iter: Option<u64>,
-    /// Working memory, apart from the data: 500MB, 2GiB
+    /// Working memory besides the data, as in 500MB or 2GiB
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = value::bytes, allow_negative_numbers = true)]
     memory: u64,
-    /// For a loss that is not convex: try also a path through N softer losses, and keep the better end
+    /// Non-convex loss: also follow a path through N softer losses, and keep the better result
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) anneal: usize,
-    /// Drop training rows whose share of the machine is below this, and say how much scores may have changed
+    /// Drop support vectors whose share of the model is below this, and report how much scores may change
     #[arg(long, value_name = "SHARE", value_parser = value::non_negative, allow_negative_numbers = true)]
     pub(crate) compact: Option<f64>,
     /// Where to compute: cpu or auto
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = device)]
-    pub(crate) device: String,
+    pub(crate) device: Device,
 }
 
 impl SolverOptions {
-    /// What was asked for, if anything.
+    /// When to stop, if that is given.
     pub(crate) fn stop(&self) -> Option<Stop> {
         match (self.tol, self.gap) {
             (None, None) => None,
@@ -115,8 +115,8 @@ impl SolverOptions {
     }
 }
 
-impl MachineOptions {
-    /// Fails for what is not built yet.
+impl ModelOptions {
+    /// Fails for options that need another one.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.svdd && self.task != Some(Task::Novelty) {
             return Err(Failure::new("--svdd is for novelty detection: add --task novelty"));
@@ -155,7 +155,7 @@ fn multiclass(text: &str) -> Result<Scheme, String> {
     }
 }
 
-/// What an engine error says is allowed, without repeating what clap already says.
+/// What an engine error says is allowed, without what clap already prints.
 fn allowed(error: margrave::Error) -> String {
     match error {
         margrave::Error::Option { allowed, .. } => allowed,
@@ -171,12 +171,8 @@ fn solver(text: &str) -> Result<SolverName, String> {
     text.parse().map_err(allowed)
 }
 
-fn device(text: &str) -> Result<String, String> {
-    match text {
-        "cpu" | "auto" => Ok(text.to_owned()),
-        "cuda" => Err("the CUDA backend is not built yet: use cpu or auto".to_owned()),
-        _ => Err("expected cpu or auto".to_owned()),
-    }
+fn device(text: &str) -> Result<Device, String> {
+    text.parse().map_err(allowed)
 }
 
 fn scale(text: &str) -> Result<Scale, String> {
@@ -224,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn class_weights_as_people_write_them() {
+    fn class_weights_of_numbers_and_words() {
         assert_eq!(class_weight("balanced"), Ok(ClassWeight::Balanced));
         assert_eq!(
             class_weight("-1=2,yes=0.5"),

@@ -1,4 +1,4 @@
-//! Values as people write them: 2^-5, 1e-3, 2GiB.
+//! Values of options: 2^-5, 1e-3, 2GiB.
 
 /// A number: `0.5`, `1e-3`, `2^-5`.
 pub(crate) fn number(text: &str) -> Result<f64, String> {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn powers_sizes_and_nonsense() {
+    fn powers_sizes_and_errors() {
         assert_eq!(number("2^-5"), Ok(0.03125));
         assert_eq!(number("1e-3"), Ok(1e-3));
         for bad in ["", "x", "nan", "inf", "2^", "^2", "1e999", "10^400"] {

@@ -101,7 +101,16 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
     });
     let train_error = error(&model, prepared, &codes, &lost, &control.for_proof())?;
     let asked = Asked::from(plan.options.stop);
-    Ok(Fit { model, reason, train_error, seconds: 0.0, kernel_entries: entries, compact: None, asked })
+    Ok(Fit {
+        model,
+        reason,
+        train_error,
+        seconds: 0.0,
+        kernel_entries: entries,
+        compact: None,
+        asked,
+        device: control.backend().name(),
+    })
 }
 
 /// The weights of all machines, d × machines; `None` unless every machine is given by its weights.

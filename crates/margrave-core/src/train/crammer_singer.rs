@@ -74,7 +74,16 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     let train_error = error(&model, points, &codes, &proof)?;
     let reason = reason_for(options, &format!("one machine for all classes: dual descent a sample at a time{note}"));
     let asked = Asked::from(options.stop);
-    Ok(Fit { model, reason, train_error, seconds: 0.0, kernel_entries: 0, compact: None, asked })
+    Ok(Fit {
+        model,
+        reason,
+        train_error,
+        seconds: 0.0,
+        kernel_entries: 0,
+        compact: None,
+        asked,
+        device: control.backend().name(),
+    })
 }
 
 /// Share of the (scaled) training rows that are not given their own class.

@@ -20,6 +20,7 @@ pub struct Fit {
     pub(crate) kernel_entries: u64,
     pub(crate) compact: Option<Compacted>,
     pub(crate) asked: Asked,
+    pub(crate) device: &'static str,
 }
 
 impl Fit {
@@ -63,6 +64,11 @@ impl Fit {
     /// What a machine had to meet to be called optimal.
     pub fn asked(&self) -> Asked {
         self.asked
+    }
+
+    /// What computed: `cpu`.
+    pub fn device(&self) -> &'static str {
+        self.device
     }
 
     /// Sums over the binary machines.

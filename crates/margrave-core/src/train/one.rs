@@ -81,7 +81,16 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     };
     model.calibration = calibration;
     let asked = Asked::from(options.stop_for(&setup));
-    Ok(Fit { model, reason, train_error, seconds, kernel_entries: entries, compact, asked })
+    Ok(Fit {
+        model,
+        reason,
+        train_error,
+        seconds,
+        kernel_entries: entries,
+        compact,
+        asked,
+        device: control.backend().name(),
+    })
 }
 
 /// From the task and the scores z of the training points: share of wrong labels, mean squared error, or share of outliers. NaN

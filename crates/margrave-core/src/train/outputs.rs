@@ -179,7 +179,16 @@ pub(crate) fn train(plan: &Plan<'_>, k: usize, control: &Control, observer: &mut
 }
 
 fn finished(plan: &Plan<'_>, model: Model, reason: String, train_error: f64, kernel_entries: u64) -> Fit {
-    Fit { model, reason, train_error, seconds: 0.0, kernel_entries, compact: None, asked: plan.asked() }
+    Fit {
+        model,
+        reason,
+        train_error,
+        seconds: 0.0,
+        kernel_entries,
+        compact: None,
+        asked: plan.asked(),
+        device: plan.options.device.backend().name(),
+    }
 }
 
 /// Each target by itself; `why` there is no factorisation for all.

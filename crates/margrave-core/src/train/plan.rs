@@ -356,17 +356,15 @@ fn check_outputs(options: &TrainOptions, k: usize) -> Result<()> {
             square(),
         ));
     }
+    if options.nu.is_some() {
+        return Err(conflict(Name::Nu, with, "", Remedy::LeaveOut(Name::Nu)));
+    }
     if !matches!(options.loss, LossChoice::Spec(LossSpec::Square)) {
-        return Err(conflict(
-            Name::Loss,
-            with,
-            "several targets are for least squares; choose one otherwise",
-            square(),
-        ));
+        let why = "several targets are for least squares; choose one otherwise";
+        return Err(conflict(Name::Loss, with, why, Remedy::Use(vec![Name::Loss.at("square")])));
     }
     let leave_out = |name: Name| Remedy::LeaveOut(name);
     let rules = [
-        (options.nu.is_some(), Name::Nu.into(), leave_out(Name::Nu)),
         (
             !matches!(options.solver, SolverName::Auto | SolverName::Ridge),
             Name::Solver.at(options.solver.name()),

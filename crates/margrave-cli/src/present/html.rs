@@ -1,4 +1,4 @@
-//! `train --report`: one HTML file with everything there is to say about a training, needing nothing else.
+//! A training as one HTML page that needs no other file.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,9 @@ use margrave::gram::Precision;
 use margrave::model::{Calibration, Prediction, Scheme};
 use margrave::observe::Recorder;
 use margrave::problem::Task;
-use margrave::{Control, Fit, Model, Targets, Threads};
+use margrave::{Control, Fit, Model, Result, Targets, Threads};
 
-use crate::failure::Failure;
+use super::Rows;
 use crate::format;
 use crate::models;
 use margrave_plot::{Axis, Figure, HeatMap, Panel, Scale, Series};
@@ -21,8 +21,8 @@ table{border-collapse:collapse;margin:.5em 0}td,th{padding:3px 12px 3px 0;text-a
 th{font-weight:normal;color:#666}td.n,th.n{text-align:right}code{background:#f4f4f4;padding:2px 5px;border-radius:3px}\
 pre{background:#f4f4f4;padding:10px;overflow-x:auto;border-radius:4px}.good{color:#00734f}.bad{color:#b03a00}svg{max-width:100%;height:auto}";
 
-/// What the report is made from.
-pub(crate) struct Material<'a> {
+/// What the page shows.
+pub(crate) struct Report<'a> {
     pub(crate) fit: &'a Fit,
     pub(crate) data: &'a Dataset,
     pub(crate) name: &'a str,
@@ -30,7 +30,7 @@ pub(crate) struct Material<'a> {
     /// The command line.
     pub(crate) command: &'a str,
     /// Rows of the summary, as the terminal shows them.
-    pub(crate) summary: Vec<(&'static str, String)>,
+    pub(crate) summary: Rows,
 }
 
 fn escape(text: &str) -> String {
@@ -62,19 +62,19 @@ fn grid(header: &[&str], rows: &[Vec<String>]) -> String {
     text + "</table>\n"
 }
 
-/// Targets whose residuals are drawn.
+/// Residuals are drawn of at most this many targets.
 const MOST_OUTPUTS: usize = 8;
 
 /// The whole page.
-pub(crate) fn page(material: &Material<'_>) -> Result<String, Failure> {
-    let model = material.fit.model();
+pub(crate) fn page(report: &Report<'_>) -> Result<String> {
+    let model = report.fit.model();
     let control = Control::unlimited(Threads::default());
-    let scores = model.scores(&material.data.points, Precision::Double, &control)?;
+    let scores = model.scores(&report.data.points, Precision::Double, &control)?;
     let mut body = String::new();
     let _ = write!(
         body,
-        "<h1>{}</h1>\n<p>A machine trained by Margrave {}.</p>\n",
-        escape(material.name),
+        "<h1>{}</h1>\n<p>A model trained by Margrave {}.</p>\n",
+        escape(report.name),
         env!("CARGO_PKG_VERSION")
     );
     let mut section = |title: &str, content: String| {
@@ -82,12 +82,12 @@ pub(crate) fn page(material: &Material<'_>) -> Result<String, Failure> {
             let _ = write!(body, "<h2>{}</h2>\n{content}", escape(title));
         }
     };
-    section("Summary", table(&material.summary));
-    section("Certificate", certificate(material.fit));
-    section("Convergence", convergence(material.history));
+    section("Summary", table(&report.summary));
+    section("Certificate", certificate(report.fit));
+    section("Convergence", convergence(report.history));
     match model.task {
         Task::Classify => {
-            let codes = codes(model, material.data)?;
+            let codes = codes(model, report.data)?;
             section("Confusion matrix, training data", confusion(model, &scores, &codes));
             if model.scheme == Scheme::One {
                 section("ROC and precision–recall, training data", curves(&scores, &codes));
@@ -95,8 +95,8 @@ pub(crate) fn page(material: &Material<'_>) -> Result<String, Failure> {
             }
         }
         Task::Regress => {
-            // A page of hundreds of pictures helps nobody.
-            for own in by_output(model, material.data, &scores)?.iter().take(MOST_OUTPUTS) {
+            // Hundreds of charts would make the page unreadable.
+            for own in by_output(model, report.data, &scores)?.iter().take(MOST_OUTPUTS) {
                 let title = match &own.name {
                     Some(name) => format!("Residuals of {name}, training data"),
                     None => "Residuals, training data".to_owned(),
@@ -106,12 +106,12 @@ pub(crate) fn page(material: &Material<'_>) -> Result<String, Failure> {
         }
         Task::Novelty => {}
     }
-    section("Support vectors", census(model, material.data)?);
-    section("The worst samples", worst(model, &scores, material.data)?);
-    section("To reproduce", format!("<pre>{}</pre>\n", escape(material.command)));
+    section("Support vectors", support_vectors(model, report.data)?);
+    section("The worst samples", worst(model, &scores, report.data)?);
+    section("To reproduce", format!("<pre>{}</pre>\n", escape(report.command)));
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
-        escape(material.name)
+        escape(report.name)
     ))
 }
 
@@ -121,10 +121,13 @@ fn certificate(fit: &Fit) -> String {
         (Some(dual), Some(gap), Some(relative)) => {
             let style = if relative < 1e-2 { "good" } else { "bad" };
             let several = fit.records().len() > 1;
-            let what =
-                if several { format!(" Sums over {} binary machines.", fit.records().len()) } else { String::new() };
+            let what = if several {
+                format!(" The numbers are sums over {} binary models.", fit.records().len())
+            } else {
+                String::new()
+            };
             format!(
-                "<p>The optimum lies between the dual and the primal objective, whoever computed them: this machine is \
+                "<p>The optimum lies between the dual and the primal objective, so this model is \
                  <b class=\"{style}\">within {} of optimal</b>, relatively.{what}</p>\n{}",
                 format::number(relative, 2),
                 table(&[
@@ -136,8 +139,9 @@ fn certificate(fit: &Fit) -> String {
                 ])
             )
         }
+        _ if !totals.known => "<p>Not checked: the certificate was not finished.</p>\n".to_owned(),
         _ => format!(
-            "<p>The loss is not convex: no bound on the optimum exists. How far the machine is from stationary:</p>\n{}",
+            "<p>The loss is not convex: no bound on the optimum exists. How far the model is from stationary:</p>\n{}",
             table(&[
                 ("objective", format::number(totals.primal, 12)),
                 ("stationarity", format::number(totals.violation, 3)),
@@ -165,7 +169,7 @@ fn convergence(history: &Recorder) -> String {
 }
 
 /// The class of each row among the model's labels.
-fn codes(model: &Model, data: &Dataset) -> Result<Vec<u32>, Failure> {
+fn codes(model: &Model, data: &Dataset) -> Result<Vec<u32>> {
     let (classes, codes) = data.targets.classes()?;
     let place = |label: &Label| model.labels.iter().position(|known| known == label).unwrap_or(0) as u32;
     let places: Vec<u32> = classes.iter().map(place).collect();
@@ -180,7 +184,7 @@ fn confusion(model: &Model, scores: &[f64], codes: &[u32]) -> String {
     let right: usize = (0..k).map(|c| counts[c][c]).sum();
     let names: Vec<String> = model.labels.iter().map(ToString::to_string).collect();
     let mut text = format!(
-        "<p>{right} of {} right: {} %. Rows are the true labels, columns the predictions.</p>\n",
+        "<p>{right} of {} correct: {} %. Rows are true labels, columns are predictions.</p>\n",
         codes.len(),
         format::number(100.0 * right as f64 / codes.len().max(1) as f64, 4)
     );
@@ -199,7 +203,7 @@ fn confusion(model: &Model, scores: &[f64], codes: &[u32]) -> String {
     };
     let mut values: Vec<Vec<Option<f64>>> = counts.iter().map(share).collect();
     let mut upwards = names.clone();
-    // The map counts rows from the bottom; a matrix is read from the top.
+    // The heat map starts at the bottom; a matrix starts at the top.
     values.reverse();
     upwards.reverse();
     let map = HeatMap {
@@ -213,7 +217,7 @@ fn confusion(model: &Model, scores: &[f64], codes: &[u32]) -> String {
     text + &map.to_svg()
 }
 
-/// Positions of scores from the largest down, and for each threshold the numbers of true and false positives.
+/// The numbers of true and false positives for each threshold, from the largest score down.
 fn sweep(scores: &[f64], codes: &[u32]) -> Vec<(f64, f64)> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
@@ -225,7 +229,7 @@ fn sweep(scores: &[f64], codes: &[u32]) -> Vec<(f64, f64)> {
         } else {
             miss += 1.0
         }
-        // Equal scores are one threshold.
+        // Equal scores share one threshold.
         if order.get(at + 1).is_none_or(|&next| scores[next] != scores[row]) {
             out.push((hit, miss));
         }
@@ -255,15 +259,8 @@ fn curves(scores: &[f64], codes: &[u32]) -> String {
     let figure = Figure {
         title: format!("Area under ROC {}, average precision {}", format::number(area, 4), format::number(average, 4)),
         panels: vec![
-            panel(
-                "false positive rate",
-                "true positive rate",
-                "machine",
-                roc,
-                vec![(0.0, 0.0), (1.0, 1.0)],
-                "guessing",
-            ),
-            panel("recall", "precision", "machine", precision, vec![(0.0, base), (1.0, base)], "guessing"),
+            panel("false positive rate", "true positive rate", "model", roc, vec![(0.0, 0.0), (1.0, 1.0)], "chance"),
+            panel("recall", "precision", "model", precision, vec![(0.0, base), (1.0, base)], "chance"),
         ],
     };
     figure.svg()
@@ -289,7 +286,7 @@ fn reliability(model: &Model, scores: &[f64], codes: &[u32]) -> String {
         x: unit("predicted probability"),
         y: unit("observed share"),
         height: 260.0,
-        series: vec![Series::line("machine", line).with_dots(), Series::line("perfect", vec![(0.0, 0.0), (1.0, 1.0)])],
+        series: vec![Series::line("model", line).with_dots(), Series::line("perfect", vec![(0.0, 0.0), (1.0, 1.0)])],
         marks: vec![],
     };
     Figure { title: format!("Expected calibration error {}", format::number(error, 3)), panels: vec![panel] }.svg()
@@ -297,17 +294,17 @@ fn reliability(model: &Model, scores: &[f64], codes: &[u32]) -> String {
 
 /// One of the numbers a model predicts.
 struct Output {
-    /// Its name, where there are several.
+    /// Its name, if there are several.
     name: Option<String>,
     truth: Vec<f64>,
     scores: Vec<f64>,
-    /// Mean size of left-out residuals, where they were measured.
+    /// Mean absolute out-of-sample residual, if the model is calibrated.
     sigma: Option<f64>,
-    /// What holds nine of ten of them.
+    /// Half-width of an interval that holds 90 % of them.
     radius: Option<f64>,
 }
 
-fn by_output(model: &Model, data: &Dataset, scores: &[f64]) -> Result<Vec<Output>, Failure> {
+fn by_output(model: &Model, data: &Dataset, scores: &[f64]) -> Result<Vec<Output>> {
     let k = model.expansion.outputs();
     let truth = match &data.targets {
         Targets::Several { outputs, values } if *outputs == k => values,
@@ -341,12 +338,12 @@ fn residuals(output: &Output) -> String {
         rows.push(("R²", format::number(1.0 - error / spread, 5)));
     }
     if let Some(sigma) = output.sigma {
-        rows.push(("mean residual, left out", format::number(sigma, 4)));
+        rows.push(("mean absolute residual, out-of-sample", format::number(sigma, 4)));
         if let Some(radius) = output.radius {
-            rows.push(("nine of ten lie within", format!("±{}", format::number(radius, 4))));
+            rows.push(("90 % lie within", format!("±{}", format::number(radius, 4))));
         }
     }
-    // Some thousands of dots are as good as all.
+    // A few thousand dots are enough.
     let step = truth.len().div_ceil(3000).max(1);
     let pairs = || truth.iter().zip(scores).step_by(step);
     let (low, high) = truth.iter().chain(scores).fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
@@ -372,16 +369,16 @@ fn residuals(output: &Output) -> String {
     table(&rows) + &figure.svg()
 }
 
-fn census(model: &Model, data: &Dataset) -> Result<String, Failure> {
+fn support_vectors(model: &Model, data: &Dataset) -> Result<String> {
     let totals = model.totals();
     let f = &model.expansion;
     let lead = format!(
-        "<p>{} of {} rows are support vectors; the others could be removed without changing the machine.</p>\n",
+        "<p>{} of {} rows are support vectors; removing the others does not change the model.</p>\n",
         format::count(f.len() as u64),
         format::count(model.n as u64)
     );
     if model.task != Task::Classify {
-        return Ok(lead + &table(&[("at their bound", format::count(totals.bounded as u64))]));
+        return Ok(lead + &table(&[("at bound", format::count(totals.bounded as u64))]));
     }
     let codes = codes(model, data)?;
     let mut rows = Vec::new();
@@ -398,12 +395,12 @@ fn census(model: &Model, data: &Dataset) -> Result<String, Failure> {
     }
     let mut text = lead + &grid(&["label", "rows", "support vectors", "share"], &rows);
     if model.scheme == Scheme::One {
-        let _ = writeln!(text, "<p>{} are at their bound: inside the margin or on the wrong side.</p>", totals.bounded);
+        let _ = writeln!(text, "<p>{} are at bound: inside the margin or on the wrong side.</p>", totals.bounded);
     }
     Ok(text)
 }
 
-fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failure> {
+fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String> {
     let k = model.expansion.outputs();
     let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
     let header: &[&str] = match model.task {
@@ -412,7 +409,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
             let Prediction::Labels(found) = model.decide(scores) else { return Ok(String::new()) };
             for (row, (found, truth)) in found.iter().zip(&codes).enumerate() {
                 let z = &scores[row * k..(row + 1) * k];
-                // How far the sample is on the wrong side of what decides about it.
+                // The margin that decides about the sample; negative on the wrong side.
                 let margin = match model.scheme {
                     Scheme::One => {
                         if *truth == 1 {
@@ -447,7 +444,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
             }
             match k {
                 1 => &["row", "target", "predicted", "residual"],
-                _ => &["row", "of", "target", "predicted", "residual"],
+                _ => &["row", "output", "target", "predicted", "residual"],
             }
         }
         Task::Novelty => {
@@ -461,7 +458,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
     let cells: Vec<Vec<String>> = rows.into_iter().take(10).map(|(_, cells)| cells).collect();
     Ok(format!(
-        "<p>Rows count from 0. Look at these first: wrong labels and odd measurements end up here.</p>\n{}",
+        "<p>Rows are counted from 0. Check these first: wrong labels and outliers end up here.</p>\n{}",
         grid(header, &cells)
     ))
 }

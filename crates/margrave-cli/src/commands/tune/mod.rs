@@ -1,0 +1,255 @@
+//! `margrave tune`: the best combination of a grid by cross-validation, trained on all data.
+
+mod grid;
+mod table;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use margrave::io::Loaded;
+use margrave::observe::Silent;
+use margrave::tune::{Grid, Tuner};
+use margrave::{Status, Svm, Targets};
+use serde_json::json;
+
+pub(crate) use self::grid::accepts;
+use self::grid::parse_grid;
+pub(crate) use self::table::read_table;
+use self::table::table;
+use super::train::Training;
+use crate::cli::Common;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::options::data::DataOptions;
+use crate::options::kernel::KernelOptions;
+use crate::options::train::{ModelOptions, SolverOptions};
+use crate::outputs::{self, Input};
+use crate::present::{FitContext, chart, json, prose};
+use crate::progress::Progress;
+use crate::signal;
+use crate::terminal::{Style, Terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  margrave tune heart.svm                                     default grid of C and γ, five folds
+  margrave tune heart.svm -o heart.model --plot grid.svg      write the best model, draw the scores
+  margrave tune heart.svm --grid C=2^-5..2^15*4 --grid gamma=2^-15..2^3*4
+  margrave tune houses.csv --task regress --grid C=1,10,100 --grid epsilon=0.01,0.1
+  margrave tune heart.svm --grid loss=hinge,squared-hinge,square --grid kernel=rbf,linear
+  margrave tune big.svm --max-seconds 600 --table cells.csv   exit code 3 if not finished by then
+  margrave tune big.svm --resume cells.csv --table cells.csv  continue from there
+
+Names in a grid: C, lambda, gamma, epsilon, nu, kernel, loss. Values: from..to*factor,
+from..to+step, or a list a,b,c. The score is the accuracy, or minus the mean squared error.";
+
+/// Arguments of `tune`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Tune {
+    #[command(flatten)]
+    data: DataOptions,
+    /// Values to try, as NAME=VALUES; repeat for several names [default: C and γ as in LIBSVM's grid.py]
+    #[arg(long, value_name = "NAME=VALUES", help_heading = "Search")]
+    grid: Vec<String>,
+    /// Number of cross-validation folds, stratified by class
+    #[arg(long, value_name = "K", default_value_t = 5, allow_negative_numbers = true, help_heading = "Search")]
+    folds: usize,
+    /// File with one group name per row; the rows of a group stay in one fold
+    #[arg(long, value_name = "FILE", help_heading = "Search")]
+    groups: Option<PathBuf>,
+    /// File with the fold of each row, one number per line from 0, instead of random folds
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["folds", "groups"], help_heading = "Search")]
+    fold_file: Option<PathBuf>,
+    /// Drop a combination once it is this many deviations behind the best; 0 runs all folds of all
+    #[arg(long, value_name = "Z", default_value_t = 4.0, allow_negative_numbers = true, help_heading = "Search")]
+    race: f64,
+    /// Reuse the combinations in this table of an earlier search on the same data
+    #[arg(long, value_name = "FILE.csv", help_heading = "Search")]
+    resume: Option<PathBuf>,
+    /// Train the best combination on all data and write the model
+    #[arg(long, short, value_name = "MODEL", help_heading = "Output")]
+    output: Option<PathBuf>,
+    /// Write all combinations and their scores to this file
+    #[arg(long, value_name = "FILE.csv", help_heading = "Output")]
+    table: Option<PathBuf>,
+    /// Draw the scores over C and γ
+    #[arg(long, value_name = "FILE.svg", help_heading = "Output")]
+    plot: Option<PathBuf>,
+    #[command(flatten)]
+    settings: ModelOptions,
+    #[command(flatten)]
+    kernel: KernelOptions,
+    #[command(flatten)]
+    solver: SolverOptions,
+}
+
+impl Tune {
+    pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
+        let begun = Instant::now();
+        self.settings.check()?;
+        if let Some(file) = &self.plot
+            && file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("svg"))
+        {
+            return Err(Failure::new(format!("--plot {}: the name must end in .svg", file.display())));
+        }
+        self.check_files()?;
+        let grid = parse_grid(&self.grid, &self.kernel)?;
+        if self.plot.is_some() && (grid.costs.len().max(grid.lambdas.len()) < 2 || grid.gammas.len() < 2) {
+            return Err(no_map());
+        }
+        let threads = common.threads();
+        let loaded = self.data.load_within(self.solver.memory(), threads.count())?;
+        let flag = signal::listen()?;
+        let training = Training {
+            data: &self.data,
+            settings: &self.settings,
+            kernel: &self.kernel,
+            solver: &self.solver,
+            seed: common.seed,
+        };
+        let svm = training.svm(&loaded, threads, flag)?;
+        if let Targets::Several { outputs, .. } = &loaded.data.targets {
+            return Err(Failure::with_hint(
+                format!("{} has {outputs} targets, and a search needs one", self.data.name()),
+                "choose one with --target; 'margrave path' finds the λ of several by leave-one-out",
+            ));
+        }
+        let task = svm.task();
+        let (tuner, key) = self.tuner(svm, grid, &loaded, common.seed)?;
+        let folds = tuner.folds;
+        let mut progress = Progress::new(terminal);
+        let tuned = tuner.search(&loaded.data, &mut progress)?;
+        drop(progress);
+        // If the table cannot be written, the model still is.
+        let mut failed = None;
+        if let Some(path) = &self.table {
+            let text = table(&tuned, folds, &key);
+            failed = margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes())).err().map(Failure::from);
+        }
+        let Some(best) = tuned.best.map(|at| &tuned.cells[at]) else {
+            return Err(Failure::Stopped {
+                why: if tuned.status == Status::Interrupted {
+                    margrave::Interrupt::Cancelled
+                } else {
+                    margrave::Interrupt::Deadline
+                },
+                message: "stopped before any combination was finished: allow more time with --max-seconds".into(),
+            });
+        };
+        if let Some(path) = &self.plot {
+            let written = chart::heat_map(&tuned).ok_or_else(no_map).and_then(|map| {
+                let text = map.to_svg();
+                Ok(margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes()))?)
+            });
+            failed = failed.or(written.err());
+        }
+        let mut object = json::tuned(&tuned, best, task, folds);
+        let mut rows = prose::tuned(&tuned, best, task, folds);
+        let mut trained = Status::Optimal;
+        if let Some(path) = &self.output {
+            let fit = margrave::Fit::from(tuner.refit(&best.params, &loaded.data, &mut Silent)?);
+            fit.save(path)?;
+            trained = fit.status();
+            let (data, model) = (self.data.name(), path.display().to_string());
+            rows.push(("gap", prose::gap(fit.certificate())));
+            let how = if trained == Status::Optimal { String::new() } else { format!(", {trained}") };
+            rows.push(("model", format!("{model}, trained on all rows{how}")));
+            let context = FitContext::new(&fit, &loaded, &data, &model);
+            object.insert("fit".into(), json::fit(&fit, &context));
+            object.insert("model".into(), json!(model));
+        }
+        if let Some(failure) = failed {
+            return Err(failure);
+        }
+        object.insert("seconds".into(), json!(begun.elapsed().as_secs_f64()));
+        let style = if tuned.status == Status::Optimal { Style::Good } else { Style::Warn };
+        terminal.say(&terminal.summary(style, &prose::search_outcome(&tuned), &rows))?;
+        terminal.object(&object)?;
+        Ok(match tuned.status {
+            Status::Optimal => Exit::from(trained),
+            stopped => Exit::from(stopped),
+        })
+    }
+
+    /// The search these options describe, and the key of its table: data, folds and seed.
+    fn tuner(&self, svm: Svm, grid: Grid, loaded: &Loaded, seed: u64) -> Result<(Tuner, String), Failure> {
+        let data = &loaded.data;
+        let mut tuner = Tuner::new(svm, grid);
+        tuner.folds = self.folds;
+        tuner.groups = self.read_groups(data.len())?;
+        tuner.fold_of = self.read_folds()?;
+        tuner.race = (self.race != 0.0).then_some(self.race);
+        let given = tuner.fold_of.as_deref().map(fingerprint);
+        let folds = match &tuner.fold_of {
+            Some(fold) => fold.iter().max().map_or(0, |f| *f as usize + 1),
+            None => self.folds,
+        };
+        tuner.folds = folds;
+        let key =
+            format!("{}x{}/{folds}/{}", data.len(), data.points.dims(), given.unwrap_or_else(|| seed.to_string()));
+        if let Some(path) = &self.resume {
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Failure::new(format!("{}: could not be read: {e}", path.display())))?;
+            tuner.known = read_table(&text, &key, &path.display().to_string())?;
+        }
+        Ok((tuner, key))
+    }
+
+    fn check_files(&self) -> Result<(), Failure> {
+        let [data, targets] = self.data.inputs();
+        let inputs = [
+            data,
+            targets,
+            Input::new("--groups", self.groups.as_deref()),
+            Input::new("--fold-file", self.fold_file.as_deref()),
+            Input::new("--resume", self.resume.as_deref()).in_place("--table"),
+        ];
+        let outputs =
+            [("-o", self.output.as_deref()), ("--table", self.table.as_deref()), ("--plot", self.plot.as_deref())];
+        outputs::check(&inputs, &outputs)
+    }
+
+    fn read_folds(&self) -> Result<Option<Vec<u32>>, Failure> {
+        let Some(path) = &self.fold_file else { return Ok(None) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::new(format!("--fold-file {}: could not be read: {e}", path.display())))?;
+        let number = |(at, line): (usize, &str)| {
+            line.trim().parse().map_err(|_| {
+                Failure::with_hint(
+                    format!("--fold-file {}: line {} is not the number of a fold", path.display(), at + 1),
+                    "give one of 0, 1, 2, … for each row",
+                )
+            })
+        };
+        text.lines().enumerate().map(number).collect::<Result<Vec<u32>, Failure>>().map(Some)
+    }
+
+    fn read_groups(&self, n: usize) -> Result<Option<Vec<u32>>, Failure> {
+        let Some(path) = &self.groups else { return Ok(None) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Failure::new(format!("--groups {}: could not be read: {e}", path.display())))?;
+        let names: Vec<&str> = text.lines().map(str::trim).collect();
+        if names.len() != n {
+            return Err(Failure::new(format!(
+                "--groups {}: {} lines for {n} rows: give one name per row",
+                path.display(),
+                names.len()
+            )));
+        }
+        let mut sorted = names.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        Ok(Some(names.iter().map(|name| sorted.binary_search(name).unwrap_or(0) as u32).collect()))
+    }
+}
+
+fn no_map() -> Failure {
+    Failure::with_hint("--plot draws C against γ", "give several values of both with --grid")
+}
+
+/// A short name for given folds.
+fn fingerprint(fold: &[u32]) -> String {
+    // FNV-1a.
+    let hash = fold.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, f| (h ^ u64::from(*f)).wrapping_mul(0x100_0000_01b3));
+    format!("given-{hash:016x}")
+}

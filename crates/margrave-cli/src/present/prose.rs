@@ -1,0 +1,409 @@
+//! Results as words: lines of a name and a value, and short phrases.
+
+use margrave::certificate::Certificate;
+use margrave::data::{Label, ScaleKind};
+use margrave::io::Schema;
+use margrave::model::{Calibration, Expansion, Record, Scheme};
+use margrave::problem::{Formulation, Penalty, Task};
+use margrave::train::Met;
+use margrave::tune::{Cell, Params, Tuned};
+use margrave::{Fit, Kernel, Model, Status};
+
+use super::json::{nonzero_weights, worst_gap};
+use super::{FitContext, Rows};
+use crate::format;
+use crate::models;
+
+/// A kernel, its parameters to four digits.
+pub(crate) fn kernel(kernel: &Kernel) -> String {
+    let number = |v: f64| format::number(v, 4);
+    match *kernel {
+        Kernel::Poly { gamma, coef0, degree } => {
+            format!("poly, γ = {}, coef0 = {}, degree {degree}", number(gamma), number(coef0))
+        }
+        Kernel::Sigmoid { gamma, coef0 } => format!("sigmoid, γ = {}, coef0 = {}", number(gamma), number(coef0)),
+        _ => match kernel.gamma() {
+            Some(gamma) => format!("{}, γ = {}", kernel.name(), number(gamma)),
+            None => kernel.name().to_owned(),
+        },
+    }
+}
+
+/// The optimisation problem of a model: task, loss, C or ν.
+fn problem(model: &Model) -> String {
+    let number = |v: f64| format::number(v, 4);
+    match (model.task, model.formulation) {
+        (task, Formulation::Cost { c }) => {
+            let loss = model.loss.map_or_else(|| "custom".to_owned(), |loss| loss.to_string());
+            format!("{task}, {loss} loss, C = {}", number(c))
+        }
+        (Task::Regress, Formulation::Nu { nu, c }) => format!("ν-regression, ν = {}, C = {}", number(nu), number(c)),
+        (_, Formulation::Nu { nu, .. }) => format!("ν-classification, ν = {}", number(nu)),
+        (_, Formulation::OneClass { nu }) => format!("one-class, ν = {}", number(nu)),
+        (_, Formulation::Svdd { nu }) => format!("SVDD, ν = {}", number(nu)),
+    }
+}
+
+/// How a training ended.
+pub(crate) fn outcome(fit: &Fit) -> String {
+    let (totals, asked) = (fit.totals(), fit.asked());
+    let short = || match (totals.known, totals.relative_gap, asked.gap, asked.tol) {
+        (false, ..) => "the certificate was not finished".to_owned(),
+        (_, Some(gap), Some(most), _) if !(gap <= most) => {
+            format!("a relative gap of {}, {} requested", format::number(gap, 2), format::number(most, 2))
+        }
+        (_, _, _, Some(tol)) => {
+            format!("a violation of {}, {} requested", format::number(totals.violation, 2), format::number(tol, 2))
+        }
+        _ => "short of the requested accuracy".to_owned(),
+    };
+    match fit.status() {
+        Status::Optimal if totals.dual.is_none() => "stationary".to_owned(),
+        Status::Optimal if asked.met(fit.certificate()) == Met::WithinRounding => {
+            "optimal to double precision".to_owned()
+        }
+        Status::Optimal => "optimal".to_owned(),
+        Status::Inaccurate => format!("inaccurate: the solver finished, but the certificate shows {}", short()),
+        Status::TimeLimit => format!("stopped by the time limit at {}", short()),
+        Status::IterationLimit => format!("stopped by the iteration limit at {}", short()),
+        Status::Stalled => format!("stalled: no further progress in double precision; {}", short()),
+        Status::Interrupted => "interrupted".to_owned(),
+    }
+}
+
+/// The relative gap of a certificate, with its rounding where that matters and the condition it rests on.
+pub(crate) fn gap(certificate: &Certificate) -> String {
+    let Some(o) = certificate.optimality() else { return "not checked".to_owned() };
+    let size = o.primal().abs().max(o.dual().abs());
+    let mut text = format::number(o.relative_gap(), 2);
+    if o.rounding() > 0.1 * o.gap() && size > 0.0 {
+        text += &format!(" (rounding {})", format::number(o.rounding() / size, 2));
+    }
+    text += " relative, proven";
+    if !o.definite() {
+        text += " if the kernel matrix is positive semi-definite";
+    }
+    text
+}
+
+/// The first labels, as many as fit on a line.
+fn labels(labels: &[String]) -> String {
+    let mut text = String::new();
+    for (at, label) in labels.iter().enumerate() {
+        if text.chars().count() + label.chars().count() > 60 {
+            return text + ", …";
+        }
+        text += if at == 0 { "" } else { ", " };
+        text += label;
+    }
+    text
+}
+
+/// A training: data, model, proof, errors, time.
+pub(crate) fn fit(fit: &Fit, context: &FitContext<'_>) -> Rows {
+    let (model, totals) = (fit.model(), fit.totals());
+    let features = if model.expansion.width() == 1 { "feature" } else { "features" };
+    let size = format!(
+        "{}, {} rows, {} {features}",
+        context.data,
+        format::count(model.n as u64),
+        format::count(model.expansion.width() as u64)
+    );
+    let mut rows = vec![("data", size)];
+    if model.scheme == Scheme::Outputs {
+        let names = models::output_names(model);
+        rows.push(("targets", format!("{}: {}", names.len(), labels(&names))));
+    }
+    if model.task == Task::Classify && model.scheme != Scheme::One {
+        let names: Vec<String> = model.labels.iter().map(Label::to_string).collect();
+        rows.push(("classes", format!("{}: {}", names.len(), labels(&names))));
+    }
+    rows.push(("problem", problem(model)));
+    rows.push(("kernel", kernel(model.expansion.kernel())));
+    rows.push(("solver", format!("{} ({})", model.solver, fit.reason())));
+    rows.extend(fit_proof(fit));
+    if let Some(compact) = fit.compacted() {
+        let text = format!(
+            "{} rows dropped: scores change by at most {}·√k(x, x), on the training data by at most {}",
+            format::count(compact.dropped as u64),
+            format::number(compact.norm, 3),
+            format::number(compact.change, 3)
+        );
+        rows.push(("compact", text));
+    }
+    if model.penalty == Penalty::L1 {
+        let all = model.expansion.width() * model.expansion.outputs();
+        let kept = nonzero_weights(model).unwrap_or(all);
+        rows.push(("weights", format!("{} of {} nonzero", format::count(kept as u64), format::count(all as u64))));
+    }
+    let bounded = match model.scheme {
+        Scheme::One => format!(", {} at bound", format::count(totals.bounded as u64)),
+        _ => String::new(),
+    };
+    let vectors = format::count(totals.support_vectors as u64);
+    rows.push(("support vectors", format!("{vectors} of {}{bounded}", format::count(model.n as u64))));
+    rows.push(match model.task {
+        Task::Classify => ("training error", format!("{} %", format::number(100.0 * fit.train_error(), 3))),
+        Task::Regress => ("training error", format!("{} (mean squared error)", format::number(fit.train_error(), 4))),
+        Task::Novelty => {
+            ("outside", format!("{} % of the training data", format::number(100.0 * fit.train_error(), 3)))
+        }
+    });
+    let (train, total) = (format::duration(totals.seconds), format::duration(context.total_seconds));
+    rows.push(("time", format!("{train} training, {total} total")));
+    rows.push(("model", context.model.to_owned()));
+    rows
+}
+
+/// The proof of a training: gap and objectives, or stationarity where the loss is not convex.
+fn fit_proof(fit: &Fit) -> Rows {
+    let totals = fit.totals();
+    let several = if fit.records().len() > 1 { ", worst machine" } else { "" };
+    match (totals.dual, totals.relative_gap) {
+        _ if !totals.known => vec![("gap", "not checked: the certificate was not finished".to_owned())],
+        (Some(dual), Some(_)) => vec![
+            ("gap", format!("{}{several}", gap(fit.certificate()))),
+            ("violation", format::number(totals.violation, 2)),
+            ("objective", format!("{} ≥ optimum ≥ {}", format::number(totals.primal, 7), format::number(dual, 7))),
+        ],
+        _ => {
+            let mut rows = vec![
+                ("objective", format!("{}; not convex, so no gap", format::number(totals.primal, 7))),
+                ("stationarity", format::number(totals.violation, 2)),
+            ];
+            if let [Record { certificate: Certificate::Stationarity(s), .. }] = fit.records()
+                && let Some(start) = s.start_objective()
+            {
+                rows.push(("convex start", format!("{} under the same loss", format::number(start, 7))));
+            }
+            rows
+        }
+    }
+}
+
+/// A certificate on its own, compared with the gap it should not exceed.
+fn certificate(certificate: &Certificate, limit: f64) -> Rows {
+    let compared = |v: f64| format!("{}, {} requested", format::number(v, 3), format::number(limit, 3));
+    match certificate {
+        Certificate::Optimality(o) => {
+            let share = |v: f64| format::number(100.0 * v, 2);
+            let worst: Vec<String> =
+                o.worst().iter().take(3).map(|w| format!("row {} ({} %)", w.row, share(w.share))).collect();
+            let feasible = if o.feasible() {
+                "yes".to_owned()
+            } else {
+                format!("no, by {}; repaired first", format::number(o.infeasibility(), 2))
+            };
+            vec![
+                ("relative gap", compared(o.relative_gap())),
+                ("primal", format::number(o.primal(), 10)),
+                ("dual", format::number(o.dual(), 10)),
+                ("rounding", format!("{} of the gap", format::number(o.rounding(), 2))),
+                ("violation", format::number(o.violation(), 3)),
+                ("dual feasible", feasible),
+                ("worst rows", if worst.is_empty() { "none".into() } else { worst.join(", ") }),
+            ]
+        }
+        Certificate::Stationarity(s) => vec![
+            ("stationarity", compared(s.stationarity())),
+            ("objective", format::number(s.objective(), 10)),
+            ("loss", "not convex: no bound on the optimum".to_owned()),
+        ],
+        Certificate::Unknown => vec![("relative gap", "not checked".to_owned())],
+    }
+}
+
+/// The certificates of a model, of which `within` do not exceed the limit.
+pub(crate) fn certificates(certificates: &[Certificate], within: usize, limit: f64) -> Rows {
+    if let [one] = certificates {
+        return certificate(one, limit);
+    }
+    let violation = certificates.iter().map(Certificate::violation).fold(0.0, f64::max);
+    let worst = format::number(worst_gap(certificates), 3);
+    let mut rows = vec![
+        ("machines", format!("{within} of {} within the gap", certificates.len())),
+        ("worst gap", format!("{worst}, {} requested", format::number(limit, 3))),
+        ("violation", format::number(violation, 3)),
+    ];
+    if let Some(dual) = certificates.iter().map(Certificate::dual).sum::<Option<f64>>() {
+        let primal: f64 = certificates.iter().map(Certificate::primal).sum();
+        rows.push(("primal, sum", format::number(primal, 10)));
+        rows.push(("dual, sum", format::number(dual, 10)));
+    }
+    rows
+}
+
+/// What certificates within the limit prove: proven, proven under a condition, or stationary.
+pub(crate) fn proven(certificates: &[Certificate]) -> &'static str {
+    let convex = certificates.iter().all(|c| c.optimality().is_some());
+    let definite = certificates.iter().filter_map(Certificate::optimality).all(|o| o.definite());
+    match (convex, definite) {
+        (true, true) => "proven",
+        (true, false) => "proven if the kernel matrix is positive semi-definite (see 'margrave check kernel')",
+        (false, _) => "stationary",
+    }
+}
+
+/// What a model file holds.
+pub(crate) fn model(model: &Model, schema: Option<&Schema>) -> Rows {
+    let f = &model.expansion;
+    let names = schema.and_then(Schema::feature_names);
+    let size = format!("{} rows, {} features", format::count(model.n as u64), format::count(f.width() as u64));
+    let mut rows = vec![("problem", problem(model)), ("kernel", kernel(f.kernel())), ("trained on", size)];
+    let labels: Vec<String> = model.labels.iter().map(Label::to_string).collect();
+    if model.task == Task::Classify {
+        rows.push(("labels", labels.join(", ")));
+    }
+    if !model.class_weights.is_empty() {
+        let weight = |(label, w): (&String, &f64)| format!("{label}: {}", format::number(*w, 4));
+        let weights: Vec<String> = labels.iter().zip(&model.class_weights).map(weight).collect();
+        rows.push(("class weights", weights.join(", ")));
+    }
+    let scaling = match model.scaling.as_ref().map(|s| s.kind) {
+        None => "none",
+        Some(ScaleKind::MinMax) => "minmax",
+        Some(ScaleKind::Standard) => "standard",
+    };
+    rows.push(("scaling", scaling.to_owned()));
+    if !f.is_weights() {
+        let sparse = if f.centres().is_sparse() { ", sparse" } else { "" };
+        rows.push(("centres", format!("{}{sparse}", format::count(f.len() as u64))));
+    }
+    if model.scheme == Scheme::Outputs {
+        rows.push(("targets", format!("{}: {}", f.outputs(), models::output_names(model).join(", "))));
+    }
+    rows.push(match model.scheme {
+        Scheme::OneVsOne => ("machines", format!("{}, one per pair of classes", model.machines.len())),
+        Scheme::CrammerSinger => ("machines", format!("{}, for all classes together", model.machines.len())),
+        Scheme::OneVsRest => ("machines", format!("{}, one per class", model.machines.len())),
+        Scheme::Outputs => ("machines", format!("{}, one per target", model.machines.len())),
+        Scheme::One if model.free_bias || model.intercept_scaling.is_some() => ("bias", format::number(f.bias()[0], 6)),
+        Scheme::One => ("bias", "none".into()),
+    });
+    if let Some(names) = &names {
+        let more = if names.len() > 6 { ", …" } else { "" };
+        let first: Vec<&str> = names.iter().take(6).map(String::as_str).collect();
+        rows.push(("features", format!("{}{more}", first.join(", "))));
+    }
+    let largest = largest_weights(f);
+    if !largest.is_empty() {
+        let named = |column: usize| names.as_ref().and_then(|n| n.get(column).cloned());
+        let weight = |(column, w): &(usize, f64)| {
+            let name = named(*column).unwrap_or_else(|| format!("feature {column}"));
+            format!("{name} {}", format::number(*w, 4))
+        };
+        rows.push(("largest weights", largest.iter().map(weight).collect::<Vec<_>>().join(", ")));
+    }
+    rows.extend(record(model));
+    rows
+}
+
+/// What a model file says about its training.
+fn record(model: &Model) -> Rows {
+    let totals = model.totals();
+    let iterations = format::count(totals.iterations);
+    let solver = match totals.known {
+        true => format!("{}, {}, {iterations} iterations", model.solver, totals.status),
+        false => format!("{}, not checked", model.solver),
+    };
+    let (vectors, bounded) = (format::count(totals.support_vectors as u64), format::count(totals.bounded as u64));
+    let mut rows = vec![("solver", solver), ("support vectors", format!("{vectors}, {bounded} at bound"))];
+    match totals.relative_gap {
+        _ if !model.machines.iter().all(|record| record.certificate.is_known()) => {
+            rows.push(("relative gap", "unknown: run 'margrave verify' on the training data".into()));
+        }
+        Some(gap) => {
+            rows.push(("relative gap", format::number(gap, 3)));
+            rows.push(("violation", format::number(totals.violation, 3)));
+        }
+        None => rows.push(("stationarity", format::number(totals.violation, 3))),
+    }
+    match &model.calibration {
+        Some(Calibration::Sigmoid { .. }) => rows.push(("probabilities", "yes".into())),
+        Some(Calibration::Residuals { sigma, .. }) => {
+            rows.push(("residuals", format!("{} mean absolute, out-of-sample", format::number(*sigma, 4))));
+        }
+        Some(Calibration::ResidualsByOutput { sigma, .. }) => {
+            let each: Vec<String> = sigma.iter().map(|s| format::number(*s, 4)).collect();
+            rows.push(("residuals", format!("{} mean absolute, out-of-sample", each.join(", "))));
+        }
+        None => {}
+    }
+    if let Some(tube) = model.machines.first().and_then(|record| record.tube) {
+        rows.push(("tube", format!("±{}", format::number(tube, 5))));
+    }
+    rows
+}
+
+/// How many weights are shown.
+const SHOWN_WEIGHTS: usize = 10;
+
+/// The features with the largest weights of a linear model with one output, and the weights. The features are those the
+/// kernel sees: scaled, where the model scales.
+pub(super) fn largest_weights(f: &Expansion) -> Vec<(usize, f64)> {
+    let Some(weights) = f.weights().filter(|_| *f.kernel() == Kernel::Linear && f.outputs() == 1) else {
+        return Vec::new();
+    };
+    let mut order: Vec<usize> = (0..weights.len()).filter(|&j| weights[j] != 0.0).collect();
+    order.sort_by(|a, b| weights[*b].abs().total_cmp(&weights[*a].abs()).then(a.cmp(b)));
+    order.truncate(SHOWN_WEIGHTS);
+    order.into_iter().map(|j| (j, weights[j])).collect()
+}
+
+/// A combination of a grid.
+pub(crate) fn params(params: &Params) -> String {
+    let mut parts = Vec::new();
+    let mut put = |name: &str, value: Option<f64>| {
+        if let Some(v) = value {
+            parts.push(format!("{name} = {}", format::number(v, 4)));
+        }
+    };
+    put("C", params.c);
+    put("λ", params.lambda);
+    put("γ", params.kernel.gamma());
+    put("ε", params.epsilon);
+    put("ν", params.nu);
+    if let Some(loss) = &params.loss {
+        parts.push(format!("{loss} loss"));
+    }
+    parts.push(format!("{} kernel", params.kernel.name()));
+    parts.join(", ")
+}
+
+/// The score of a cell over its folds, with its deviation.
+pub(crate) fn score(cell: &Cell, task: Task) -> String {
+    let (mean, deviation) = (cell.seen().unwrap_or(f64::NAN), cell.deviation().unwrap_or(0.0));
+    match task {
+        Task::Regress => {
+            format!("mean squared error {} ± {}", format::number(-mean, 5), format::number(deviation, 2))
+        }
+        _ => format!("accuracy {} % ± {}", format::number(100.0 * mean, 4), format::number(100.0 * deviation, 2)),
+    }
+}
+
+/// How a search over a grid ended.
+pub(crate) fn search_outcome(tuned: &Tuned) -> String {
+    match tuned.status {
+        Status::Optimal => "done".to_owned(),
+        _ => format!("stopped early: {} of {} combinations finished", finished(tuned), tuned.cells.len()),
+    }
+}
+
+fn finished(tuned: &Tuned) -> usize {
+    tuned.cells.iter().filter(|cell| cell.is_finished()).count()
+}
+
+/// A search over a grid: how much was tried, the best combination and its score.
+pub(crate) fn tuned(tuned: &Tuned, best: &Cell, task: Task, folds: usize) -> Rows {
+    let finished = finished(tuned);
+    let tried = match tuned.cells.iter().filter(|cell| cell.dropped).count() {
+        0 => format!("{finished}, {folds} folds each"),
+        dropped => format!("{}: {finished} on {folds} folds, {dropped} dropped after fewer", tuned.cells.len()),
+    };
+    vec![
+        ("combinations", tried),
+        ("best", params(&best.params)),
+        ("score", score(best, task)),
+        ("time", format::duration(tuned.seconds)),
+    ]
+}
