@@ -1,4 +1,4 @@
-"""Pictures of the Python examples, drawn from the variables that an example leaves behind."""
+"""Plots of the Python examples, drawn from the variables that an example defines."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -75,6 +75,6 @@ DRAWN = {"certify": _certify, "quantiles": _quantiles, "robust": _robust, "switc
 
 
 def draw(name, names, path):
-    """The picture of the example `name` into the file `path`, if there is one."""
+    """Draws the plot of the example `name` into the file `path`, if there is one."""
     if name in DRAWN:
         DRAWN[name](names).savefig(path, metadata={"Date": None})
