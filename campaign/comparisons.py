@@ -27,7 +27,7 @@ def compare(case: Case, trained: Trained, rng: Rng) -> None:
     if convex and trained.stored.table.n <= 300 and rng.random() < 0.4:
         peer = peers.sklearn_peer(trained.problem, saved, trained.stored.features)
         if peer is not None:
-            case.counts["beside scikit-learn"] += 1
+            case.counts["compared with scikit-learn"] += 1
             case.add(invariants.brackets("peer", trained.ran, trained.brackets(), [peer[1]], f"scikit-learn's {peer[0]}"))
     kind = rng.choice(["threads", "permutation", "duplicate", "solver", "forged", "convert", "resume", "none", "none"])
     if kind == "threads" and not limited:
@@ -106,7 +106,7 @@ def another_solver(case: Case, trained: Trained, rng: Rng) -> None:
     if not known or trained.options.multiclass is None and len(trained.model.header["labels"]) > 2:
         return
     drawn = trained.options.other(solver=known[int(rng.integers(len(known)))], iterations=None)
-    both(case, "solver", trained, train(case, trained.stored, drawn, "solver"), f"{drawn.solver} beside {trained.report.get('solver')}")
+    both(case, "solver", trained, train(case, trained.stored, drawn, "solver"), f"{drawn.solver} and {trained.report.get('solver')}")
 
 
 def resumed(case: Case, trained: Trained, convex: bool) -> None:

@@ -164,7 +164,7 @@ def asked(ran: Ran, options: Options, report: dict[str, Any], target: Array | No
     found: list[str] = []
     tol = asked_tol(options, report, target)
     for at, machine in enumerate(machines(report)):
-        where = f"machine {at}: " if len(machines(report)) > 1 else ""
+        where = f"model {at}: " if len(machines(report)) > 1 else ""
         if options.level:
             # A loss without a gap: the limit on the gap applies to the stationarity, as in `verify`.
             most = tol if tol is not None else max(options.gap or 0.0, DEFAULT_TOL)
@@ -225,9 +225,9 @@ def verify_agrees(ran: Ran, report: dict[str, Any], verified: dict[str, Any], sl
     found = []
     ours, theirs = machines(report), machines(verified)
     if len(ours) != len(theirs):
-        return [Finding("verify-agrees", f"{len(ours)} machines trained, {len(theirs)} verified", ran.shell())]
+        return [Finding("verify-agrees", f"{len(ours)} models trained, {len(theirs)} verified", ran.shell())]
     for at, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        where = f"machine {at}: " if len(ours) > 1 else ""
+        where = f"model {at}: " if len(ours) > 1 else ""
         sizes = [abs(float(a[key])) for key in ("primal", "dual", "objective") if finite(a.get(key))]
         size = max(sizes, default=0.0)
         room = AGREE * size + slip + rounding(a) + rounding(b)
@@ -290,9 +290,9 @@ def objective_matches(ran: Ran, report: dict[str, Any], values: list[Value], nam
     found = []
     ours = machines(report)
     if len(ours) != len(values):
-        return [Finding(name, f"{len(ours)} machines reported, {len(values)} in the model", ran.shell())]
+        return [Finding(name, f"{len(ours)} models reported, {len(values)} in the file", ran.shell())]
     for at, (machine, value) in enumerate(zip(ours, values, strict=True)):
-        where = f"machine {at}: " if len(ours) > 1 else ""
+        where = f"model {at}: " if len(ours) > 1 else ""
         said = machine.get("primal", machine.get("objective"))
         if said is None or not finite(said):
             if math.isfinite(value.value) and report.get("status") == "optimal":
@@ -357,7 +357,7 @@ def difference(a: Any, b: Any, path: str = "") -> str:
 def brackets(name: str, ran: Ran, a: list[Bracket], b: list[Bracket], what: str) -> list[Finding]:
     """Two certificates of one problem do not contradict each other: neither lower bound is above the other's objective."""
     if len(a) != len(b):
-        return [Finding(name, f"{len(a)} and {len(b)} machines", ran.shell())]
+        return [Finding(name, f"{len(a)} and {len(b)} models", ran.shell())]
     for x, y in zip(a, b, strict=True):
         for low, high in ((x, y), (y, x)):
             if low.lower is None:

@@ -67,7 +67,7 @@ def _switch(names):
     theirs = names["theirs"].decision_function(names["X_test"])
     ax.plot([ours.min(), ours.max()], [ours.min(), ours.max()], color="0.7")
     ax.plot(theirs, ours, ".", color=plot.COLOURS[1])
-    ax.set(xlabel="score by scikit-learn", ylabel="score by Margrave", title="The same machine")
+    ax.set(xlabel="score by scikit-learn", ylabel="score by Margrave", title="The same model")
     return figure
 
 
