@@ -1,1 +1,1 @@
-"""Random trials of the built program, from outside: random data, random options, invariants that must always hold."""
+"""Random tests of the built program from the outside: random data, random options, invariants that must always hold."""

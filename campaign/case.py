@@ -1,4 +1,4 @@
-"""A case under way: the runs of the program, and the checks of a training, its proof and its predictions."""
+"""A running case: the runs of the program, and the checks of a training, its certificate and its predictions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .program import Program, Ran
 
 @dataclass
 class Setting:
-    """What does not change from case to case."""
+    """Settings that are the same for all cases."""
 
     seed: int
     root: Path
@@ -30,7 +30,7 @@ class Setting:
 
 @dataclass
 class Case:
-    """A case under way."""
+    """A running case."""
 
     setting: Setting
     number: int
@@ -44,7 +44,7 @@ class Case:
         return self.program.folder
 
     def stream(self, part: int) -> Rng:
-        """Random numbers of a part of the case: parts do not disturb each other."""
+        """Random numbers for one part of the case; parts are independent of each other."""
         return np.random.default_rng([self.setting.seed, self.number, part])
 
     def add(self, found: list[Finding]) -> None:
@@ -65,7 +65,7 @@ class Case:
 
 @dataclass
 class Trained:
-    """A training that gave a model, and its naive evaluation."""
+    """A training that produced a model, and its naive evaluation."""
 
     options: Options
     stored: files.Stored
@@ -78,7 +78,7 @@ class Trained:
     values: list[reference.Value]
 
     def brackets(self) -> list[Bracket]:
-        """What was proven, with the naive objective of the saved model as the upper end."""
+        """The certified bounds, with the naive objective of the saved model as the upper bound."""
         found = []
         for machine, value in zip(invariants.machines(self.report), self.values, strict=True):
             dual = machine.get("dual")
@@ -88,7 +88,7 @@ class Trained:
 
 
 def train(case: Case, stored: files.Stored, drawn: Options, name: str, *extra: str) -> Trained | None:
-    """Trains and checks all that can be checked of one training; `None` if it gave no model."""
+    """Trains and makes all checks of a single training; `None` if it produced no model."""
     path = case.folder / f"{name}.model"
     arguments = ["train", str(stored.path), "-o", str(path), *stored.reading, *drawn.arguments(), "--json"]
     threads = [] if "--threads" in extra else ["--threads", "1"]

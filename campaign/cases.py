@@ -1,4 +1,4 @@
-"""What kinds of cases there are, and the kind that trains."""
+"""The kinds of cases, and the kind that trains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .options import Options
 
 
 def run_case(case: Case) -> None:
-    """Draws and runs the case; what is wrong is in its findings."""
+    """Draws and runs the case; errors are in its findings."""
     rng = case.stream(0)
     kind = rng.random()
     if kind < 0.80:
@@ -40,7 +40,7 @@ def draw_task(rng: Rng) -> str:
 
 
 def training_case(case: Case, rng: Rng) -> None:
-    """A training, its proof, its predictions, and one comparison with another training."""
+    """A training, its certificate, its predictions, and one comparison with another training."""
     task = draw_task(rng)
     table = data.draw(rng, task, case.setting.root, case.setting.beside)
     drawn = options.draw(case.stream(1), table, task)

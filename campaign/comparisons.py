@@ -1,4 +1,4 @@
-"""Comparisons of a training with another training, or another machine, of the same problem."""
+"""Comparisons of a training with another training, or another model, of the same problem."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .invariants import Bracket
 
 
 def compare(case: Case, trained: Trained, rng: Rng) -> None:
-    """Another training, or another machine, of the same problem."""
+    """Another training, or another model, of the same problem."""
     drawn, saved = trained.options, trained.model
     limited = drawn.seconds is not None
     convex = not drawn.level and drawn.definite and drawn.kernel != "precomputed"
@@ -23,11 +23,11 @@ def compare(case: Case, trained: Trained, rng: Rng) -> None:
             other = peers.rescaled(trained.problem, saved, trained.scores)
         if trained.values[0].value > 2 * other.upper + other.slip and trained.report.get("status") in ("stalled", "inaccurate"):
             case.counts["worse by half than a multiple of itself"] += 1
-        case.add(invariants.brackets("bracket", trained.ran, trained.brackets(), [other], "a multiple of the machine itself"))
+        case.add(invariants.brackets("bracket", trained.ran, trained.brackets(), [other], "a multiple of the model itself"))
     if convex and trained.stored.table.n <= 300 and rng.random() < 0.4:
         peer = peers.sklearn_peer(trained.problem, saved, trained.stored.features)
         if peer is not None:
-            case.counts["beside scikit-learn"] += 1
+            case.counts["compared with scikit-learn"] += 1
             case.add(invariants.brackets("peer", trained.ran, trained.brackets(), [peer[1]], f"scikit-learn's {peer[0]}"))
     kind = rng.choice(["threads", "permutation", "duplicate", "solver", "forged", "convert", "resume", "none", "none"])
     if kind == "threads" and not limited:
@@ -55,16 +55,16 @@ def both(case: Case, name: str, first: Trained, second: Trained | None, what: st
 
 
 def permutation(case: Case, trained: Trained, rng: Rng) -> None:
-    """The order of the rows moves the objective by no more than the gaps."""
+    """The order of the rows changes the objective by no more than the gaps."""
     table = trained.stored.table
     stored = files.store(table.take(rng.permutation(table.n)), case.folder, "permuted", trained.stored.form)
     drawn = trained.options
     if drawn.gamma == "median":
-        # The median is that of a sample of pairs, which other rows are in after a permutation.
+        # The median is that of a sample of pairs, and a permutation changes the sample.
         drawn = drawn.other(gamma=repr(float(trained.model.header["kernel"]["gamma"])))
     second = train(case, stored, drawn, "permuted")
     if second is not None and trained.options.scale is not None:
-        # Means and spreads are summed in another order: what the kernel sees moves by rounding relative to the offset.
+        # Means and variances are summed in another order: scaled features change by rounding relative to the offset.
         x = trained.stored.features
         spread = x.std(axis=0)
         ratio = float((np.abs(x).max(axis=0) / np.where(spread > 0, spread, 1.0))[spread > 0].max(initial=1.0))
@@ -74,7 +74,7 @@ def permutation(case: Case, trained: Trained, rng: Rng) -> None:
 
 
 def duplicate(case: Case, trained: Trained, rng: Rng) -> None:
-    """A row that stands twice equals a row of twice the weight."""
+    """Two copies of a row equal one row of twice the weight."""
     drawn = trained.options.other(scale=None, probability=None, compact=None)
     gamma = trained.model.header["kernel"].get("gamma")
     if gamma is not None:
@@ -106,11 +106,11 @@ def another_solver(case: Case, trained: Trained, rng: Rng) -> None:
     if not known or trained.options.multiclass is None and len(trained.model.header["labels"]) > 2:
         return
     drawn = trained.options.other(solver=known[int(rng.integers(len(known)))], iterations=None)
-    both(case, "solver", trained, train(case, trained.stored, drawn, "solver"), f"{drawn.solver} beside {trained.report.get('solver')}")
+    both(case, "solver", trained, train(case, trained.stored, drawn, "solver"), f"{drawn.solver} and {trained.report.get('solver')}")
 
 
 def resumed(case: Case, trained: Trained, convex: bool) -> None:
-    """Going on from a model that a limit ended, or from a finished one."""
+    """Resuming from a model that a limit ended, or from a finished one."""
     if trained.options.multiclass == "crammer-singer":
         return
     drawn = trained.options.other(seconds=None, iterations=None)
@@ -120,7 +120,7 @@ def resumed(case: Case, trained: Trained, convex: bool) -> None:
 
 
 def forged(case: Case, trained: Trained, rng: Rng, convex: bool) -> None:
-    """`verify` judges the machine in the file, whatever its header says of itself."""
+    """`verify` evaluates the model in the file and does not use the certificate in its header."""
     changed = copy.deepcopy(trained.model)
     scale = float(np.abs(trained.scores.z).max(initial=1.0)) or 1.0
     kind = str(rng.choice(["bias", "beta", "weights"]))
@@ -173,7 +173,7 @@ def converted(case: Case, trained: Trained, rng: Rng) -> None:
         return
     places, sure = reference.decisions(saved, trained.scores)
     names = [label_text(label) for label in saved.header["labels"]] or ["-1", "1"]
-    # Ties between classes are broken in the order of the labels, which LIBSVM keeps otherwise.
+    # Ties between classes are broken in the order of the labels, which is different in LIBSVM.
     sure &= len(names) <= 2
     rows = out.read_text().splitlines()[1:]
     case.add(invariants.labels_match(ran, [row.strip('"') for row in rows], [names[place] for place in places], sure))

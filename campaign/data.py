@@ -1,4 +1,4 @@
-"""Random data sets: real ones subsampled and synthetic ones of every shape that has made trouble."""
+"""Random data sets: subsampled real ones, and synthetic ones of every shape that has caused errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 Array = np.ndarray
 Rng = np.random.Generator
 
-# Real sets by name; the first ones travel with the project, the others are used where a folder beside it has them.
+# Real data sets by name; the first ones are part of the repository, the others are used if the data folder has them.
 INSIDE = {
     "heart": ("crates/margrave-cli/data/heart_scale.svm", "classify"),
     "haberman": ("papers/data/haberman.csv", "classify"),
@@ -43,7 +43,7 @@ BESIDE = {
 
 @dataclass
 class Table:
-    """Columns of numbers or texts, and the target: labels, numbers (n or n × k), or none."""
+    """Columns of numbers or strings, and the target: labels, numbers (n or n × k), or none."""
 
     columns: list[Array]
     target: Array | None
@@ -60,7 +60,7 @@ class Table:
         return any(column.dtype == object for column in self.columns)
 
     def encoded(self) -> Array:
-        """The features as the program makes them: a text column becomes one feature for each of its sorted texts."""
+        """The features as the program encodes them: a text column becomes one feature per distinct string, in sorted order."""
         parts = []
         for column in self.columns:
             if column.dtype == object:
@@ -73,7 +73,7 @@ class Table:
     def take(self, rows: Array) -> Table:
         """Some of the rows, in this order."""
         return Table(
-            # Texts that are all numbers in the rows that are left are numbers to any reader.
+            # If the strings in the remaining rows are all numbers, any reader takes them for numbers.
             [typed(column[rows]) if column.dtype == object else column[rows] for column in self.columns],
             None if self.target is None else self.target[rows],
             self.about,
@@ -93,7 +93,7 @@ def read_text(path: Path) -> str:
 
 
 def read_set(path: Path, task: str, about: str) -> Table:
-    """A real set: CSV with a header and the target last, or LIBSVM text."""
+    """A real data set: CSV with a header and the target last, or LIBSVM text."""
     if ".csv" in path.name:
         rows = [row for row in csv.reader(read_text(path).splitlines()) if row][1:]
         columns = [typed(np.array(column, dtype=object)) for column in zip(*rows, strict=True)]
@@ -122,7 +122,7 @@ def typed(column: Array) -> Array:
 
 
 def draw_size(rng: Rng) -> int:
-    """Mostly small, so that a minute holds many cases."""
+    """Mostly small, so that many cases fit in a minute."""
     kind = rng.random()
     if kind < 0.12:
         return int(rng.integers(2, 7))
@@ -136,7 +136,7 @@ def draw_size(rng: Rng) -> int:
 
 
 def draw_real(rng: Rng, task: str, n: int, root: Path, beside: Path | None) -> Table:
-    """Rows of a real set; a name whose file is not here gives way to the same choice among those inside."""
+    """Rows of a real data set; if its file is missing, the same draw among the sets in the repository."""
     known = {k: v for k, v in (INSIDE | BESIDE).items() if task == "novelty" or v[1] == task}
     name = sorted(known)[int(rng.integers(len(known)))]
     file, kind = known[name]
@@ -152,7 +152,7 @@ def draw_real(rng: Rng, task: str, n: int, root: Path, beside: Path | None) -> T
 
 
 def draw_points(rng: Rng, n: int) -> tuple[Array, str]:
-    """A matrix of numbers and what it is like."""
+    """A matrix of numbers and a description of it."""
     d = int(rng.choice([1, 2, 2, 3, 5, 8, 13, 20, 40]))
     kind = rng.choice(["blobs", "cube", "heavy", "sparse", "integers", "lattice", "binary"])
     if kind == "blobs":
@@ -174,7 +174,7 @@ def draw_points(rng: Rng, n: int) -> tuple[Array, str]:
 
 
 def draw_labels(rng: Rng, x: Array, classes: int) -> Array:
-    """A class of each row, every class at least once: linear, xor or random in parts."""
+    """A class for each row, every class at least once: linear, xor or partly random."""
     n, d = x.shape
     centred = x - x.mean(axis=0)
     spread = centred.std(axis=0)
@@ -224,7 +224,7 @@ NAMES = [["-1", "1"], ["0", "1"], ["1", "2"], ["no", "yes"], ["b", "a"]]
 
 
 def name_labels(rng: Rng, codes: Array, classes: int) -> Array:
-    """Labels as files have them: numbers or texts."""
+    """Labels as in files: numbers or strings."""
     if classes == 2:
         names = NAMES[int(rng.integers(len(NAMES)))]
     elif rng.random() < 0.5:
@@ -239,7 +239,7 @@ def name_labels(rng: Rng, codes: Array, classes: int) -> Array:
 
 
 def distort(rng: Rng, table: Table) -> Table:
-    """Shapes that make trouble: scales, offsets, repeated rows, constant columns, order."""
+    """Difficult shapes: scales, offsets, repeated rows, constant columns, order."""
     numeric = [k for k, column in enumerate(table.columns) if column.dtype == float]
     kind = rng.random()
     if kind < 0.12 and numeric:
@@ -293,7 +293,7 @@ def draw(rng: Rng, task: str, root: Path, beside: Path | None, largest: int = 20
 
 
 def draw_synthetic(rng: Rng, task: str, n: int) -> Table:
-    """Points with a target of their own making."""
+    """Points with a target computed from them."""
     x, about = draw_points(rng, n)
     if task == "regress":
         outputs = int(rng.integers(2, 4)) if rng.random() < 0.08 else 1

@@ -18,7 +18,7 @@ FORMATS = ["svm", "svm", "svm.gz", "csv", "csv", "csv.gz", "bare.csv", "npy", "f
 
 @dataclass
 class Stored:
-    """A file, the options that read it, and the features as the program will see them."""
+    """A file, the options that read it, and the features as the program will read them."""
 
     path: Path
     reading: list[str]
@@ -28,7 +28,7 @@ class Stored:
 
 
 def number(value: float) -> str:
-    """As many digits as the number needs, whole ones without a point."""
+    """As many digits as the number needs, integers without a decimal point."""
     value = float(value)
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
 
@@ -40,7 +40,7 @@ def cell(value: object) -> str:
 
 
 def choose(rng: Rng, table: Table) -> str:
-    """A format that can hold the table."""
+    """A format that can store the table."""
     fitting = [form for form in FORMATS if fits(form, table)]
     return fitting[int(rng.integers(len(fitting)))]
 
@@ -51,7 +51,7 @@ def fits(form: str, table: Table) -> bool:
     if ".np" in "." + form:
         return not table.has_text and not text_target
     if form.startswith("svm"):
-        # A label of several words would be taken for features.
+        # A label of several words would be read as features.
         spaced = text_target and table.target is not None and any(" " in str(label) for label in table.target)
         return not (table.has_text or several or table.weights is not None or spaced)
     return True
@@ -64,7 +64,7 @@ def store(table: Table, folder: Path, stem: str, form: str) -> Stored:
     if single:
         table = Table(
             [single_precision(column) for column in table.columns],
-            # NPY keeps targets and weights among the columns, NPZ apart in double precision.
+            # NPY stores targets and weights as columns, NPZ separately in double precision.
             single_precision(table.target) if form.endswith("npy") else table.target,
             table.about,
             single_precision(table.weights) if form.endswith("npy") else table.weights,
@@ -85,7 +85,7 @@ def store(table: Table, folder: Path, stem: str, form: str) -> Stored:
 
 
 def single_precision(values: Any) -> Any:
-    """The values rounded to single precision; texts and nothing stay."""
+    """The values rounded to single precision; strings and None are unchanged."""
     if values is None or values.dtype == object:
         return values
     return values.astype(np.float32).astype(float)
@@ -147,7 +147,7 @@ def npy_bytes(table: Table, x: Array, single: bool) -> tuple[list[str], bytes]:
 def npz_bytes(table: Table, x: Array, single: bool, sparse: bool) -> tuple[list[str], bytes]:
     arrays = {"X": x.astype(np.float32 if single else np.float64)}
     if sparse:
-        # As scipy.sparse.save_npz writes a matrix by rows.
+        # As scipy.sparse.save_npz writes a CSR matrix.
         rows, columns = np.nonzero(x)
         starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(x)))])
         arrays = {"indices": columns.astype(np.int32), "indptr": starts.astype(np.int32), "format": np.array(b"csr")}
@@ -173,7 +173,7 @@ def gram_table(gram: Array, table: Table) -> Table:
 
 
 def damage(rng: Rng, path: Path, form: str) -> str:
-    """Spoils the file in one way and says which."""
+    """Damages the file in one way and returns its name."""
     data = bytearray(gzip.decompress(path.read_bytes()) if form.endswith(".gz") else path.read_bytes())
     text = form.startswith("svm") or form.endswith(("csv", "csv.gz"))
     ways = ["truncate", "flip", "empty", "repeat", "insert"]
@@ -219,5 +219,5 @@ def damage(rng: Rng, path: Path, form: str) -> str:
 
 
 def digest(paths: list[Path]) -> dict[Path, str]:
-    """A fingerprint of each file."""
+    """A hash of each file."""
     return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}

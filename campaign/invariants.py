@@ -1,4 +1,4 @@
-"""What must hold of every run. Each check takes what was seen and returns what is wrong with it; none runs anything itself."""
+"""What must hold for every run. Each check takes observed values and returns the errors; none runs anything itself."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from .options import Options
 from .program import Ran
 from .reference import Scores, Value
 
-# Processor seconds a training of at most SMALL rows may take.
+# Limit in processor seconds for a training of at most SMALL rows.
 SECONDS, SMALL = 20.0, 1000
-# Seconds a run may go on after --max-seconds.
+# Seconds that a run may continue after --max-seconds.
 OVERSHOOT = 1.5
-# Relative agreement of two evaluations of one objective, rounding apart.
+# Relative agreement of two evaluations of one objective, in addition to rounding.
 AGREE = 1e-6
-# Relative gap that is asked for where only a violation, or nothing, is given.
+# Relative gap that is required if only a violation, or nothing, is given.
 DEFAULT_GAP = 1e-2
 DEFAULT_TOL = 1e-3
-# A relative gap beyond this is excused by rounding only where the conditions of optimality hold.
+# A relative gap above this is accepted as rounding only if the optimality conditions hold.
 EXCUSED = 1e-6
 STATUSES = {"optimal": 0, "inaccurate": 3, "time_limit": 3, "iteration_limit": 3, "stalled": 3, "interrupted": 130}
 
 
 @dataclass
 class Finding:
-    """A broken invariant."""
+    """A violated invariant."""
 
     invariant: str
     seen: str
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass
 class Bracket:
-    """What a training proves: the best value lies between the two, rounding apart."""
+    """What a training proves: the optimal value lies between the two, up to rounding."""
 
     lower: float | None
     upper: float
@@ -52,7 +52,7 @@ def finite(value: Any) -> bool:
 
 
 def machines(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """The binary machines of a report, or the report itself where there is one."""
+    """The binary models of a report, or the report itself if there is only one."""
     several = report.get("machines")
     return several if isinstance(several, list) and several else [report]
 
@@ -63,7 +63,7 @@ def rounding(machine: dict[str, Any]) -> float:
 
 
 def within_rounding(machine: dict[str, Any]) -> bool:
-    """Whether double precision can tell no more: the gap is within the bound on its own rounding."""
+    """Whether the gap is within the bound on its own rounding: double precision cannot resolve more."""
     relative = relative_gap(machine)
     if relative is None or machine["gap"] > 2.0001 * rounding(machine):
         return False
@@ -71,7 +71,7 @@ def within_rounding(machine: dict[str, Any]) -> bool:
 
 
 def no_panic(ran: Ran) -> list[Finding]:
-    """No panic and no death by a signal."""
+    """No panic and no termination by a signal."""
     if ran.killed:
         return []
     if "panicked" in ran.err or ran.code in (101, 134, 139) or (ran.code < 0 and ran.code != -2):
@@ -81,7 +81,7 @@ def no_panic(ran: Ran) -> list[Finding]:
 
 
 def in_time(ran: Ran, n: int, factor: float) -> list[Finding]:
-    """Nothing takes more than 20 s of processor time for n ≤ 1 000; nothing is ever killed."""
+    """No run takes more than 20 s of processor time for n ≤ 1 000; no run has to be killed."""
     if ran.killed:
         return [Finding("time", f"killed after {ran.wall:.0f} s, n = {n}", ran.shell())]
     if n <= SMALL and ran.cpu > SECONDS * factor:
@@ -90,7 +90,7 @@ def in_time(ran: Ran, n: int, factor: float) -> list[Finding]:
 
 
 def in_limit(ran: Ran, seconds: float) -> list[Finding]:
-    """With --max-seconds the program ends within 1.5 s of it, not counting time it had to wait for a processor."""
+    """With --max-seconds the program ends within 1.5 s of it, not counting time spent waiting for a processor."""
     waited = min(max(0.0, ran.wall - ran.cpu - seconds), 4.0)
     if ran.wall > seconds + OVERSHOOT + waited:
         return [Finding("time-limit", f"{ran.wall:.2f} s with --max-seconds {seconds}", ran.shell())]
@@ -107,7 +107,7 @@ def exit_code(ran: Ran, allowed: tuple[int, ...]) -> list[Finding]:
 
 
 def refusal(ran: Ran, outputs: list[Path]) -> list[Finding]:
-    """Exit 2 says why and writes nothing."""
+    """Exit code 2 gives a reason and writes nothing."""
     found = []
     if len(ran.err.strip()) < 10:
         found.append(Finding("refusal", f"exit 2 with the message {ran.err.strip()!r}", ran.shell()))
@@ -118,7 +118,7 @@ def refusal(ran: Ran, outputs: list[Path]) -> list[Finding]:
 
 
 def status(ran: Ran, report: dict[str, Any]) -> list[Finding]:
-    """The exit code and the status say the same."""
+    """The exit code agrees with the status."""
     word = report.get("status")
     if word not in STATUSES:
         return [Finding("status", f"exit {ran.code} with the status {word!r}", ran.shell())]
@@ -144,29 +144,29 @@ def target_scale(target: Array | None) -> float:
 
 
 def asked_tol(options: Options, report: dict[str, Any], target: Array | None) -> float | None:
-    """The violation that an optimal machine may have; `None` if only a gap was asked for."""
+    """The violation that an optimal model may have; `None` if only a gap was required."""
     if options.tol is not None:
         return options.tol
     if options.gap is not None:
         return None
     if options.task != "regress":
         return DEFAULT_TOL
-    # The default is relative to the scale of the targets; what the report says is believed within that.
+    # The default is relative to the scale of the targets; the reported value is accepted within that.
     most = DEFAULT_TOL * max(target_scale(target), 1e-300)
     said = (report.get("asked") or {}).get("tol")
     return min(float(said), most) if said is not None and finite(said) else max(most, DEFAULT_TOL)
 
 
 def asked(ran: Ran, options: Options, report: dict[str, Any], target: Array | None) -> list[Finding]:
-    """Optimal means: what was asked for is met, by every machine."""
+    """Optimal means that every binary model meets the required accuracy."""
     if report.get("status") != "optimal":
         return []
     found: list[str] = []
     tol = asked_tol(options, report, target)
     for at, machine in enumerate(machines(report)):
-        where = f"machine {at}: " if len(machines(report)) > 1 else ""
+        where = f"model {at}: " if len(machines(report)) > 1 else ""
         if options.level:
-            # A loss without a gap: what was given for the gap is asked of the stationarity, as `verify` does.
+            # A loss without a gap: the limit on the gap applies to the stationarity, as in `verify`.
             most = tol if tol is not None else max(options.gap or 0.0, DEFAULT_TOL)
             found += [where + text for text in asked_level(machine, most)]
             continue
@@ -198,7 +198,7 @@ def asked_level(machine: dict[str, Any], tol: float) -> list[str]:
 
 
 def descent(ran: Ran, report: dict[str, Any], slip: float) -> list[Finding]:
-    """A loss that is not convex ends no higher than its convex start."""
+    """With a non-convex loss the objective is no higher than that of the convex start."""
     for machine in machines(report):
         start, end = machine.get("start_objective"), machine.get("objective")
         if start is not None and end is not None and finite(start) and finite(end) and end > start + 1e-9 * abs(start) + slip:
@@ -207,7 +207,7 @@ def descent(ran: Ran, report: dict[str, Any], slip: float) -> list[Finding]:
 
 
 def ordered(ran: Ran, report: dict[str, Any]) -> list[Finding]:
-    """Dual ≤ primal, and gap is their difference, rounding apart."""
+    """Dual ≤ primal, and gap is their difference, up to rounding."""
     found = []
     for machine in machines(report):
         relative = relative_gap(machine)
@@ -221,13 +221,13 @@ def ordered(ran: Ran, report: dict[str, Any]) -> list[Finding]:
 
 
 def verify_agrees(ran: Ran, report: dict[str, Any], verified: dict[str, Any], slip: float) -> list[Finding]:
-    """`verify` finds the figures that `train` printed."""
+    """`verify` computes the numbers that `train` printed."""
     found = []
     ours, theirs = machines(report), machines(verified)
     if len(ours) != len(theirs):
-        return [Finding("verify-agrees", f"{len(ours)} machines trained, {len(theirs)} verified", ran.shell())]
+        return [Finding("verify-agrees", f"{len(ours)} models trained, {len(theirs)} verified", ran.shell())]
     for at, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        where = f"machine {at}: " if len(ours) > 1 else ""
+        where = f"model {at}: " if len(ours) > 1 else ""
         sizes = [abs(float(a[key])) for key in ("primal", "dual", "objective") if finite(a.get(key))]
         size = max(sizes, default=0.0)
         room = AGREE * size + slip + rounding(a) + rounding(b)
@@ -244,7 +244,7 @@ def verify_agrees(ran: Ran, report: dict[str, Any], verified: dict[str, Any], sl
 
 
 def verify_exit(ran: Ran, verified: dict[str, Any], gap: float) -> list[Finding]:
-    """`verify` says yes exactly where the gap (or the stationarity) of every machine is within what was asked."""
+    """`verify` succeeds exactly if the gap (or the stationarity) of every binary model is within the limit."""
     holds = True
     doubt = False
     for machine in machines(verified):
@@ -286,13 +286,13 @@ def labels_match(ran: Ran, found: list[str], wanted: list[str], sure: Array) -> 
 
 
 def objective_matches(ran: Ran, report: dict[str, Any], values: list[Value], name: str = "objective") -> list[Finding]:
-    """The objective of the model as it was saved is the one that was certified."""
+    """The objective of the saved model is the certified one."""
     found = []
     ours = machines(report)
     if len(ours) != len(values):
-        return [Finding(name, f"{len(ours)} machines reported, {len(values)} in the model", ran.shell())]
+        return [Finding(name, f"{len(ours)} models reported, {len(values)} in the file", ran.shell())]
     for at, (machine, value) in enumerate(zip(ours, values, strict=True)):
-        where = f"machine {at}: " if len(ours) > 1 else ""
+        where = f"model {at}: " if len(ours) > 1 else ""
         said = machine.get("primal", machine.get("objective"))
         if said is None or not finite(said):
             if math.isfinite(value.value) and report.get("status") == "optimal":
@@ -307,7 +307,7 @@ def objective_matches(ran: Ran, report: dict[str, Any], values: list[Value], nam
 
 
 def dual_matches(ran: Ran, report: dict[str, Any], values: list[Value | None]) -> list[Finding]:
-    """The lower bound is the dual objective at the saved β, wherever that is feasible as it stands."""
+    """The lower bound is the dual objective at the saved β, if that is feasible without changes."""
     found = []
     for machine, value in zip(machines(report), values, strict=True):
         said = machine.get("dual")
@@ -322,14 +322,14 @@ def dual_matches(ran: Ran, report: dict[str, Any], values: list[Value | None]) -
 
 
 def gamma_matches(ran: Ran, rule: str, said: float, wanted: float | None) -> list[Finding]:
-    """γ = scale, auto are what the contract says."""
+    """γ = scale and auto follow their definitions."""
     if wanted is not None and abs(said - wanted) > 1e-9 * wanted:
         return [Finding("gamma", f"gamma {rule} is {said!r}, wanted {wanted!r}", ran.shell())]
     return []
 
 
 def same_model(ran: Ran, a: Model, b: Model) -> list[Finding]:
-    """The same model for any number of threads, seconds apart."""
+    """The same model for any number of threads, except for times."""
 
     def plain(model: Model) -> dict[str, Any]:
         header = dict(model.header)
@@ -346,7 +346,7 @@ def same_model(ran: Ran, a: Model, b: Model) -> list[Finding]:
 
 
 def difference(a: Any, b: Any, path: str = "") -> str:
-    """The first place where two JSON values differ, and how; empty if they do not."""
+    """The first place where two JSON values differ, and how; empty if they are equal."""
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         return next((text for key in a if (text := difference(a[key], b[key], f"{path}.{key}"))), "")
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
@@ -355,22 +355,22 @@ def difference(a: Any, b: Any, path: str = "") -> str:
 
 
 def brackets(name: str, ran: Ran, a: list[Bracket], b: list[Bracket], what: str) -> list[Finding]:
-    """Two proofs about one problem do not contradict each other: neither lower bound is above the other's machine."""
+    """Two certificates of one problem do not contradict each other: neither lower bound is above the other's objective."""
     if len(a) != len(b):
-        return [Finding(name, f"{len(a)} and {len(b)} machines", ran.shell())]
+        return [Finding(name, f"{len(a)} and {len(b)} models", ran.shell())]
     for x, y in zip(a, b, strict=True):
         for low, high in ((x, y), (y, x)):
             if low.lower is None:
                 continue
             room = low.slip + high.slip + 1e-9 * (abs(low.lower) + abs(high.upper))
             if not low.lower <= high.upper + room:
-                text = f"{what}: {low.lower:.17g} is proven to be a lower bound, yet a machine has {high.upper:.17g}"
+                text = f"{what}: {low.lower:.17g} is proven to be a lower bound, but a model has {high.upper:.17g}"
                 return [Finding(name, text + f" (rounding ≤ {low.slip + high.slip:.2g})", ran.shell())]
     return []
 
 
 def untouched(before: dict[str, str], after: dict[str, str], written: set[str], folder: Path, command: str) -> list[Finding]:
-    """Files that a run was not asked to write are as they were, and no temporary file is left."""
+    """Files that a run should not write are unchanged, and no temporary file is left."""
     found = []
     for path, mark in before.items():
         if path not in written and after.get(path) != mark:

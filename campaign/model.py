@@ -62,14 +62,14 @@ class Model:
         return full
 
     def scaled(self, x: Array) -> Array:
-        """Features as the kernel sees them: the program computes in double precision whatever the file has."""
+        """Features as the kernel gets them: the program computes in double precision, whatever the precision of the file."""
         if self.header["scaling"] is None:
             return x
         return (x - self.arrays["scaling.shift"]) * self.arrays["scaling.factor"]
 
 
 def pairs(classes: int) -> list[tuple[int, int]]:
-    """The pairs of classes in the order of their machines."""
+    """The pairs of classes in the order of their binary models."""
     return [(i, j) for i in range(classes) for j in range(i + 1, classes)]
 
 
@@ -93,7 +93,7 @@ def read(path: Path) -> Model:
 
 
 def write(model: Model, path: Path) -> None:
-    """Writes a model: the self-test forges some."""
+    """Writes a model; the self-test uses it for forged ones."""
     names = {np.dtype(code): name for name, code in TYPES.items()}
     described: dict[str, Any] = {"__metadata__": {"margrave": json.dumps(model.header)}}
     body = b""

@@ -1,4 +1,4 @@
-"""Random options of a training, and what they mean for a naive evaluation."""
+"""Random options of a training, and their meaning for a naive evaluation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Options:
     anneal: int | None = None
 
     def arguments(self) -> list[str]:
-        """As the command line has them."""
+        """As arguments of the command line."""
         flags = ["--task", self.task, "-k", self.kernel]
         pairs: list[tuple[str, object]] = [
             ("--gamma", self.gamma),
@@ -97,12 +97,12 @@ class Options:
 
     @property
     def level(self) -> bool:
-        """Whether the loss is one of those that are not convex."""
+        """Whether the loss is not convex."""
         return self.loss in LEVEL
 
     @property
     def definite(self) -> bool:
-        """Whether the kernel is positive semi-definite, so that the problem has one best value."""
+        """Whether the kernel is positive semi-definite, so that the problem has a single optimal value."""
         shifted = self.kernel == "poly" and (self.coef0 or 0.0) < 0
         return self.kernel != "sigmoid" and not shifted
 
@@ -160,7 +160,7 @@ def draw_kernel(rng: Rng, options: Options) -> None:
 
 
 def solvers(options: Options) -> list[str]:
-    """Solvers that should take this machine."""
+    """Solvers that should support this problem."""
     loss = options.loss or ("epsilon" if options.task == "regress" else "hinge")
     plain = options.nu is None and options.task != "novelty"
     if options.intercept is not None or options.l1 or options.multiclass == "crammer-singer":
@@ -179,7 +179,7 @@ def solvers(options: Options) -> list[str]:
 
 
 def draw_stop(rng: Rng, options: Options) -> None:
-    """What is asked for, and limits."""
+    """Required accuracy, and limits."""
     kind = rng.random()
     if kind < 0.35:
         options.gap = power(rng, -10, -1) if rng.random() < 0.5 else float(rng.choice([1e-2, 1e-3, 1e-4, 1e-6]))
@@ -196,7 +196,7 @@ def draw_stop(rng: Rng, options: Options) -> None:
 
 
 def draw(rng: Rng, table: Table, task: str) -> Options:
-    """Random options for the table; most, not all, are ones the program takes."""
+    """Random options for the table; the program accepts most of them, not all."""
     options = Options(task)
     classes = 0 if task != "classify" or table.target is None else len(set(table.target))
     several = table.target is not None and table.target.ndim > 1
@@ -286,6 +286,6 @@ def as_number(text: str) -> float | None:
 
 
 def encode(target: Array, labels: list[object]) -> Array:
-    """The place of each row's label among `labels`."""
+    """The index of each row's label in `labels`."""
     place = {label: at for at, label in enumerate(labels)}
     return np.array([place[value if isinstance(value, str) else float(value)] for value in target])

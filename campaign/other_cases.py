@@ -1,4 +1,4 @@
-"""Cases that do not end with a proof: damaged files, LIBSVM's commands, searches, limits, outputs that are inputs."""
+"""Cases without a certificate: damaged files, LIBSVM's commands, searches, limits, outputs that are inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .data import Rng
 from .invariants import Finding
 from .options import Options
 
-# Small, so that what is tried is the handling of files and not the solvers.
+# Small, so that the cases test the handling of files and not the solvers.
 FEW = 60
 
 
@@ -19,13 +19,13 @@ def small_table(case: Case, rng: Rng, task: str) -> data.Table:
 
 
 def quick(task: str, rng: Rng) -> Options:
-    """Plain options that end soon."""
+    """Simple options of a short training."""
     kernel = str(rng.choice(["linear", "rbf", "poly"]))
     return Options(task, kernel=kernel, scale=str(rng.choice(["none", "minmax", "standard"])), seconds=3.0)
 
 
 def damaged_data(case: Case, rng: Rng) -> None:
-    """A damaged data file into every command that reads data: no panic, an exit code of the contract, bounded memory."""
+    """A damaged data file for every command that reads data: no panic, a documented exit code, bounded memory."""
     task = str(rng.choice(["classify", "regress", "novelty"]))
     table = small_table(case, rng, task)
     form = files.choose(rng, table)
@@ -64,7 +64,7 @@ def damaged_data(case: Case, rng: Rng) -> None:
 
 
 def damaged_model(case: Case, rng: Rng) -> None:
-    """A damaged model file into every command that reads models."""
+    """A damaged model file for every command that reads models."""
     table = small_table(case, rng, "classify")
     form = "svm" if files.fits("svm", table) else "csv"
     stored = files.store(table, case.folder, "data", form)
@@ -97,7 +97,7 @@ def damaged_model(case: Case, rng: Rng) -> None:
 
 
 def libsvm(case: Case, rng: Rng) -> None:
-    """LIBSVM's commands: train, predict, and our proof of the model."""
+    """LIBSVM's commands: train, predict, and a certificate of the model."""
     kind = int(rng.choice([0, 0, 0, 1, 2, 3, 3, 4]))
     task = "regress" if kind >= 3 else "classify"
     table = data.draw(rng, task, case.setting.root, case.setting.beside, largest=300)
@@ -124,7 +124,7 @@ def libsvm(case: Case, rng: Rng) -> None:
     if ran.code not in (0, 1):
         return
     case.add(invariants.verify_exit(ran, ran.report(), 1e-2))
-    # A bias that is not the machine's own cannot be proven: it costs much more than the gap asked for.
+    # A wrong bias cannot be certified: it costs much more than the required gap.
     text = path.read_text()
     if kind in (0, 3) and "rho " in text:
         lines = text.splitlines()
@@ -136,7 +136,7 @@ def libsvm(case: Case, rng: Rng) -> None:
 
 
 def wide(case: Case, rng: Rng) -> None:
-    """Few rows of very many features: clear errors or results, within the memory."""
+    """Few rows with very many features: clear errors or results, within the memory limit."""
     n, most = int(rng.integers(4, 60)), int(10.0 ** rng.uniform(4, 9.5))
     lines = []
     for i in range(n):
@@ -234,7 +234,7 @@ def overwrite(case: Case, rng: Rng) -> None:
 
 
 def hard(case: Case, rng: Rng) -> tuple[files.Stored, Options]:
-    """A training that takes long."""
+    """A long training."""
     n = int(rng.integers(600, 2000))
     x = rng.normal(size=(n, 8))
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
@@ -246,7 +246,7 @@ def hard(case: Case, rng: Rng) -> tuple[files.Stored, Options]:
 
 
 def interrupt(case: Case, rng: Rng) -> None:
-    """Ctrl-C ends a training at once, with what there is."""
+    """Ctrl-C ends a training at once, with the best model so far."""
     stored, drawn = hard(case, rng)
     path = case.folder / "cut.model"
     case.about = f"interrupted, n = {stored.table.n}, {drawn.loss}, {drawn.kernel}"
@@ -262,7 +262,7 @@ def interrupt(case: Case, rng: Rng) -> None:
 
 
 def time_limit(case: Case, rng: Rng) -> None:
-    """A time limit holds, and the figures of what there is are true."""
+    """A time limit is respected, and the reported numbers are correct."""
     stored, drawn = hard(case, rng)
     drawn.seconds = round(float(rng.uniform(0.05, 0.5)), 2)
     case.about = f"time limit, n = {stored.table.n}, {drawn.loss}, {drawn.kernel}"

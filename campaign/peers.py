@@ -1,4 +1,4 @@
-"""Other machines for the same problem: whatever they are, no proven lower bound may be above their objective."""
+"""Other models for the same problem: no certified lower bound may be above the objective of any of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except ImportError:
 
 
 def rescaled(problem: Problem, model: Model, given: Scores) -> Bracket:
-    """The best of the machine's own multiples with the bias moved; the zero machine is one of them. For one output and a cost."""
+    """The best multiple of the model with an adjusted bias; the zero model is one of them. For one output and a cost."""
     rows, y, c = machine_parts(problem, model, 0)
     norm = squared_norm(model, given, 0)
     best = objective(problem, model, given, 0)
@@ -44,7 +44,7 @@ def rescaled(problem: Problem, model: Model, given: Scores) -> Bracket:
 
 
 def sklearn_peer(problem: Problem, model: Model, features: Array) -> tuple[str, Bracket] | None:
-    """scikit-learn's machine under our objective, where it has one for this problem."""
+    """scikit-learn's model under our objective, if it has one for this problem."""
     header = model.header
     if not SKLEARN or model.scheme != "one" or header["formulation"]["name"] != "cost" or header["task"] == "novelty":
         return None
@@ -76,7 +76,7 @@ def sklearn_peer(problem: Problem, model: Model, features: Array) -> tuple[str, 
 def fit(
     spec: dict[str, Any], kernel: dict[str, Any], x: Array, y: Array, c: Array, bias: bool
 ) -> tuple[str, Array, float, float, Array] | None:
-    """Name, f, ‖f‖², bias and rounding of f of scikit-learn's machine; `None` where it has none."""
+    """Name, f, ‖f‖², bias and rounding of f of scikit-learn's model; `None` if it has none."""
     loss = spec["name"]
     if loss in ("hinge", "epsilon") and bias and kernel["name"] != "precomputed":
         gram, error, _ = kernel_matrix(kernel, x, x)

@@ -1,4 +1,4 @@
-"""Runs the program under test and measures what it did."""
+"""Runs the program under test and measures it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ADDRESS_SPACE = 8 << 30
 
 
 class OutOfTime(Exception):
-    """The campaign's own time is up; the case is dropped, neither passed nor failed."""
+    """The campaign's time is over; the case is dropped, neither passed nor failed."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ def limit_memory() -> None:
 
 @dataclass
 class Program:
-    """The program, the folder it works in, and when the campaign ends."""
+    """The program, its working folder, and the end of the campaign."""
 
     path: Path
     folder: Path
@@ -64,13 +64,13 @@ class Program:
     history: list[Ran] = field(default_factory=list)
 
     def run(self, *arguments: str, kill: float = KILL, limited: bool = False, interrupt: float | None = None) -> Ran:
-        """Runs to the end, or until `kill` seconds have passed, more where processors are shared. `interrupt`: seconds until SIGINT."""
+        """Runs to the end, or until `kill` seconds have passed, longer if processors are shared. `interrupt`: seconds until SIGINT."""
         command = [str(self.path), *arguments]
         kill *= max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         if self.verbose:
             print("$", shlex.join(command), flush=True)
         begun, used = time.monotonic(), self._child_seconds()
-        # A case that has begun is given some time beyond the end of the campaign.
+        # A running case gets some time beyond the end of the campaign.
         left = self.deadline + 5.0 - begun
         if left <= 0:
             raise OutOfTime
@@ -106,7 +106,7 @@ class Program:
 
     @staticmethod
     def _wait(process: subprocess.Popen[bytes], seconds: float, interrupt: float | None) -> tuple[bytes, bytes]:
-        """What the process wrote, once it has ended; fails after so many seconds, or much processor time."""
+        """Output of the process after it has ended; raises after `seconds`, or too much processor time."""
         begun = time.monotonic()
         while True:
             passed = time.monotonic() - begun
@@ -128,7 +128,7 @@ class Program:
 
 
 def processor_seconds(pid: int) -> float:
-    """Processor time of a running process; 0 where the system does not tell."""
+    """Processor time of a running process; 0 if the system does not report it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -138,7 +138,7 @@ def processor_seconds(pid: int) -> float:
 
 @functools.cache
 def machine_factor() -> float:
-    """How much slower than an ordinary core this one is, at least 1; from processor time, so that other load does not count."""
+    """How much slower than a typical core this one is, at least 1; from processor time, so that other load does not count."""
     begun = time.process_time()
     total = 0
     for i in range(1_000_000):

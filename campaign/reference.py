@@ -66,15 +66,15 @@ def kernel_matrix(kernel: dict[str, Any], a: Array, b: Array) -> tuple[Array, Ar
         else:
             value = np.exp(-gamma * s)
             slope = gamma * value
-        # Far out, the relative error of exp is that of its argument.
-        # Entries are promised to be exact relative to those of the diagonal, which are 1.
+        # For large arguments the relative error of exp is the absolute error of the argument.
+        # The program guarantees entries relative to those of the diagonal, which are 1.
         bound = np.minimum(np.expm1(np.minimum(gamma * slip * 10, 700)), 1e300) * value + slope * slip + 8 * EPS
         return value, np.minimum(bound, 1.0), value
 
 
 @dataclass
 class Scores:
-    """f(x) + b of every row and output, with bounds on the rounding of f and the parts that make the objective."""
+    """f(x) + b of every row and output, with bounds on the rounding of f and the parts of the objective."""
 
     f: Array
     bias: Array
@@ -225,7 +225,7 @@ class Value:
 
 @dataclass
 class Problem:
-    """What was to be minimised, for naive evaluations of the objective."""
+    """The problem that is minimised, for naive evaluations of the objective."""
 
     options: Options
     table: Table
@@ -245,7 +245,7 @@ class Problem:
 
 
 def machine_parts(problem: Problem, model: Model, output: int) -> tuple[Array, Array, Array]:
-    """Rows of the data that a machine of several sees, its targets, and the costs of those rows."""
+    """Rows of the data that one of several binary models is trained on, its targets, and the costs of those rows."""
     n = problem.table.n
     everything = np.arange(n)
     c = problem.cost() * problem.weights(model)
@@ -277,7 +277,7 @@ def squared_norm(model: Model, given: Scores, output: int) -> Value:
 
 
 def objective(problem: Problem, model: Model, given: Scores, output: int) -> Value:
-    """The primal objective of one machine of the model at its own bias."""
+    """The primal objective of one binary model at its own bias."""
     rows, y, c = machine_parts(problem, model, output)
     norm = squared_norm(model, given, output)
     f, slip, b = given.f[rows, output], given.slip[rows, output], float(given.bias[output])
@@ -285,7 +285,7 @@ def objective(problem: Problem, model: Model, given: Scores, output: int) -> Val
 
 
 def evaluate(problem: Problem, model: Model, norm: Value, f: Array, slip: Array, b: float, y: Array, c: Array, output: int) -> Value:
-    """The primal objective of a function with these scores under the problem of machine `output`."""
+    """The primal objective of a function with these scores, for the problem of binary model `output`."""
     form, record = model.header["formulation"], model.header["machines"][min(output, len(model.header["machines"]) - 1)]
     half = 0.5 * norm.value
     weights = problem.weights(model)
@@ -296,7 +296,7 @@ def evaluate(problem: Problem, model: Model, norm: Value, f: Array, slip: Array,
     above = {"name": "above"}
     if form["name"] == "nu" and model.header["task"] == "classify":
         w, rho = (c / problem.cost()), float(record["rho"])
-        # A machine without a margin is saved unscaled, its ρ ≤ 0 beside it.
+        # A model without a margin is saved unscaled, with its ρ ≤ 0.
         margin = rho if record.get("tube") is None else float(record["tube"])
         total, moved = summed(above, w, np.full(len(y), margin), rho * y * (f + b), rho * slip)
         linear = -form["nu"] * w.sum() * margin
@@ -334,7 +334,7 @@ def penalised_bias(model: Model, b: float) -> float:
 
 
 def crammer_singer(problem: Problem, model: Model, given: Scores) -> Value:
-    """The objective of the machine of Crammer and Singer."""
+    """The objective of the Crammer–Singer model."""
     codes, c = problem.codes(model), problem.cost() * problem.weights(model)
     norms = [squared_norm(model, given, k) for k in range(model.outputs)]
     value = sum(0.5 * norm.value + penalised_bias(model, float(b)) for norm, b in zip(norms, given.bias, strict=True))
@@ -348,7 +348,7 @@ def crammer_singer(problem: Problem, model: Model, given: Scores) -> Value:
 
 
 def objectives(problem: Problem, model: Model, given: Scores) -> list[Value]:
-    """The primal objective of every machine."""
+    """The primal objective of every binary model."""
     if model.scheme == "crammer-singer":
         return [crammer_singer(problem, model, given)]
     if model.header["formulation"]["name"] == "svdd":
@@ -357,7 +357,7 @@ def objectives(problem: Problem, model: Model, given: Scores) -> list[Value]:
 
 
 def dual_objective(problem: Problem, model: Model, given: Scores, x: Array, output: int) -> Value | None:
-    """The dual objective at the model's own β; `None` where β is not feasible as it stands or the loss has no dual here."""
+    """The dual objective at the model's own β; `None` if β is not feasible without changes or the loss has no dual here."""
     header = model.header
     if header["formulation"]["name"] != "cost" or header.get("penalty") == "l1" or model.scheme == "crammer-singer":
         return None
@@ -382,13 +382,13 @@ def dual_objective(problem: Problem, model: Model, given: Scores, x: Array, outp
     terms = c * found[0]
     slip = 0.5 * slip + 8 * EPS * (len(c) + 8) * float(np.abs(terms).sum())
     if header["free_bias"]:
-        # The certificate moves β onto Σβ = 0, at the price of a target and a score for what it moves.
+        # The certificate moves β onto Σβ = 0, at the cost of a target and a score per unit moved.
         slip += 2 * abs(float(beta.sum())) * float(np.abs(y).max() + np.abs(given.z[rows, output]).max())
     return Value(-0.5 * square - float(terms.sum()), slip)
 
 
 def duals(problem: Problem, model: Model, given: Scores, features: Array) -> list[Value | None]:
-    """The dual objective of every machine, where it can be had."""
+    """The dual objective of every binary model, where it can be computed."""
     if model.scheme == "crammer-singer":
         return [None]
     width = int(model.header["features"])
@@ -398,7 +398,7 @@ def duals(problem: Problem, model: Model, given: Scores, features: Array) -> lis
 
 
 def gamma_rule(rule: str, model: Model, features: Array) -> float | None:
-    """γ by its rule, from the features as the kernel sees them."""
+    """γ by its rule, from the features as the kernel gets them."""
     width = int(model.header["features"])
     padded = np.hstack([features, np.zeros((len(features), max(0, width - features.shape[1])))])[:, :width]
     x = model.scaled(padded)
@@ -411,7 +411,7 @@ def gamma_rule(rule: str, model: Model, features: Array) -> float | None:
 
 
 def decisions(model: Model, given: Scores) -> tuple[Array, Array]:
-    """The output each row should have, as the place of a label or a number, and whether rounding leaves it in no doubt."""
+    """The expected output of each row, as the index of a label or a number, and whether it is certain despite rounding."""
     z, slip = given.z, given.slip
     if given.diagonal is not None:
         z = z - 0.5 * given.diagonal[:, None]

@@ -1,4 +1,4 @@
-"""The campaign: cases until the time is up, then counts and failures."""
+"""The campaign: cases until the time is over, then counts and failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .program import OutOfTime, Program, machine_factor
 
 @dataclass
 class Result:
-    """How one case went."""
+    """Result of one case."""
 
     number: int
     about: str
@@ -37,7 +37,7 @@ class Result:
 
 @dataclass
 class Totals:
-    """How all cases went."""
+    """Results of all cases."""
 
     passed: int = 0
     failed: int = 0
@@ -46,7 +46,7 @@ class Totals:
 
 
 def one(setting: Setting, number: int, path: Path, keep: Path, deadline: float, verbose: bool) -> Result:
-    """Runs one case in a folder of its own, which stays if the case fails."""
+    """Runs one case in its own folder, which is kept if the case fails."""
     folder = keep / f"seed-{setting.seed}-case-{number}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -70,7 +70,7 @@ def one(setting: Setting, number: int, path: Path, keep: Path, deadline: float, 
 
 
 def work(setting: Setting, following: Any, results: Any, path: Path, keep: Path, deadline: float, cases: int | None) -> None:
-    """A worker: takes the next number until the time is up."""
+    """A worker: takes the next case number until the time is over."""
     os.environ["OMP_NUM_THREADS"] = "1"
     while time.monotonic() < deadline:
         with following.get_lock():
@@ -105,7 +105,7 @@ def add(totals: Totals, result: Result) -> None:
 
 
 def summary(totals: Totals, seconds: float) -> None:
-    """What was tried."""
+    """Counts of what was tested."""
     groups: dict[str, list[str]] = {}
     for name, times in sorted(totals.counts.items()):
         head, _, rest = name.partition(" ")
@@ -122,16 +122,16 @@ def summary(totals: Totals, seconds: float) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/campaign", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long to go on [60]")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration in seconds [60]")
     parser.add_argument("--seed", type=int, default=1, help="another seed draws other cases [1]")
     parser.add_argument("--case", type=int, help="repeat this case alone, printing its commands")
     parser.add_argument("--cases", type=int, help="stop after this many cases")
     parser.add_argument("--first", type=int, default=0, help="number of the first case [0]")
-    parser.add_argument("--jobs", type=int, default=1, help="cases at a time [1]")
-    parser.add_argument("--program", type=Path, help="the program to try")
-    parser.add_argument("--data", type=Path, help="folder of further real sets [../shared/data, if it is there]")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel cases [1]")
+    parser.add_argument("--program", type=Path, help="the program to test")
+    parser.add_argument("--data", type=Path, help="folder with more real data sets [../shared/data, if it exists]")
     parser.add_argument("--keep", type=Path, help="folder for the files of failed cases [target/campaign]")
-    parser.add_argument("--self-test", action="store_true", help="check that the invariants catch forged outcomes")
+    parser.add_argument("--self-test", action="store_true", help="check that the invariants report forged outcomes")
     return parser.parse_args()
 
 
@@ -163,7 +163,7 @@ def main() -> int:
 
 
 def campaign(setting: Setting, given: argparse.Namespace, program: Path, keep: Path, deadline: float, totals: Totals) -> None:
-    """All workers until the deadline; failures are printed as they come."""
+    """All workers until the deadline; failures are printed at once."""
     context = multiprocessing.get_context("fork")
     following = context.Value("q", given.first)
     results: Any = context.Queue()

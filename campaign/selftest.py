@@ -1,4 +1,4 @@
-"""Forged outcomes that the invariants must catch, and true ones that they must let pass."""
+"""Forged outcomes that the invariants must report, and correct ones that they must accept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .program import Program, Ran
 
 
 def fixture(program: Path, folder: Path) -> tuple[Case, Trained]:
-    """A small training that is right in every respect."""
+    """A small, correct training."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     rng = np.random.default_rng(7)
@@ -60,7 +60,7 @@ def with_beta(forged: model.Model) -> None:
 
 
 def checks(case: Case, trained: Trained) -> list[tuple[str, bool, list[Finding]]]:
-    """Name, whether it must be caught, and what the checker found."""
+    """Name, whether it must be reported, and the findings."""
     ran, report, drawn = trained.ran, trained.report, trained.options
     primal, dual = float(report["primal"]), float(report["dual"])
     stopped = changed(report, status="stalled")
@@ -103,7 +103,7 @@ def checks(case: Case, trained: Trained) -> list[tuple[str, bool, list[Finding]]
             invariants.asked(ran, drawn.other(gap=1e-9), changed(report, gap=1e-7 * primal, rounding=1e-7 * primal), None),
         ),
         (
-            "one bad machine of two",
+            "one bad model of two",
             True,
             invariants.asked(ran, drawn, changed(report, machines=[report, changed(report, dual=0.0, gap=primal)]), None),
         ),
@@ -146,7 +146,7 @@ def checks(case: Case, trained: Trained) -> list[tuple[str, bool, list[Finding]]
 
 
 def forged_model(case: Case, trained: Trained) -> list[Finding]:
-    """`predict` of a forged file against the scores of the true one: the whole way, through the program."""
+    """`predict` of a forged file against the scores of the true one, through the program."""
     forged = copy.deepcopy(trained.model)
     forged.arrays["bias"] = forged.arrays["bias"] + 0.5
     model.write(forged, trained.path)
@@ -156,7 +156,7 @@ def forged_model(case: Case, trained: Trained) -> list[Finding]:
 
 
 def main(program: Path, folder: Path) -> int:
-    """Runs all; 0 if every forgery is caught and nothing true is accused."""
+    """Runs all; 0 if every forgery is reported and every correct outcome is accepted."""
     case, trained = fixture(program, folder)
     found = checks(case, trained)
     check_predictions(case, trained)

@@ -1,8 +1,8 @@
-"""Damages the state of fitted estimators, the dictionary of arrays that pickle keeps, and predicts with what comes out.
+"""Damages the state of fitted estimators (the dictionary of arrays that pickle stores) and predicts with the result.
 
-Either a prediction or an ordinary Python exception is right; a panic of the engine (PanicException) or a crash is not.
+A prediction and an ordinary Python exception are both fine; a panic of the engine (PanicException) or a crash is not.
 
-    python fuzz/pickle.py [RUNS] [SEED]
+    python -I fuzz/pickle.py [RUNS] [SEED]      # -I: the name of this file must not hide the module pickle
 """
 
 import copy
@@ -15,7 +15,7 @@ import margrave
 
 
 def fitted():
-    """Estimators of every kind, fitted on little data, and rows to predict."""
+    """Estimators of every kind, fitted to little data, and rows to predict."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 3))
     two, three, real = (x[:, 0] > 0).astype(int), rng.integers(0, 3, 40), x @ [1.0, -1.0, 0.5]
@@ -58,7 +58,7 @@ def damaged(value, rng):
 
 
 def main():
-    """Runs the damage and says how it went."""
+    """Runs the damaged states and prints the results."""
     runs, seed = (int(a) for a in (sys.argv[1:] + ["1000", "0"][len(sys.argv) - 1 :]))
     rng = random.Random(seed)
     machines = list(fitted())

@@ -1,8 +1,8 @@
-"""Checks a built site: every internal link and anchor exists, and no page loads anything from elsewhere.
+"""Checks a built site: every internal link and anchor exists, and no page loads external resources.
 
 usage: check_links.py SITE
 
-External links are checked for their syntax only, so that the check works without a network. Exit code 1 if anything is wrong.
+External links are checked for their syntax only, so that the check works without a network. Exit code 1 if there are errors.
 """
 
 import re
@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-#: What a browser fetches by itself.
+#: What a browser loads automatically.
 LOADS = {
     ("link", "href"),
     ("script", "src"),

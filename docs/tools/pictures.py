@@ -1,4 +1,4 @@
-"""Pictures of the Python examples, drawn from the variables that an example leaves behind."""
+"""Plots of the Python examples, drawn from the variables that an example defines."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -67,7 +67,7 @@ def _switch(names):
     theirs = names["theirs"].decision_function(names["X_test"])
     ax.plot([ours.min(), ours.max()], [ours.min(), ours.max()], color="0.7")
     ax.plot(theirs, ours, ".", color=plot.COLOURS[1])
-    ax.set(xlabel="score by scikit-learn", ylabel="score by Margrave", title="The same machine")
+    ax.set(xlabel="score by scikit-learn", ylabel="score by Margrave", title="The same model")
     return figure
 
 
@@ -75,6 +75,6 @@ DRAWN = {"certify": _certify, "quantiles": _quantiles, "robust": _robust, "switc
 
 
 def draw(name, names, path):
-    """The picture of the example `name` into the file `path`, if there is one."""
+    """Draws the plot of the example `name` into the file `path`, if there is one."""
     if name in DRAWN:
         DRAWN[name](names).savefig(path, metadata={"Date": None})

@@ -1,6 +1,6 @@
 # %% [markdown]
-# # Certify somebody else's model
-# `certify` needs the fitted model and its data, and says how far it is from the optimum of its own problem, whoever trained it.
+# # Certify a model of another library
+# `certify` takes a fitted model and its training data, and bounds its distance from the optimum, whichever library trained it.
 
 # %%
 from sklearn.datasets import make_classification
@@ -19,7 +19,7 @@ for tol in (1.0, 1e-3):
 assert found[1e-3].relative_gap < found[1.0].relative_gap
 
 # %% [markdown]
-# A model cut short looks like any other until somebody asks.
+# A model that was stopped too early looks like any other until it is certified.
 
 # %%
 import warnings  # noqa: E402

@@ -1,6 +1,6 @@
 # %% [markdown]
 # # Export to ONNX
-# The file needs neither Margrave nor scikit-learn to predict.
+# Predicting with the file needs neither Margrave nor scikit-learn.
 
 # %%
 import tempfile

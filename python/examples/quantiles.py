@@ -1,6 +1,6 @@
 # %% [markdown]
 # # Quantile bands
-# The pinball loss at τ fits the τ-quantile; two machines make a band.
+# The pinball loss at τ fits the τ-quantile; two models give a band.
 
 # %%
 import numpy as np

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Three labels in ten are wrong
-# The hinge pays for a wrong label in proportion to how far the sample lies on the other side; the sigmoid loss levels off at one, counts the
-# error, and lets the sample go.
+# The hinge loss of a wrong label grows with the distance of the sample from the boundary; the sigmoid loss levels off at 1, so that
+# single samples far on the wrong side have little effect.
 
 # %%
 import numpy as np
@@ -20,7 +20,7 @@ def sample(n):
 
 
 X, clean = sample(800)
-# Labels of the second class are lost three times in ten.
+# Three in ten labels of the second class are wrong.
 noisy = np.where((clean == 1) & (rng.random(800) < 0.3), 0, clean)
 X_test, y_test = sample(5000)
 
@@ -33,8 +33,8 @@ for loss in ("hinge", "sigmoid:eta=2"):
 assert score["sigmoid:eta=2"] > score["hinge"] + 0.01
 
 # %% [markdown]
-# A loss that is not convex has no gap. What is known instead: the objective, how stationary it is, and that it is below that
-# of the convex start under the same loss.
+# A non-convex loss has no gap. The certificate has the objective, the stationarity, and the objective of the convex start under
+# the same loss, which is not lower.
 
 # %%
 certificate = model.certificate_

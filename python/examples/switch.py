@@ -1,6 +1,6 @@
 # %% [markdown]
 # # Switch from scikit-learn in one line
-# The import changes, the code stays; every fit now says how far from optimal it can be.
+# Only the import changes. Every fit now has a bound on its distance from the optimum.
 
 # %%
 from sklearn.datasets import load_breast_cancer
@@ -26,7 +26,7 @@ chosen = model.classes_[model.predict_proba(X_test).argmax(axis=1)]
 assert (chosen == model.predict(X_test)).all()
 
 # %% [markdown]
-# The same numbers as scikit-learn, to the tolerance of both.
+# The same results as scikit-learn, up to the tolerance of both.
 
 # %%
 import numpy as np  # noqa: E402

@@ -1,6 +1,6 @@
 # %% [markdown]
 # # Tune a grid
-# `SVCCV` searches C and γ by cross validation with shared kernels and warm starts, then fits the best on all samples.
+# `SVCCV` searches C and γ by cross-validation with shared kernels and warm starts, then fits the best combination on all samples.
 
 # %%
 from sklearn.datasets import load_digits
@@ -21,7 +21,7 @@ print(
 assert model.score(X_test, y_test) > 0.97
 
 # %% [markdown]
-# scikit-learn's own search works too, and finds the same.
+# scikit-learn's own search also works, and finds the same parameters.
 
 # %%
 search = GridSearchCV(SVC(), {"C": costs, "gamma": gammas}, cv=folds).fit(X_train, y_train)

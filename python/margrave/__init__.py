@@ -1,4 +1,4 @@
-"""Kernel machines with any loss and a proof of optimality on every fit, behind scikit-learn's interface."""
+"""Kernel models with any loss, scikit-learn's interface and a certificate on every fit."""
 
 from . import losses
 from ._certificate import Certificate

@@ -6,7 +6,7 @@ from . import _core
 
 
 def main():
-    """Run the program with the arguments of this process; gives its exit code."""
+    """Run the program with the arguments of this process; return its exit code."""
     return _core.main(sys.argv[1:])
 
 

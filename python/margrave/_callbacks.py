@@ -1,23 +1,23 @@
-"""scikit-learn's callback protocol, where the installed version has it."""
+"""scikit-learn's callback protocol, if the installed version has it."""
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
 except ImportError:  # scikit-learn before 1.9
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Nothing to support."""
+        """Without callbacks there is nothing to add."""
 
     def with_callbacks(fit):
-        """Nothing to set up."""
+        """Without callbacks there is nothing to set up."""
         return fit
 
 
 class StopFit(Exception):
-    """Raised inside a report of progress to end a fit with its best machine so far."""
+    """Raised by a progress report to stop a fit and keep the best model so far."""
 
 
 class Steps:
-    """Passes the steps of a fit on to callbacks, each step as a task of its own."""
+    """Passes the steps of a fit to scikit-learn's callbacks, each step as a separate task."""
 
     def __init__(self, estimator, X=None, y=None):
         self.estimator = estimator
@@ -31,12 +31,12 @@ class Steps:
             raise StopFit
 
     def close(self):
-        """The fit is over."""
+        """End of the fit."""
         self.context.call_on_fit_task_end(estimator=self.estimator)
 
 
 class Reports:
-    """Several reports as one."""
+    """Calls several reports in turn."""
 
     def __init__(self, parts):
         self.parts = parts
@@ -46,7 +46,7 @@ class Reports:
             part(step)
 
     def close(self):
-        """The fit is over."""
+        """End of the fit."""
         for part in self.parts:
             part.close()
 

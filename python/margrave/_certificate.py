@@ -1,19 +1,21 @@
-"""The proof that comes with every fit."""
+"""The certificate of a fit."""
 
 
 class Certificate:
-    """How far a fitted machine can be from the optimum.
+    """How far a fitted model can be from the optimum.
 
-    For a convex loss the optimal value lies between `dual` and `primal`; `gap` is their difference, `rounding` the part of it that
-    bounds rounding errors, and `relative_gap` is gap / max(|primal|, |dual|). `violation` is the largest violation of the optimality conditions, in units of the decision
-    function. `worst` lists (row, share of the gap) of the samples furthest from their condition. For a loss that is not
-    convex there is no bound: `objective`, `stationarity` and `start_objective` (that of the convex start) say what is known.
+    For a convex loss the optimal value lies between `dual` and `primal`. `gap` is their difference, which includes
+    `rounding`, a bound on rounding errors; `relative_gap` is gap / max(|primal|, |dual|). `violation` is the largest
+    violation of the optimality conditions, in units of the decision function. `worst` lists (row, share of the gap) of
+    the samples that violate their conditions most. For a non-convex loss there is no bound: `objective`, `stationarity`
+    and `start_objective` (the objective of the convex start) describe the result.
 
-    `status` is "optimal" (the certificate meets what was asked), "inaccurate" (the solver ended and the certificate disagrees),
-    "time_limit", "iteration_limit", "stalled" or "interrupted"; `None` for a machine that was certified but not trained here. `known`
-    is false where nothing was checked. `kernel_is_psd` is `None` where the kernel is not known to be positive semi-definite: the
-    gap is a proof only if its matrix is. Of several binary machines `primal`, `dual`, `gap` and `rounding` are sums, `relative_gap`,
-    `violation` and `status` those of the worst; `machines` has each one's own.
+    `status` is "optimal" (the certificate meets the requested accuracy), "inaccurate" (the solver ended, but the
+    certificate does not confirm the accuracy), "time_limit", "iteration_limit", "stalled" or "interrupted"; `None` for
+    a model that was only certified, not trained. `known` is false if nothing was checked. `kernel_is_psd` is `None` if
+    the kernel is not known to be positive semi-definite: the gap is a proof only if the kernel matrix is. For several
+    binary models `primal`, `dual`, `gap` and `rounding` are sums, and `relative_gap`, `violation` and `status` are
+    those of the worst; `machines` lists the certificate of each.
     """
 
     FIELDS = ("primal", "dual", "gap", "rounding", "relative_gap", "violation", "status", "worst")
@@ -38,7 +40,7 @@ class Certificate:
 
     @classmethod
     def of_machines(cls, machines, totals=None):
-        """From the dictionaries of `_core`, one a binary machine."""
+        """From the dictionaries of `_core`, one per binary model."""
         each = [cls(**machine) for machine in machines]
         if len(each) == 1:
             return each[0]
@@ -71,9 +73,9 @@ class Certificate:
         return self.gap is not None
 
     def summary(self):
-        """The certificate in a line."""
+        """The certificate in one line."""
         if not self.known:
-            return "The machine was not checked."
+            return "The model was not checked."
         if not self.convex:
             return f"Objective {self.objective:.6g}, stationarity {self.stationarity:.1e} (the loss is not convex)."
         return (

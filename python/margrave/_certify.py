@@ -1,4 +1,4 @@
-"""Certificates of fitted estimators, ours and scikit-learn's."""
+"""Certificates of fitted estimators, Margrave's and scikit-learn's."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -6,15 +6,15 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from . import _core
 from ._certificate import Certificate
-from ._machine import balanced
-from ._spec import params, points, threads
+from ._prepare import class_factors, dense, intercept_feature, linear_weights, one_vs_rest, sample_costs
+from ._spec import model_parts, params, points, threads
 
-#: Names of the kernel machines, and what they predict.
+#: Names of the kernel models and their tasks.
 _TASKS = {"SVC": "classify", "NuSVC": "classify", "SVR": "regress", "NuSVR": "regress", "OneClassSVM": "novelty"}
 
 
 def _kind(estimator):
-    """The name of the class of Margrave or scikit-learn that an estimator is, or is derived from."""
+    """Name of the class of Margrave or scikit-learn that an estimator is an instance of."""
     for base in type(estimator).__mro__:
         if base.__module__.split(".")[0] in ("margrave", "sklearn") and base.__name__ in {
             *_TASKS,
@@ -24,7 +24,7 @@ def _kind(estimator):
         }:
             return base.__name__
     raise TypeError(
-        f"{type(estimator).__name__} is not an estimator that can be certified: give a fitted SVC, SVR, NuSVC, NuSVR,"
+        f"{type(estimator).__name__} is not an estimator that can be certified: pass a fitted SVC, SVR, NuSVC, NuSVR,"
         " OneClassSVM, LinearSVC, LinearSVR or KernelRidge of margrave or scikit-learn"
     )
 
@@ -32,17 +32,17 @@ def _kind(estimator):
 def certify(estimator, X, y=None, *, sample_weight=None, n_jobs=None):
     """Prove how far a fitted estimator is from the optimum of its own problem.
 
-    Nothing the estimator says about its training is believed: scores are computed anew in double precision, and the gap follows
-    from them, its coefficients and its parameters. It takes Margrave's estimators and those of scikit-learn.
+    The certificate does not rely on anything the solver reported: scores are recomputed in double precision, and the
+    gap follows from them, the coefficients and the parameters. Works for estimators of Margrave and of scikit-learn.
 
     Parameters
     ----------
     estimator : fitted SVC, SVR, NuSVC, NuSVR, OneClassSVM, LinearSVC, LinearSVR or KernelRidge
-    X, y : the training data, in its order
+    X, y : the training data, in the same order
     sample_weight : array-like of shape (n_samples,), default=None
-        The weights it was trained with.
+        The weights used in the fit.
     n_jobs : int, default=None
-        Threads; all cores by default.
+        Number of threads; all cores by default.
 
     Returns
     -------
@@ -60,13 +60,13 @@ def certify(estimator, X, y=None, *, sample_weight=None, n_jobs=None):
         return _ridge(estimator, X, y, sample_weight, n_jobs)
     if kind in ("LinearSVC", "LinearSVR"):
         return _linear(estimator, kind, X, y, sample_weight, n_jobs)
-    return _kernel_machine(estimator, kind, X, y, sample_weight, n_jobs)
+    return _kernel_model(estimator, kind, X, y, sample_weight, n_jobs)
 
 
 def _libsvm(estimator, kind, content, X, y, sample_weight, n_jobs):
-    """A model that was read from a file of LIBSVM, which says nothing of its training."""
+    """A model that was read from a LIBSVM file, which does not store how it was trained."""
     if sample_weight is not None:
-        raise ValueError("LIBSVM's models are trained without sample weights: leave out sample_weight")
+        raise ValueError("LIBSVM's models are trained without sample weights: omit sample_weight")
     targets = None if kind == "OneClassSVM" else np.ascontiguousarray(y, dtype=np.float64)
     found = _core.certify_libsvm(
         params(_TASKS[kind], threads=threads(n_jobs, float(X.shape[0]) ** 2 * X.shape[1])),
@@ -85,13 +85,12 @@ def _weights(sample_weight, X):
     return np.maximum(_check_sample_weight(sample_weight, X, dtype=np.float64), 0.0)
 
 
-def _kernel_machine(estimator, kind, X, y, sample_weight, n_jobs):
+def _kernel_model(estimator, kind, X, y, sample_weight, n_jobs):
     task = _TASKS[kind]
     ours = type(estimator).__module__.startswith("margrave")
     kernel = "precomputed" if callable(estimator.kernel) else estimator.kernel
     if callable(estimator.kernel):
-        K = estimator.kernel(X, X)
-        X = np.ascontiguousarray(K.toarray() if sp.issparse(K) else K, dtype=np.float64)
+        X = np.ascontiguousarray(dense(estimator.kernel(X, X)), dtype=np.float64)
     n = X.shape[0]
     weights = _weights(sample_weight, X)
     labels, class_of, targets, sign = [], None, None, 1.0
@@ -101,19 +100,16 @@ def _kernel_machine(estimator, kind, X, y, sample_weight, n_jobs):
         labels = [float(c) for c in range(len(classes))]
         codes = np.searchsorted(classes, np.asarray(y))
         if not np.array_equal(classes[np.minimum(codes, len(classes) - 1)], np.asarray(y)):
-            raise ValueError("y has labels that the estimator does not know: give the training data")
+            raise ValueError("y has labels that the estimator was not trained on: pass the training data")
         targets = codes.astype(np.float64)
         if len(classes) > 2:
             class_of = codes[estimator.support_].astype(np.int32)
-        # scikit-learn's NuSVC does not look at class_weight.
+        # scikit-learn's NuSVC ignores class_weight.
         if kind == "SVC" or ours:
-            factors = np.asarray(estimator.class_weight_)[codes]
-            if (factors != 1).any():
-                weights = factors if weights is None else weights * factors
+            weights = sample_costs(weights, np.asarray(estimator.class_weight_)[codes])
     elif task == "regress":
         targets = np.ascontiguousarray(y, dtype=np.float64)
-    dual = estimator._dual_coef_
-    dual = dual.toarray() if sp.issparse(dual) else dual
+    dual = dense(estimator._dual_coef_)
     rows = np.ascontiguousarray(estimator.support_, dtype=np.int32)
     lookup = kernel == "precomputed"
     spec = params(
@@ -129,36 +125,32 @@ def _kernel_machine(estimator, kind, X, y, sample_weight, n_jobs):
         svdd=getattr(estimator, "loss", None) == "svdd",
         threads=threads(n_jobs, float(n) * len(rows) * X.shape[1]),
     )
-    parts = {
-        "centres": None if lookup else points(X[rows]),
-        "rows": rows,
-        "coefficients": np.ascontiguousarray(sign * dual.T),
-        "class_of": class_of,
-        "bias": np.ascontiguousarray(sign * np.atleast_1d(estimator._intercept_), dtype=np.float64),
-        "labels": labels,
-        "width": X.shape[1],
-        "n": n,
-        "sigmoid_a": None,
-        "sigmoid_b": None,
-        "rho": None,
-        "weights": None,
-    }
+    parts = model_parts(
+        np.ascontiguousarray(sign * dual.T),
+        np.ascontiguousarray(sign * np.atleast_1d(estimator._intercept_), dtype=np.float64),
+        rows=rows,
+        width=X.shape[1],
+        n=n,
+        centres=None if lookup else points(X[rows]),
+        class_of=class_of,
+        labels=labels,
+    )
     _same_centres(estimator, X, rows)
     return Certificate.of_machines(_core.certify(spec, parts, points(X), targets, weights))
 
 
 def _same_centres(estimator, X, rows):
-    """Fails unless the support vectors are rows of X."""
+    """Raise unless the support vectors are rows of X."""
     centres = estimator.support_vectors_
     if centres.shape[0] != len(rows):
         return
     ours = X[rows]
-    same = (ours != centres).nnz == 0 if sp.issparse(ours) and sp.issparse(centres) else None
-    if same is None:
-        dense = [part.toarray() if sp.issparse(part) else part for part in (ours, centres)]
-        same = dense[0].shape == dense[1].shape and np.array_equal(*dense)
+    if sp.issparse(ours) and sp.issparse(centres):
+        same = (ours != centres).nnz == 0
+    else:
+        same = np.array_equal(dense(ours), dense(centres))
     if not same:
-        raise ValueError("the support vectors are not rows of X: give the training data, in its order")
+        raise ValueError("the support vectors are not rows of X: pass the training data, in the same order")
 
 
 def _linear(estimator, kind, X, y, sample_weight, n_jobs):
@@ -167,16 +159,15 @@ def _linear(estimator, kind, X, y, sample_weight, n_jobs):
     loss, l1 = estimator.loss, getattr(estimator, "penalty", "l2") == "l1"
     if kind == "LinearSVC":
         if estimator.multi_class == "crammer_singer":
-            raise ValueError("machines of Crammer and Singer keep no dual point to certify: see their certificate_")
+            raise ValueError("a Crammer-Singer model stores no dual point to certify: see its certificate_")
         classes = estimator.classes_
         codes = np.searchsorted(classes, np.asarray(y))
-        targets = np.where(codes == np.arange(len(classes))[:, None], 1.0, -1.0)
-        targets = targets[1:] if len(classes) == 2 else targets
+        targets = one_vs_rest(codes, len(classes))
         given = weights if sample_weight is not None else None
-        weights = weights * balanced(estimator.class_weight, classes, np.asarray(y), given)[codes]
+        weights = weights * class_factors(estimator.class_weight, classes, np.asarray(y), given)[codes]
         task, epsilon = "classify", None
     else:
-        targets = np.asarray(y, dtype=np.float64).reshape(1, -1)
+        targets = np.ascontiguousarray(np.asarray(y, dtype=np.float64).reshape(1, -1))
         task, epsilon = "regress", estimator.epsilon
     spec = params(
         task,
@@ -186,12 +177,8 @@ def _linear(estimator, kind, X, y, sample_weight, n_jobs):
         tol=1e-6,
         threads=threads(n_jobs, float(X.shape[0]) * X.shape[1] * 100),
     )
-    scaling = float(estimator.intercept_scaling) if estimator.fit_intercept else None
-    coef = estimator.coef_.toarray() if sp.issparse(estimator.coef_) else estimator.coef_
-    coef = np.ascontiguousarray(np.atleast_2d(coef), dtype=np.float64)
-    bias = np.zeros(len(coef)) + estimator.intercept_
     machines = _core.certify_linear(
-        spec, points(X), np.ascontiguousarray(targets), estimator.C * weights, scaling, l1, coef, bias
+        spec, points(X), targets, estimator.C * weights, intercept_feature(estimator), l1, *linear_weights(estimator)
     )
     return Certificate.of_machines(machines)
 
@@ -202,17 +189,16 @@ def _ridge(estimator, X, y, sample_weight, n_jobs):
     weights = _weights(sample_weight, X)
     weights = np.ones(X.shape[0]) if weights is None else weights
     if not np.all(np.asarray(estimator.alpha) > 0):
-        raise ValueError("alpha=0 has no penalty and no dual to certify with")
+        raise ValueError("alpha=0 means no penalty, and then there is no dual to certify with")
     if getattr(estimator, "loss", None) not in (None, "square", "squared_error"):
-        raise ValueError("only the square loss of KernelRidge can be certified anew: see its certificate_")
+        raise ValueError("KernelRidge can be certified again only with the square loss: see its certificate_")
     own = KernelRidge(
         **{name: getattr(estimator, name) for name in ("alpha", "kernel", "gamma", "degree", "coef0", "kernel_params")},
         n_jobs=n_jobs,
     )
     targets = np.asarray(y, dtype=np.float64).reshape(X.shape[0], -1)
     dual = np.asarray(estimator.dual_coef_, dtype=np.float64).reshape(X.shape[0], -1)
-    K = X if own._native() or own.kernel == "precomputed" else own._gram(X)
-    K = K.toarray() if sp.issparse(K) and not own._native() else K
+    K = own._points_or_gram(X)
     spec = own._params(K, float(X.shape[0]) ** 2 * X.shape[1])
     alpha = np.broadcast_to(np.asarray(estimator.alpha, dtype=np.float64), (targets.shape[1],))
     machines = []

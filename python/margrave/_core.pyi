@@ -1,4 +1,4 @@
-"""The engine behind the estimators: private, may change at any time."""
+"""The compiled engine behind the estimators: private, may change at any time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Machines that choose their own parameters by cross validation."""
+"""Models that choose their parameters by cross-validation."""
 
 from numbers import Real
 
@@ -9,18 +9,19 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import validate_data
 
 from . import _core
-from ._spec import points, resolve_gamma
+from ._prepare import INPUT, sample_costs
+from ._spec import points, resolve_gamma, without
 from ._svm import SVC, SVR
 
-#: LIBSVM's grid: powers of four.
+#: LIBSVM's grid: powers of 4.
 COSTS = tuple(float(2.0**k) for k in range(-5, 16, 2))
 GAMMAS = tuple(float(2.0**k) for k in range(-15, 4, 2))
-#: Deviations of `race=True`.
-RACE = 4.0
+#: Standard deviations that `race=True` stands for.
+RACE_DEVIATIONS = 4.0
 
 
 class _Search:
-    """What SVCCV and SVRCV add to SVC and SVR."""
+    """Grid search that SVCCV and SVRCV add to SVC and SVR."""
 
     @property
     def gamma(self):
@@ -29,52 +30,46 @@ class _Search:
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None):
-        """Search the grid by cross validation, then fit the best machine on all samples.
+        """Search the grid by cross-validation, then fit the best combination on all samples.
 
-        The kernel matrix of each γ is computed once for all folds and costs, and each fit starts from that of the next
-        smaller C.
+        The kernel matrix of each γ is computed once for all folds and values of C, and each fit is warm-started from
+        the next smaller C.
         """
         if callable(self.kernel):
-            raise ValueError("the kernel must be one of the library, or precomputed: functions are not searched over")
-        form = {"dtype": [np.float64, np.float32], "order": "C", "accept_sparse": "csr"}
-        checked, targets = validate_data(self, X, y, **form)
+            raise ValueError("kernel must be the name of a kernel or 'precomputed', not a function")
+        checked, targets = validate_data(self, X, y, **INPUT)
         weights = self._weights(checked, checked.shape[0], sample_weight)
         fold_of, count = self._folds(checked, targets, self.cv)
-        self._pick(checked, targets, weights, fold_of, count)
+        self._search(checked, targets, weights, fold_of, count)
         return super().fit(X, y, sample_weight=sample_weight)
 
     def _folds(self, X, y, cv):
-        """The fold of each sample, by the splitter; every sample must be tested once."""
+        """Fold of each sample and number of folds; every sample must be in the test set exactly once."""
         splitter = check_cv(cv, y, classifier=self._task == "classify")
         fold_of = np.full(X.shape[0], -1, dtype=np.int64)
         count = 0
         for _, test in splitter.split(X, y):
             if (fold_of[test] >= 0).any():
-                raise ValueError("cv must test every sample once: its folds overlap")
+                raise ValueError("cv must test every sample exactly once: its folds overlap")
             fold_of[test] = count
             count += 1
         if (fold_of < 0).any():
-            raise ValueError("cv must test every sample once: some are in no fold")
+            raise ValueError("cv must test every sample exactly once: some are in no fold")
         return fold_of, count
 
-    def _pick(self, X, y, weights, fold_of, count):
-        if weights is not None and not (weights > 0).any():
-            raise ValueError("Invalid input - all samples have zero or negative weights.")
-        kept = slice(None) if weights is None else np.flatnonzero(weights > 0)
-        X, y, fold_of = X[kept], y[kept], fold_of[kept]
-        if self.kernel == "precomputed" and weights is not None:
-            X = np.ascontiguousarray(X[:, kept])
-        weights = None if weights is None else weights[kept]
+    def _search(self, X, y, weights, fold_of, count):
+        """Score every combination of the grid and set the chosen parameters, `best_score_` and `cv_results_`."""
+        X, y, weights, kept = self._drop_unweighted(X, y, weights)
+        fold_of = fold_of if kept is None else fold_of[kept]
         codes, factors = self._encode(y, weights)
-        costs = weights
-        if factors is not None and (factors != 1).any():
-            costs = factors if costs is None else costs * factors
+        costs = sample_costs(weights, factors)
         self._kernel_name = self.kernel
         self._gamma = 0.0 if self.kernel == "precomputed" else resolve_gamma("scale", X, weights)
         spec = self._params(X.shape[0], X.shape[1], fitting=True)
         spec["probability"] = False
         if self.kernel == "linear":
-            spec["solver"] = "auto" if self.solver == "auto" else self.solver
+            # `_params` prefers the dual so that `dual_coef_` is exact; the search does not need that.
+            spec["solver"] = self.solver
         gammas = [] if self.kernel == "linear" else [float(g) for g in self.gammas]
         epsilons = [float(e) for e in getattr(self, "epsilons", None) or []]
         result = _core.tune(
@@ -93,14 +88,14 @@ class _Search:
         if result["interrupted"] is not None:
             raise result["interrupted"]
         if result["best"] is None:
-            raise _core.BudgetError("there was no time to try a single combination: raise max_seconds")
+            raise _core.BudgetError("max_seconds ended before one combination was scored: raise it")
         cells = result["cells"]
         best = cells[result["best"]]
         self.C_ = best["C"]
         self.gamma_ = best["gamma"]
         if epsilons:
             self.epsilon_ = best["epsilon"]
-        # Folds a combination has not seen, because it was left out or time ran out, have no score.
+        # Folds that a combination did not reach, because the race dropped it or time ran out, have no score.
         scores = np.array([cell["folds"] + [np.nan] * (count - len(cell["folds"])) for cell in cells])
         self.best_score_ = float(np.mean(best["folds"]))
         self.cv_results_ = {
@@ -114,7 +109,7 @@ class _Search:
 
     def _deviations(self):
         if isinstance(self.race, (bool, np.bool_)):
-            return RACE if self.race else None
+            return RACE_DEVIATIONS if self.race else None
         return float(self.race)
 
     def _named(self, cell, tube):
@@ -134,24 +129,21 @@ _GRID = {
 }
 
 
-def _less(constraints, *names):
-    return {k: v for k, v in constraints.items() if k not in names}
-
-
 class SVCCV(_Search, SVC):
-    """`SVC` that chooses C and γ by cross validation and fits the best on all samples.
+    """`SVC` that chooses C and γ by cross-validation and fits the best combination on all samples.
 
     Parameters
     ----------
     Cs, gammas : array-like, default=powers of 4, from 2^-5 to 2^15 and from 2^-15 to 2^3
-        The grid. `gammas` does not matter to the linear kernel.
+        The grid. The linear kernel ignores `gammas`.
     cv : int, splitter or iterable, default=None
-        5 folds by default. Every sample must be tested once.
+        5 folds by default. Every sample must be in the test set exactly once.
     race : bool or float, default=False
-        False: every combination sees every fold, as in scikit-learn. True: in grids of four values of γ or more, a combination
-        is left out after a fold once its losses on the samples tested so far exceed those of the best by 4 deviations of the
-        difference; a number is taken in place of the 4. Several times faster. If samples are independent, the combination that
-        would have won is lost with a probability of about 3e-5 per fold and rival at 4, 1e-3 at 3.
+        False: every combination is scored on every fold, as in scikit-learn. True: in grids of four values of γ or
+        more, a combination is dropped after a fold once its losses on the samples tested so far exceed those of the
+        best by 4 standard deviations of the difference; a number replaces the 4. Several times faster. If samples are
+        independent, the combination that would have won is lost with a probability of about 3e-5 per fold and
+        competitor at 4, 1e-3 at 3.
     **others : object
         The other parameters are those of `SVC`.
 
@@ -162,11 +154,12 @@ class SVCCV(_Search, SVC):
     best_score_ : float
         Mean accuracy of the best combination over the folds.
     cv_results_ : dict
-        scikit-learn's `params`, `mean_test_score`, `std_test_score` and `splitK_test_score`, besides `fit_seconds` and `dropped`.
-        A combination that the race left out has NaN for the folds it has not seen and for its mean and deviation.
+        scikit-learn's `params`, `mean_test_score`, `std_test_score` and `splitK_test_score`, and also `fit_seconds` and
+        `dropped`. A combination that the race dropped has NaN for the folds it did not reach and for its mean and
+        deviation.
     """
 
-    _parameter_constraints: dict = {**_less(SVC._parameter_constraints, "C", "gamma"), **_GRID}
+    _parameter_constraints: dict = {**without(SVC._parameter_constraints, "C", "gamma"), **_GRID}
 
     def __init__(
         self,
@@ -219,7 +212,7 @@ class SVCCV(_Search, SVC):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _machine(self):
+    def _own_params(self):
         return {
             "C": getattr(self, "C_", 1.0),
             "loss": self.loss,
@@ -228,7 +221,7 @@ class SVCCV(_Search, SVC):
 
 
 class SVRCV(_Search, SVR):
-    """`SVR` that chooses C, γ and ε by cross validation: the least mean squared error.
+    """`SVR` that chooses C, γ and ε by cross-validation: the combination of least mean squared error.
 
     Parameters
     ----------
@@ -250,7 +243,7 @@ class SVRCV(_Search, SVR):
     """
 
     _parameter_constraints: dict = {
-        **_less(SVR._parameter_constraints, "C", "gamma", "epsilon"),
+        **without(SVR._parameter_constraints, "C", "gamma", "epsilon"),
         **_GRID,
         "epsilons": ["array-like"],
     }
@@ -303,7 +296,7 @@ class SVRCV(_Search, SVR):
         """The chosen ε."""
         return getattr(self, "epsilon_", 0.1)
 
-    def _machine(self):
+    def _own_params(self):
         return {"C": getattr(self, "C_", 1.0), "loss": self.loss, "epsilon": self.epsilon}
 
 

@@ -1,4 +1,4 @@
-"""Models for other programs: ONNX, LIBSVM's text, the file of the command line."""
+"""Model files: ONNX, LIBSVM's text, Margrave's own."""
 
 import os
 
@@ -8,23 +8,24 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import _core
 from ._linear import LinearSVC, LinearSVR
-from ._machine import _KernelMachine
+from ._machine import _KernelModel
+from ._prepare import linear_weights
 from ._ridge import KernelRidge
-from ._spec import params
+from ._spec import model_parts, params
 from ._svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
 
 
 def _labels(classes):
-    """Labels as a file can hold them: numbers or texts."""
+    """Labels as a file can store them: numbers or strings."""
     if np.issubdtype(classes.dtype, np.number) or classes.dtype == bool:
         return [float(label) for label in classes]
     return [str(label) for label in classes]
 
 
 def _spec_and_parts(estimator):
-    """A fitted estimator of ours as `_core` takes it."""
+    """A fitted estimator as `_core` takes it."""
     check_is_fitted(estimator)
-    if isinstance(estimator, _KernelMachine):
+    if isinstance(estimator, _KernelModel):
         if callable(estimator.kernel):
             raise ValueError("a kernel that is a Python function cannot be written to a file")
         spec = estimator._params(1, 1, width=1)
@@ -34,36 +35,29 @@ def _spec_and_parts(estimator):
         if estimator._kernel_name == "precomputed":
             parts.update(rows=np.ascontiguousarray(estimator.support_), width=estimator.shape_fit_[0])
         else:
-            # Row numbers of the training data, where they are in its order for every class.
+            # Row numbers of the training data, in its order within every class.
             parts["rows"] = np.ascontiguousarray(estimator.support_)
         return spec, parts
     if isinstance(estimator, (LinearSVC, LinearSVR)):
         classify = isinstance(estimator, LinearSVC)
-        coef = estimator.coef_.toarray() if sp.issparse(estimator.coef_) else estimator.coef_
-        coef = np.ascontiguousarray(np.atleast_2d(coef))
+        coef, bias = linear_weights(estimator)
         loss = estimator.loss if isinstance(estimator.loss, str) else None
         spec = params("classify" if classify else "regress", C=estimator.C, loss=loss)
-        parts = {
-            "centres": None,
-            "rows": np.empty(0, dtype=np.int32),
-            "coefficients": np.empty((0, len(coef))),
-            "class_of": None,
-            "bias": np.zeros(len(coef)) + estimator.intercept_,
-            "labels": _labels(estimator.classes_) if classify else [],
-            "width": coef.shape[1],
-            "n": 0,
-            "sigmoid_a": None,
-            "sigmoid_b": None,
-            "rho": None,
-            "weights": coef,
-        }
-        return spec, parts
+        return spec, model_parts(
+            np.empty((0, len(coef))),
+            bias,
+            rows=np.empty(0, dtype=np.int32),
+            width=coef.shape[1],
+            n=0,
+            labels=_labels(estimator.classes_) if classify else [],
+            weights=coef,
+        )
     if isinstance(estimator, KernelRidge):
         if not estimator._native():
-            raise ValueError("only a KernelRidge with a kernel of the library can be written to a file")
+            raise ValueError("a KernelRidge can be written to a file only with a kernel of Margrave")
         spec = estimator._params(estimator.X_fit_, 0.0, loss="square")
         return spec, estimator._parts(estimator.X_fit_)
-    raise TypeError(f"{type(estimator).__name__} cannot be written: give a fitted estimator of margrave")
+    raise TypeError(f"{type(estimator).__name__} cannot be written: pass a fitted estimator of margrave")
 
 
 def _write(content, path):
@@ -83,30 +77,30 @@ def export_onnx(estimator, path=None):
 
 def to_libsvm(estimator, path=None):
     """LIBSVM's model file of a fitted SVC, NuSVC, SVR, NuSVR or OneClassSVM, as text; also written to `path`."""
-    if not isinstance(estimator, _KernelMachine):
-        raise TypeError(f"LIBSVM's file cannot hold a {type(estimator).__name__}")
+    if not isinstance(estimator, _KernelModel):
+        raise TypeError(f"LIBSVM's format cannot store a {type(estimator).__name__}")
     return _write(_core.export_libsvm(*_spec_and_parts(estimator)), path)
 
 
 def save(estimator, path):
-    """Write the model file of `margrave train` for a fitted estimator: lossless, and safe to open from strangers."""
+    """Write a fitted estimator to a native model file: lossless, and safe to open even from untrusted sources."""
     _write(_core.export_native(*_spec_and_parts(estimator)), path)
 
 
 def from_libsvm(source, *, n_features=None):
-    """A fitted estimator from a model file of LIBSVM.
+    """Read a LIBSVM model file as a fitted estimator.
 
     Parameters
     ----------
-    source : path, or the text of the file as bytes
+    source : path, or the content of the file as bytes
     n_features : int, default=None
-        Number of features, where the file mentions fewer.
+        Number of features, if it is more than the file mentions.
 
     Returns
     -------
     SVC, NuSVC, OneClassSVM, SVR or NuSVR
-        Ready to predict. The file stores neither C nor ν: `certify` takes C from the estimator, 1 unless set with `set_params`, and
-        finds ν (and the C of ν-SVR) in the coefficients.
+        Ready to predict. The file stores neither C nor ν: `certify` takes C from the estimator (1, or what `set_params`
+        set) and recovers ν (and the C of ν-SVR) from the coefficients.
     """
     if isinstance(source, bytes):
         content, name = source, "the model"
@@ -135,16 +129,14 @@ def from_libsvm(source, *, n_features=None):
     labels, of = np.array(file["labels"]), file["class_of"]
     coefficients, bias, slope_b = file["coefficients"], file["bias"], file.get("sigmoid_b")
     if len(labels) == 2 and labels[0] > labels[1]:
-        # Ours are sorted; the score is then of the other class.
+        # Margrave sorts the labels, which swaps the two classes and the sign of the score.
         labels, of = labels[::-1], 1 - of
         coefficients, bias = -coefficients, -bias
         slope_b = None if slope_b is None else -slope_b
     if np.issubdtype(labels.dtype, np.floating) and (labels == labels.astype(np.int64)).all():
         labels = labels.astype(np.int64)
-    sign = 1.0
     order = np.arange(m)
     if model._task == "classify":
-        sign = -1.0
         model.classes_ = labels
         model.class_weight_ = np.ones(len(labels))
         order = np.argsort(of, kind="stable")
@@ -153,14 +145,8 @@ def from_libsvm(source, *, n_features=None):
         model._n_support = np.array([m, m], dtype=np.int32)
     model.support_ = np.ascontiguousarray(file["rows"][order])
     model.support_vectors_ = np.empty((0, 0)) if lookup else centres[order]
-    raw = np.ascontiguousarray(sign * coefficients[order].T)
-    model._dual_coef_ = raw if lookup else sp.csr_matrix(raw)
-    model._intercept_ = sign * bias
-    two = model._task == "classify" and len(labels) == 2
-    model.dual_coef_ = -model._dual_coef_ if two else model._dual_coef_
-    model.intercept_ = -model._intercept_ if two else model._intercept_
-    if model._task == "novelty":
-        model.offset_ = -model._intercept_
+    raw = np.ascontiguousarray(model._sign * coefficients[order].T)
+    model._store_dual(raw if lookup else sp.csr_matrix(raw), model._sign * bias)
     model._centres = model._w = None
     model._rho = np.ones(len(bias))
     model._probA = file.get("sigmoid_a", np.empty(0))

@@ -1,4 +1,4 @@
-"""Linear machines with the interface of `sklearn.svm.LinearSVC` and `LinearSVR`."""
+"""Linear models with the interface of `sklearn.svm.LinearSVC` and `LinearSVR`."""
 
 from numbers import Integral, Real
 
@@ -8,15 +8,16 @@ from sklearn.linear_model._base import LinearClassifierMixin, LinearModel, Spars
 from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
-from ._machine import _Versioned, balanced
+from ._machine import _Versioned
+from ._prepare import INPUT, check_weights, class_factors, intercept_feature, one_vs_rest
 from ._spec import EXTRA, finish, params, points, report_of, threads
 
-#: Relative gap asked for, in units of `tol`.
-GAP = 1e-3
+#: Relative gap to reach, as a multiple of `tol`.
+GAP_PER_TOL = 1e-3
 
 _SHARED = {
     **EXTRA,
@@ -32,8 +33,8 @@ _SHARED = {
 }
 
 
-class _LinearMachine(_Versioned, CallbackSupportMixin, BaseEstimator):
-    """What LinearSVC and LinearSVR have in common."""
+class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
+    """Base of LinearSVC and LinearSVR."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -45,8 +46,8 @@ class _LinearMachine(_Versioned, CallbackSupportMixin, BaseEstimator):
             task,
             C=self.C,
             tol=self.tol,
-            # The dual point follows from the scores, so that the violation says little: the gap does.
-            gap_tol=GAP * self.tol if self.gap_tol is None else self.gap_tol,
+            # The dual point follows from the scores, so the violation says little; the gap measures the progress.
+            gap_tol=GAP_PER_TOL * self.tol if self.gap_tol is None else self.gap_tol,
             max_seconds=self.max_seconds,
             max_iter=self.max_iter,
             threads=threads(self.n_jobs, float(X.shape[0]) * X.shape[1] * 100),
@@ -54,15 +55,9 @@ class _LinearMachine(_Versioned, CallbackSupportMixin, BaseEstimator):
             **own,
         )
 
-    def _scaling(self):
-        """The value of the feature whose weight is the intercept: infinity leaves the intercept free."""
-        return float(self.intercept_scaling) if self.fit_intercept else None
-
-    def _without_zero(self, X, y, sample_weight):
-        """Samples of weight 0 left out."""
-        if sample_weight is None:
-            return X, y, np.ones(X.shape[0])
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    def _drop_unweighted(self, X, y, sample_weight):
+        """X, y and weights of the samples of positive weight."""
+        weights = check_weights(sample_weight, X)
         if (weights > 0).all():
             return X, y, weights
         if not (weights > 0).any():
@@ -70,34 +65,34 @@ class _LinearMachine(_Versioned, CallbackSupportMixin, BaseEstimator):
         kept = np.flatnonzero(weights)
         return X[kept], y[kept], weights[kept]
 
-    def _leave(self, result, report):
-        """What every fit leaves behind."""
+    def _store_fit(self, result, report):
+        """Set the fitted attributes that both models have."""
         self.n_iter_ = max(1, *(one["iterations"] for one in result["machines"]), 1)
         finish(self, result, self.max_iter, report)
 
 
-class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearMachine):
+class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
     """Linear support vector classification: scikit-learn's `LinearSVC`, with any loss and a certificate.
 
     Parameters
     ----------
     penalty : {"l2", "l1"}, default="l2"
-        ½‖w‖², or Σ|w|, which makes many weights exactly 0 and needs a smooth loss.
+        "l2" is ½‖w‖². "l1" is Σ|w|: it makes many weights exactly 0 and needs a smooth loss.
     loss : str or object, default="squared_hinge"
-        Any loss of `margrave.losses` for classification by its name, or an object with `value(y, z)` and `slope(y, z)`.
+        Name of a classification loss of `margrave.losses`, or an object with `value(y, z)` and `slope(y, z)`.
     dual, random_state : object
-        Accepted for compatibility: the solver chooses, and nothing is random.
+        Accepted for compatibility: the solver does not depend on them, and nothing is random.
     tol : float, default=1e-4
-        The relative duality gap to reach is 1e-3 of it, unless `gap_tol` is given.
+        The fit stops at a relative duality gap of 1e-3 · `tol`, unless `gap_tol` is given.
     C : float, default=1.0
         Cost of errors.
     fit_intercept : bool, default=True
-        Whether there is an intercept.
+        Whether to fit an intercept.
     intercept_scaling : float, default=1.0
-        The intercept is the weight of a constant feature of this value and penalised like the other weights, as in scikit-learn;
-        `float("inf")` leaves it free.
+        The intercept is the weight of a constant feature with this value and penalised like the other weights, as in
+        scikit-learn; `float("inf")` leaves it unpenalised.
     multi_class : {"ovr", "crammer_singer"}, default="ovr"
-        One machine per class against the rest, or one for all classes.
+        One model per class against the rest, or one model of all classes together (Crammer and Singer).
     class_weight : dict or "balanced", default=None
         Factors on the cost of each class.
     verbose : int, default=0
@@ -107,11 +102,11 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearMachine):
     solver : str, default="auto"
         "auto" or "linear".
     max_seconds : float, default=None
-        Time limit. A fit that reaches it keeps the best machine so far and warns.
+        Time limit. A fit that reaches it keeps the best model so far and warns.
     gap_tol : float, default=None
-        Relative duality gap to reach, besides `tol`.
+        Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
-        Threads; all cores by default. Results do not depend on it.
+        Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
 
@@ -124,9 +119,9 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearMachine):
     history_ : list of dict
         Steps of the solver.
     solver_, reason_ : str
-        The solver that was used, and why.
+        The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
-        Iterations.
+        Number of iterations.
     """
 
     _parameter_constraints: dict = {
@@ -177,7 +172,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearMachine):
         self.device = device
 
     def _check_combination(self):
-        """Fails for what the L1 penalty does not support, and where `dual` is given and LIBLINEAR could not do it."""
+        """Raise for combinations that the L1 penalty, or LIBLINEAR with the given `dual`, does not support."""
         if self.multi_class != "ovr" or self.loss not in ("hinge", "squared_hinge"):
             return
         smooth = self.loss == "squared_hinge"
@@ -190,14 +185,14 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearMachine):
     @_fit_context(prefer_skip_nested_validation=True)
     @with_callbacks
     def fit(self, X, y, sample_weight=None):
-        """Fit the machine; weights of samples multiply C."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
+        """Fit the model; sample weights multiply C."""
+        X, y = validate_data(self, X, y, **INPUT)
         y = column_or_1d(y)
         check_classification_targets(y)
         self._check_combination()
         self.classes_ = np.unique(y)
-        X, y, weights = self._without_zero(X, y, sample_weight)
-        present, codes = np.unique(y, return_inverse=True)
+        X, y, weights = self._drop_unweighted(X, y, sample_weight)
+        present = np.unique(y)
         k = len(self.classes_)
         if len(present) < 2:
             raise ValueError(
@@ -205,11 +200,11 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearMachine):
                 f" {present[0]!r}"
             )
         codes = np.searchsorted(self.classes_, y)
-        factors = balanced(self.class_weight, self.classes_, y, weights if sample_weight is not None else None)
+        factors = class_factors(self.class_weight, self.classes_, y, weights if sample_weight is not None else None)
         costs = self.C * weights * factors[codes]
         report = report_of(self, X, y)
         if self.multi_class == "crammer_singer":
-            scaling = self._scaling()
+            scaling = intercept_feature(self)
             if scaling == float("inf"):
                 raise ValueError("multi_class='crammer_singer' needs a finite intercept_scaling")
             spec = self._params("classify", X)
@@ -218,20 +213,17 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearMachine):
             if k == 2:
                 weights_, bias = weights_[[1]] - weights_[[0]], bias[[1]] - bias[[0]]
         else:
-            targets = np.where(codes == np.arange(k)[:, None], 1.0, -1.0)
-            targets = targets[1:] if k == 2 else targets
+            targets, l1 = one_vs_rest(codes, k), self.penalty == "l1"
             spec = self._params("classify", X, loss=self.loss)
-            result = _core.fit_linear(
-                spec, points(X), np.ascontiguousarray(targets), costs, self._scaling(), self.penalty == "l1", report
-            )
+            result = _core.fit_linear(spec, points(X), targets, costs, intercept_feature(self), l1, report)
             weights_, bias = result["weights"], result["bias"]
         self.coef_ = weights_
         self.intercept_ = bias if self.fit_intercept else 0.0
-        self._leave(result, report)
+        self._store_fit(result, report)
         return self
 
 
-class LinearSVR(RegressorMixin, LinearModel, _LinearMachine):
+class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
     """Linear support vector regression: scikit-learn's `LinearSVR`, with any loss and a certificate.
 
     Parameters
@@ -239,18 +231,18 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearMachine):
     epsilon : float, default=0.0
         Half-width of the tube, for losses that have one.
     loss : str or object, default="epsilon_insensitive"
-        Any loss of `margrave.losses` for regression by its name, or an object with `value(y, z)` and `slope(y, z)`.
+        Name of a regression loss of `margrave.losses`, or an object with `value(y, z)` and `slope(y, z)`.
     dual, random_state : object
-        Accepted for compatibility: the solver chooses, and nothing is random.
+        Accepted for compatibility: the solver does not depend on them, and nothing is random.
     tol : float, default=1e-4
-        The relative duality gap to reach is 1e-3 of it, unless `gap_tol` is given.
+        The fit stops at a relative duality gap of 1e-3 · `tol`, unless `gap_tol` is given.
     C : float, default=1.0
         Cost of errors.
     fit_intercept : bool, default=True
-        Whether there is an intercept.
+        Whether to fit an intercept.
     intercept_scaling : float, default=1.0
-        The intercept is the weight of a constant feature of this value and penalised like the other weights, as in scikit-learn;
-        `float("inf")` leaves it free.
+        The intercept is the weight of a constant feature with this value and penalised like the other weights, as in
+        scikit-learn; `float("inf")` leaves it unpenalised.
     verbose : int, default=0
         Show progress.
     max_iter : int, default=1000
@@ -258,11 +250,11 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearMachine):
     solver : str, default="auto"
         "auto" or "linear".
     max_seconds : float, default=None
-        Time limit. A fit that reaches it keeps the best machine so far and warns.
+        Time limit. A fit that reaches it keeps the best model so far and warns.
     gap_tol : float, default=None
-        Relative duality gap to reach, besides `tol`.
+        Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
-        Threads; all cores by default. Results do not depend on it.
+        Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
 
@@ -275,9 +267,9 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearMachine):
     history_ : list of dict
         Steps of the solver.
     solver_, reason_ : str
-        The solver that was used, and why.
+        The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
-        Iterations.
+        Number of iterations.
     """
 
     _parameter_constraints: dict = {
@@ -324,17 +316,17 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearMachine):
     @_fit_context(prefer_skip_nested_validation=True)
     @with_callbacks
     def fit(self, X, y, sample_weight=None):
-        """Fit the machine; weights of samples multiply C."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", y_numeric=True)
+        """Fit the model; sample weights multiply C."""
+        X, y = validate_data(self, X, y, **INPUT, y_numeric=True)
         y = column_or_1d(y).astype(np.float64)
-        X, y, weights = self._without_zero(X, y, sample_weight)
+        X, y, weights = self._drop_unweighted(X, y, sample_weight)
         spec = self._params("regress", X, loss=self.loss, epsilon=self.epsilon)
         targets = np.ascontiguousarray(y.reshape(1, -1))
         report = report_of(self, X, y)
-        result = _core.fit_linear(spec, points(X), targets, self.C * weights, self._scaling(), False, report)
+        result = _core.fit_linear(spec, points(X), targets, self.C * weights, intercept_feature(self), False, report)
         self.coef_ = result["weights"].ravel()
         self.intercept_ = result["bias"] if self.fit_intercept else 0.0
-        self._leave(result, report)
+        self._store_fit(result, report)
         return self
 
 

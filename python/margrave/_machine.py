@@ -1,4 +1,4 @@
-"""What the kernel machines have in common: fitting, scores, what is kept of a fit."""
+"""Base classes of the kernel models: fitting, fitted attributes, scores."""
 
 from abc import ABCMeta, abstractmethod
 from numbers import Integral, Real
@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, _fit_context
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import _safe_indexing, column_or_1d, compute_class_weight
+from sklearn.utils import _safe_indexing, column_or_1d
 from sklearn.utils._param_validation import Hidden, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _ovr_decision_function, check_classification_targets
@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
+from ._prepare import INPUT, check_square, class_factors, dense, sample_costs
 from ._spec import (
     EXTRA,
     KERNELS,
@@ -27,40 +28,31 @@ from ._spec import (
     SMALL,
     cut_short,
     finish,
+    model_parts,
     params,
     points,
     report_of,
     resolve_gamma,
     threads,
+    without,
 )
 
-#: Up to this many samples an exact answer costs next to nothing, and is what is asked of the solver.
-EXACT = 256
+#: Up to this many samples the solver aims at the violation `EXACT_TOL`: it costs next to nothing.
+EXACT_SAMPLES = 256
 EXACT_TOL = 1e-11
 
-#: Version of what `pickle` stores of a fitted kernel machine.
+#: Version of the state that `pickle` stores of an estimator.
 STATE_VERSION = 1
 
-#: Kernel entries evaluated at a time by a kernel that is a Python function.
+#: Kernel entries per call of a kernel that is a Python function.
 BLOCK = 1 << 22
 
-#: Up to this many samples the linear kernel is trained by its dual, so that `dual_coef_` is exact.
-DUAL_LINEAR = 3000
-
-
-def balanced(class_weight, classes, y, sample_weight):
-    """Factor of each class; "balanced" looks at the weights of samples, so that a doubled sample is a doubled weight."""
-    if class_weight is None:
-        return np.ones(len(classes))
-    if sample_weight is None or class_weight != "balanced":
-        return compute_class_weight(class_weight, classes=classes, y=y)
-    codes = np.searchsorted(classes, y)
-    total = np.bincount(codes, weights=sample_weight, minlength=len(classes))
-    return sample_weight.sum() / (len(classes) * total)
+#: Up to this many samples the linear kernel is trained in the dual, so that `dual_coef_` is exact.
+DUAL_LINEAR_SAMPLES = 3000
 
 
 class _Versioned:
-    """Pickles say which version of Margrave wrote them."""
+    """Pickles carry the version of their state."""
 
     def __getstate__(self):
         state = super().__getstate__()
@@ -79,8 +71,8 @@ class _Versioned:
         super().__setstate__(state)
 
 
-class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
-    """What SVC, SVR, NuSVC, NuSVR and OneClassSVM have in common."""
+class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
+    """Base of SVC, SVR, NuSVC, NuSVR and OneClassSVM."""
 
     _parameter_constraints: dict = {
         "kernel": [StrOptions(KERNELS), callable],
@@ -110,31 +102,38 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
         tags.input_tags.sparse = self.kernel != "precomputed"
         return tags
 
-    # What the estimators differ in.
+    @property
+    def _sign(self):
+        """Factor between scikit-learn's signs of coefficients and biases and those of the engine."""
+        return -1.0 if self._task == "classify" else 1.0
+
+    # Different in each estimator.
 
     @abstractmethod
-    def _machine(self):
-        """Parameters of `_spec.params` that are this machine's own."""
+    def _own_params(self):
+        """Arguments of `_spec.params` that only this estimator has."""
 
     @abstractmethod
     def _encode(self, y, sample_weight, removed=False):
-        """Targets as the engine takes them, and factors on the weights of samples. `removed`: some had no weight."""
+        """Targets for the engine, and factors on the sample weights. `removed`: samples of weight 0 were left out."""
 
     # Fitting.
 
     @_fit_context(prefer_skip_nested_validation=True)
     @with_callbacks
     def fit(self, X, y, sample_weight=None):
-        """Fit the machine.
+        """Fit the model.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features) or (n_samples, n_samples)
-            Training points, or the kernel matrix for `kernel="precomputed"`. Arrays of float32 and float64 are not copied.
+            Training points, or the kernel matrix for `kernel="precomputed"`. Arrays of float32 and float64 are not
+            copied.
         y : array-like of shape (n_samples,)
             Labels or real targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Factors on C. A weight of 2 is the same as a sample given twice; samples of weight 0 or less are left out.
+            Factors on C. A weight of 2 is the same as two copies of the sample; samples of weight 0 or less are left
+            out.
 
         Returns
         -------
@@ -151,31 +150,18 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
         if callable(self.kernel):
             check_consistent_length(X, y)
         else:
-            form = {"dtype": [np.float64, np.float32], "order": "C", "accept_sparse": "csr"}
             if self._task == "novelty":
-                X = validate_data(self, X, **form)
+                X = validate_data(self, X, **INPUT)
             else:
-                X, y = validate_data(self, X, y, **form)
+                X, y = validate_data(self, X, y, **INPUT)
         n = _num_samples(X)
-        if self.kernel == "precomputed" and n != X.shape[1]:
-            raise ValueError(
-                f"Precomputed matrix must be a square matrix. Input is a {X.shape[0]}x{X.shape[1]} matrix."
-            )
+        if self.kernel == "precomputed":
+            check_square(X)
         weights = self._weights(X, n, sample_weight)
-        kept = None
         shape = X.shape if hasattr(X, "shape") else (n,)
-        if weights is not None and not (weights > 0).all():
-            if not (weights > 0).any():
-                raise ValueError("Invalid input - all samples have zero or negative weights.")
-            kept = np.flatnonzero(weights > 0)
-            X, weights = _safe_indexing(X, kept), weights[kept]
-            if self.kernel == "precomputed":
-                X = np.ascontiguousarray(X[:, kept])
-            y = None if y is None else _safe_indexing(y, kept)
+        X, y, weights, kept = self._drop_unweighted(X, y, weights)
         y, factors = self._encode(y, weights, removed=kept is not None)
-        costs = weights
-        if factors is not None and (factors != 1).any():
-            costs = factors if costs is None else costs * factors
+        costs = sample_costs(weights, factors)
         self._kernel_name = "precomputed" if callable(self.kernel) else self.kernel
         self._gamma = 0.0 if self._kernel_name == "precomputed" else resolve_gamma(self.gamma, X, weights)
         if not self._gamma > 0 and self._kernel_name not in ("precomputed", "linear"):
@@ -187,7 +173,7 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
         report = report_of(self, X, y)
         result = _core.fit(self._params(_num_samples(X), K.shape[1], fitting=True), points(K), y, costs, report)
         self.shape_fit_ = shape
-        self._keep(result, X, y, kept)
+        self._store_fit(result, X, y, kept)
         short = any(machine["status"] != "optimal" for machine in result["machines"])
         self.fit_status_ = int(short or cut_short(result["machines"], self.max_iter))
         finish(self, result, self.max_iter, report)
@@ -207,15 +193,27 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
             raise ValueError("Input sample_weight contains NaN or infinity.")
         return np.ascontiguousarray(weights)
 
+    def _drop_unweighted(self, X, y, weights):
+        """X, y and weights of the samples of positive weight, and their row numbers; None if those are all samples."""
+        if weights is None or (weights > 0).all():
+            return X, y, weights, None
+        if not (weights > 0).any():
+            raise ValueError("Invalid input - all samples have zero or negative weights.")
+        kept = np.flatnonzero(weights > 0)
+        X = _safe_indexing(X, kept)
+        if self.kernel == "precomputed":
+            X = np.ascontiguousarray(X[:, kept])
+        y = None if y is None else _safe_indexing(y, kept)
+        return X, y, weights[kept], kept
+
     def _params(self, n, d, fitting=False, width=None):
-        own = self._machine()
+        """Parameters for `_core`: a fit to n samples of d features, or scores of n samples with `width` centres."""
+        own = self._own_params()
+        box = own.get("loss") in (None, "hinge", "epsilon")
         solver = self.solver
-        if fitting and solver == "auto" and self._kernel_name == "linear" and n <= DUAL_LINEAR:
-            if own.get("loss") in (None, "hinge", "epsilon"):
-                solver = "decomposition"
-        aim = None
-        if fitting and n <= EXACT and self.max_iter < 0 and own.get("loss") in (None, "hinge", "epsilon"):
-            aim = EXACT_TOL
+        if fitting and solver == "auto" and self._kernel_name == "linear" and n <= DUAL_LINEAR_SAMPLES and box:
+            solver = "decomposition"
+        aim = EXACT_TOL if fitting and n <= EXACT_SAMPLES and self.max_iter < 0 and box else None
         work = float(n) * n * max(d, 1) if fitting else float(n) * max(d, 1) * max(width, 1)
         return params(
             self._task,
@@ -237,7 +235,7 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
         )
 
     def _gram(self, X, Y=None):
-        """The kernel function between X and Y (X itself), some rows at a time."""
+        """The kernel function between X and Y (default: X itself), a block of rows per call."""
         Y = X if Y is None else Y
         n, m = _num_samples(X), _num_samples(Y)
         step = max(1, BLOCK // max(m, 1))
@@ -245,88 +243,86 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
         for start in range(0, n, step):
             rows = X if step >= n else _safe_indexing(X, slice(start, min(start + step, n)))
             block = self.kernel(rows, Y)
-            block = block.toarray() if sp.issparse(block) else np.asarray(block, dtype=np.float64)
+            block = np.asarray(dense(block), dtype=np.float64)
             if block.shape != (_num_samples(rows), m):
                 raise ValueError(
-                    f"the kernel function gave an array of shape {block.shape} where {(_num_samples(rows), m)} was"
+                    f"the kernel function returned an array of shape {block.shape} where {(_num_samples(rows), m)} was"
                     " expected: X.shape[0] should be equal to X.shape[1] for the training data"
                 )
             blocks.append(block)
         return np.ascontiguousarray(blocks[0] if len(blocks) == 1 else np.vstack(blocks), dtype=np.float64)
 
-    def _keep(self, result, X, y, kept):
-        """Fitted attributes in the order of LIBSVM: support vectors by class, then by row."""
+    def _store_fit(self, result, X, y, kept):
+        """Set the fitted attributes, support vectors in LIBSVM's order: by class, then by row."""
         rows, coefficients, bias = result["rows"], result["coefficients"], result["bias"]
         if self._task == "classify":
             order = np.lexsort((rows, y[rows]))
             rows, coefficients = rows[order], coefficients[order]
             counts = np.bincount(y[rows].astype(np.intp), minlength=len(self.classes_))
             self._n_support = counts.astype(np.int32)
-            sign = -1.0
         else:
             self._n_support = np.array([len(rows), len(rows)], dtype=np.int32)
-            sign = 1.0
         self.support_ = rows if kept is None else kept[rows].astype(np.int32)
         self._centres = None
         if self._kernel_name == "precomputed":
             self.support_vectors_ = np.empty((0, 0))
             if callable(self.kernel):
-                # Functions of objects that are not arrays are called with all of them, as scikit-learn does.
+                # If X is not an array, the kernel is called with all of it, as in scikit-learn.
                 self._centres = _safe_indexing(X, rows) if hasattr(X, "shape") else X
                 self._columns = None if hasattr(X, "shape") else rows
         else:
             self.support_vectors_ = X[rows]
-        raw = np.ascontiguousarray(sign * coefficients.T)
-        self._intercept_ = sign * bias
+        raw = np.ascontiguousarray(self._sign * coefficients.T)
         self._w = result.get("weights")
-        self._dual_coef_ = sp.csr_matrix(raw) if self._sparse else raw
+        dual = sp.csr_matrix(raw) if self._sparse else raw
         if self._sparse and raw.size and not raw.all():
-            # Explicit zeros stay, as LIBSVM has them.
+            # Zeros stay explicit, as in LIBSVM.
             k, m = raw.shape
-            self._dual_coef_ = sp.csr_matrix(
-                (raw.ravel(), np.tile(np.arange(m), k), np.arange(0, k * m + 1, m)), shape=(k, m)
-            )
-        two = self._task == "classify" and len(self.classes_) == 2
-        self.dual_coef_ = -self._dual_coef_ if two else self._dual_coef_
-        self.intercept_ = -self._intercept_ if two else self._intercept_.copy()
+            dual = sp.csr_matrix((raw.ravel(), np.tile(np.arange(m), k), np.arange(0, k * m + 1, m)), shape=(k, m))
+        self._store_dual(dual, self._sign * bias)
         iterations = np.array([max(1, one["iterations"]) for one in result["machines"]], dtype=np.int32)
         self.n_iter_ = iterations if self._task == "classify" else int(iterations[0])
         self._rho = np.array([one["rho"] for one in result["machines"]])
         self._probA = result.get("sigmoid_a", np.empty(0))
-        # LIBSVM's sigmoid is of the score of the first class of a pair, ours of the second's.
+        # LIBSVM's sigmoid takes the score of the first class of a pair, ours that of the second.
         self._probB = -result["sigmoid_b"] if "sigmoid_b" in result else np.empty(0)
+
+    def _store_dual(self, dual, intercept):
+        """Set coefficients and intercepts, given with LIBSVM's signs; scikit-learn's are opposite for two classes."""
+        self._dual_coef_, self._intercept_ = dual, intercept
+        two = self._task == "classify" and len(self.classes_) == 2
+        self.dual_coef_ = -dual if two else dual
+        self.intercept_ = -intercept if two else intercept.copy()
 
     # Predicting.
 
     def _parts(self, centres):
-        """The fitted machine as `_core` takes it, signs turned to ours."""
-        sign = -1.0 if self._task == "classify" else 1.0
-        dual = self._dual_coef_.toarray() if sp.issparse(self._dual_coef_) else self._dual_coef_
+        """The fitted model as `_core` takes it, with the signs of the engine."""
+        dual = dense(self._dual_coef_)
         m = dual.shape[1]
         classes = getattr(self, "classes_", None) if self._task == "classify" else None
         class_of = None
         if classes is not None and len(classes) > 2:
             class_of = np.repeat(np.arange(len(classes), dtype=np.int32), self._n_support)
         lookup = self._kernel_name == "precomputed"
-        return {
-            "centres": None if lookup else points(centres),
-            "rows": np.arange(m, dtype=np.int32),
-            "coefficients": np.ascontiguousarray(sign * dual.T),
-            "class_of": class_of,
-            "bias": np.ascontiguousarray(sign * self._intercept_),
-            "labels": [] if classes is None else [float(c) for c in range(len(classes))],
-            "width": m if lookup else centres.shape[1],
-            "n": self.shape_fit_[0],
-            "sigmoid_a": self._probA if self._probA.size else None,
-            "sigmoid_b": -self._probB if self._probB.size else None,
-            "rho": self._rho,
-            "weights": None,
-        }
+        return model_parts(
+            np.ascontiguousarray(self._sign * dual.T),
+            np.ascontiguousarray(self._sign * self._intercept_),
+            rows=np.arange(m, dtype=np.int32),
+            width=m if lookup else centres.shape[1],
+            n=self.shape_fit_[0],
+            centres=None if lookup else points(centres),
+            class_of=class_of,
+            labels=[] if classes is None else [float(c) for c in range(len(classes))],
+            sigmoid_a=self._probA if self._probA.size else None,
+            sigmoid_b=-self._probB if self._probB.size else None,
+            rho=self._rho,
+        )
 
     def _check_predict(self, X):
         check_is_fitted(self)
         if not callable(self.kernel):
-            X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=False)
+            X = validate_data(self, X, **INPUT, reset=False)
         if sp.issparse(X) and self.kernel == "precomputed":
             raise TypeError("Sparse precomputed kernels are not supported.")
         if self.kernel == "precomputed" and X.shape[1] != self.shape_fit_[0]:
@@ -340,7 +336,7 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
         return X
 
     def _scores(self, X):
-        """Scores of our sign, one column a machine: positive for the second class of a pair."""
+        """Scores with the sign of the engine, one column per binary model: positive for the second class of a pair."""
         X = self._check_predict(X)
         centres = self.support_vectors_
         if callable(self.kernel):
@@ -351,15 +347,13 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
             X = np.ascontiguousarray(X[:, self.support_])
         elif self._w is not None:
             w = self._w.reshape(X.shape[1], -1)
-            sign = -1.0 if self._task == "classify" else 1.0
-            return np.ascontiguousarray(X @ w + sign * self._intercept_)
+            return np.ascontiguousarray(X @ w + self._sign * self._intercept_)
         elif sp.issparse(X) and not self._sparse:
             centres = sp.csr_matrix(centres)
         elif self._sparse and not sp.issparse(X):
             X = sp.csr_matrix(X)
         if self._dual_coef_.shape[1] == 0:
-            sign = -1.0 if self._task == "classify" else 1.0
-            return np.tile(sign * self._intercept_, (_num_samples(X), 1))
+            return np.tile(self._sign * self._intercept_, (_num_samples(X), 1))
         spec = self._params(_num_samples(X), X.shape[1], width=self._dual_coef_.shape[1])
         return _core.scores(spec, self._parts(centres), points(X))
 
@@ -391,11 +385,11 @@ class _KernelMachine(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=
         return self._n_support if self._task == "classify" else self._n_support[:1]
 
 
-class _Classifier(ClassifierMixin, _KernelMachine, metaclass=ABCMeta):
-    """What SVC and NuSVC have in common."""
+class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
+    """Base of SVC and NuSVC."""
 
     _parameter_constraints: dict = {
-        **{k: v for k, v in _KernelMachine._parameter_constraints.items() if k not in ("epsilon",)},
+        **without(_KernelModel._parameter_constraints, "epsilon"),
         "decision_function_shape": [StrOptions({"ovr", "ovo"})],
         "break_ties": ["boolean"],
     }
@@ -410,7 +404,7 @@ class _Classifier(ClassifierMixin, _KernelMachine, metaclass=ABCMeta):
                 nu = ": specified nu is infeasible" if hasattr(self, "nu") else ""
                 raise ValueError(f"Invalid input - all samples with positive weights belong to the same class{nu}.")
             raise ValueError(f"The number of classes has to be greater than one; got {len(classes)} class")
-        self.class_weight_ = balanced(self.class_weight, classes, labels, sample_weight)
+        self.class_weight_ = class_factors(self.class_weight, classes, labels, sample_weight)
         self.classes_ = classes
         return codes.astype(np.float64), self.class_weight_[codes]
 
@@ -438,8 +432,9 @@ class _Classifier(ClassifierMixin, _KernelMachine, metaclass=ABCMeta):
         Returns
         -------
         ndarray of shape (n_samples,), (n_samples, n_classes) or (n_samples, n_classes * (n_classes - 1) / 2)
-            For two classes positive means the second. For more, one column a class (`decision_function_shape="ovr"`: votes,
-            and within them the summed scores) or one a pair of classes ("ovo": positive means the first of the pair).
+            For two classes, positive means the second class. For more, one column per class
+            (`decision_function_shape="ovr"`: votes, with ties ordered by the summed scores) or one per pair of classes
+            ("ovo": positive means the first class of the pair).
         """
         scores = self._scores(X)
         if len(self.classes_) == 2:
@@ -449,7 +444,7 @@ class _Classifier(ClassifierMixin, _KernelMachine, metaclass=ABCMeta):
         return -scores
 
     def predict(self, X):
-        """The class of each sample."""
+        """Class of each sample."""
         check_is_fitted(self)
         if self.break_ties and self.decision_function_shape == "ovo":
             raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
@@ -472,8 +467,8 @@ class _Classifier(ClassifierMixin, _KernelMachine, metaclass=ABCMeta):
     def predict_proba(self, X):
         """Probabilities of the classes, in the order of `classes_`.
 
-        They come from leave-one-out scores of the one fit: nothing is random and nothing is trained twice. The most
-        probable class is the one `predict` gives.
+        They are calibrated on leave-one-out scores, which follow from the fit: nothing is random and no further model
+        is trained. The most probable class is the one that `predict` returns.
         """
         scores = self._scores(X)
         if self._probA.size == 0:
@@ -497,8 +492,8 @@ class _Classifier(ClassifierMixin, _KernelMachine, metaclass=ABCMeta):
         return self._probB
 
 
-class _Regressor(RegressorMixin, _KernelMachine, metaclass=ABCMeta):
-    """What SVR and NuSVR have in common."""
+class _Regressor(RegressorMixin, _KernelModel, metaclass=ABCMeta):
+    """Base of SVR and NuSVR."""
 
     _task = "regress"
 
@@ -506,14 +501,10 @@ class _Regressor(RegressorMixin, _KernelMachine, metaclass=ABCMeta):
         return column_or_1d(y, warn=True).astype(np.float64, copy=False), None
 
     def predict(self, X):
-        """The predicted number of each sample."""
+        """Predicted value of each sample."""
         return self._scores(X).ravel()
 
     def _coef(self):
         if self._w is not None:
             return self._w.reshape(1, -1).copy()
         return super()._coef()
-
-
-def _without(*names):
-    return {k: v for k, v in _KernelMachine._parameter_constraints.items() if k not in names}

@@ -8,14 +8,15 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, _fit_context
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _core
 from ._machine import _Versioned
-from ._spec import EXTRA, KERNELS, finish, params, points, threads
+from ._prepare import INPUT, check_square, check_weights, dense
+from ._spec import EXTRA, KERNELS, finish, model_parts, params, points, threads
 
-#: Kernels the engine evaluates itself; the others of scikit-learn are evaluated there.
-_OWN = {"linear", "poly", "polynomial", "rbf", "sigmoid", "laplacian", "matern32", "matern52"}
+#: Kernels that the engine evaluates; scikit-learn evaluates the others.
+_ENGINE_KERNELS = {"linear", "poly", "polynomial", "rbf", "sigmoid", "laplacian", "matern32", "matern52"}
 
 
 class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -24,31 +25,31 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
     Parameters
     ----------
     alpha : float or array-like of shape (n_targets,), default=1
-        Strength of the regularisation.
+        Regularisation strength.
     kernel : str or callable, default="linear"
-        As in scikit-learn, and the kernels of `SVC`.
+        A kernel of scikit-learn or of `SVC`.
     gamma, degree, coef0 : float
         Parameters of the kernel, as in scikit-learn.
     kernel_params : dict, default=None
-        Further arguments of a kernel that is a function.
+        Additional arguments for a kernel that is a function.
     loss : str or object, default=None
-        None and "square" are ordinary kernel ridge regression. Another loss for regression, or an object with `value(y, z)` and
-        `slope(y, z)`, minimises Σ weight·loss + ½·alpha·‖f‖² for a single target.
+        None and "square" are ordinary kernel ridge regression. Any other regression loss, by name or as an object with
+        `value(y, z)` and `slope(y, z)`, minimises Σ weight·loss + ½·alpha·‖f‖² and needs a single target.
     solver : str, default="auto"
         "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
     max_seconds : float, default=None
-        Time limit. A fit that reaches it keeps the best machine so far and warns.
+        Time limit. A fit that reaches it keeps the best model so far and warns.
     gap_tol : float, default=None
-        Relative duality gap to reach, besides `tol`.
+        Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
-        Threads; all cores by default. Results do not depend on it.
+        Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
 
     Attributes
     ----------
     dual_coef_, X_fit_ : ndarray
-        The machine, as in scikit-learn.
+        The model, as in scikit-learn.
     certificate_ : Certificate
         How far the result can be from the optimum.
     """
@@ -100,7 +101,7 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _native(self):
         """Whether the engine evaluates the kernel."""
-        return isinstance(self.kernel, str) and self.kernel in _OWN and self.degree == int(self.degree)
+        return isinstance(self.kernel, str) and self.kernel in _ENGINE_KERNELS and self.degree == int(self.degree)
 
     def _gram(self, X, Y=None):
         if callable(self.kernel):
@@ -108,6 +109,12 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         else:
             extra = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
         return pairwise_kernels(X, Y, metric=self.kernel, filter_params=True, **extra)
+
+    def _points_or_gram(self, X):
+        """X if the engine evaluates the kernel, the kernel matrix of X otherwise."""
+        if self._native():
+            return X
+        return dense(X if self.kernel == "precomputed" else self._gram(X))
 
     def _params(self, X, work, **own):
         kernel = {"polynomial": "poly"}.get(self.kernel, self.kernel) if self._native() else "precomputed"
@@ -128,7 +135,7 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None):
-        """Fit the machine.
+        """Fit the model.
 
         Parameters
         ----------
@@ -144,25 +151,21 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
             X,
             y,
             accept_sparse=("csr", "csc"),
-            dtype=[np.float64, np.float32],
+            dtype=INPUT["dtype"],
             multi_output=True,
             y_numeric=True,
         )
         X = X.tocsr() if sp.issparse(X) else X
-        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
-            raise ValueError(
-                f"Precomputed matrix must be a square matrix. Input is a {X.shape[0]}x{X.shape[1]} matrix."
-            )
-        n = X.shape[0]
-        weights = np.ones(n)
-        if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        targets = y.reshape(n, -1).astype(np.float64)
+        if self.kernel == "precomputed":
+            check_square(X)
+        weights = check_weights(sample_weight, X)
+        targets = y.reshape(X.shape[0], -1).astype(np.float64)
         alpha = np.atleast_1d(np.asarray(self.alpha, dtype=np.float64))
         if alpha.size not in (1, targets.shape[1]):
-            raise ValueError(f"{alpha.size} values of alpha for {targets.shape[1]} targets: give one, or one a target")
-        K = X if self._native() or self.kernel == "precomputed" else self._gram(X)
-        K = K.toarray() if sp.issparse(K) and not self._native() else K
+            raise ValueError(
+                f"{alpha.size} values of alpha for {targets.shape[1]} targets: give one, or one per target"
+            )
+        K = self._points_or_gram(X)
         if self.loss is not None and self.loss not in ("square", "squared_error"):
             dual = self._any_loss(K, targets, alpha, weights)
         else:
@@ -190,15 +193,14 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return dual
 
     def _interpolate(self, K, targets, weights):
-        """No penalty at all: the smoothest least-squares fit, K·β = y where that is possible."""
-        matrix = self._gram(K) if self._native() else K
-        matrix = matrix.toarray() if sp.issparse(matrix) else matrix
+        """The least-squares fit of smallest norm, for alpha = 0: K·β = y where that is possible."""
+        matrix = dense(self._gram(K) if self._native() else K)
         root = np.sqrt(weights)[:, None]
         return root * scipy.linalg.lstsq(root * matrix * root.T, root * targets)[0]
 
     def _any_loss(self, K, targets, alpha, weights):
         if targets.shape[1] != 1:
-            raise ValueError("losses other than the square are for a single target")
+            raise ValueError("losses other than the square need a single target")
         if alpha[0] == 0:
             raise ValueError("losses other than the square need alpha > 0")
         spec = self._params(K, float(K.shape[0]) ** 3, loss=self.loss, C=1.0 / alpha[0])
@@ -209,9 +211,9 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return dual
 
     def predict(self, X):
-        """The predicted number (or numbers) of each sample."""
+        """Predicted value of each sample, one column per target if there are several."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=[np.float64, np.float32], reset=False)
+        X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=INPUT["dtype"], reset=False)
         if not self._native():
             K = X if self.kernel == "precomputed" else self._gram(X, self.X_fit_)
             return K @ self.dual_coef_
@@ -223,22 +225,17 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return scores.ravel() if self.dual_coef_.ndim == 1 else scores
 
     def _parts(self, centres):
-        """The fitted machine as `_core` takes it."""
-        dual = self.dual_coef_.reshape(centres.shape[0], -1)
-        return {
-            "centres": points(centres),
-            "rows": np.arange(centres.shape[0], dtype=np.int32),
-            "coefficients": np.ascontiguousarray(dual),
-            "class_of": None,
-            "bias": np.zeros(dual.shape[1]),
-            "labels": [],
-            "width": centres.shape[1],
-            "n": centres.shape[0],
-            "sigmoid_a": None,
-            "sigmoid_b": None,
-            "rho": None,
-            "weights": None,
-        }
+        """The fitted model as `_core` takes it."""
+        n, width = centres.shape
+        dual = self.dual_coef_.reshape(n, -1)
+        return model_parts(
+            np.ascontiguousarray(dual),
+            np.zeros(dual.shape[1]),
+            rows=np.arange(n, dtype=np.int32),
+            width=width,
+            n=n,
+            centres=points(centres),
+        )
 
 
 __all__ = ["KernelRidge"]

@@ -1,4 +1,4 @@
-"""From parameters and arrays of scikit-learn to what the engine takes."""
+"""Parameters and arrays of scikit-learn as the engine takes them, and what every fit stores."""
 
 import os
 import warnings
@@ -7,7 +7,7 @@ from numbers import Integral, Real
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import HasMethods, Hidden, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from ._callbacks import Reports, Steps, StopFit
 from ._certificate import Certificate
@@ -16,16 +16,16 @@ from .progress import reporter
 KERNELS = {"linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed"}
 SOLVERS = {"auto", "decomposition", "irwls", "ridge", "linear", "smo", "svmtorch"}
 
-#: Bytes of working memory unless `cache_size` asks for more.
+#: Bytes of working memory; a larger `cache_size` raises it.
 MEMORY = 2 << 30
 
-#: An infinite C, a hard margin, is taken for this.
-HARD = 1e10
+#: Largest C: stands for an infinite C, which is a hard margin.
+LARGEST_C = 1e10
 
-#: Fewer multiplications than this are not worth waking other threads for.
+#: With fewer multiplications than this, one thread is fastest.
 SMALL = 1 << 22
 
-#: Constraints of the parameters that every estimator has beyond scikit-learn's.
+#: Constraints of the parameters that every estimator has in addition to scikit-learn's.
 EXTRA = {
     "loss": [None, str, HasMethods(["value", "slope"])],
     "solver": [StrOptions(SOLVERS)],
@@ -35,7 +35,7 @@ EXTRA = {
     "device": [StrOptions({"auto", "cpu", "cuda"})],
 }
 
-#: Names of losses in scikit-learn.
+#: scikit-learn's names of losses, and ours.
 ALIASES = {
     "epsilon_insensitive": "epsilon",
     "squared_epsilon_insensitive": "squared-epsilon",
@@ -44,22 +44,27 @@ ALIASES = {
 
 
 def loss_name(loss):
-    """The loss as the engine writes it; objects with `value` and `slope` stay as they are."""
+    """The loss by its name in the engine; objects with `value` and `slope` are returned unchanged."""
     if isinstance(loss, str):
         head, colon, rest = loss.partition(":")
         return ALIASES.get(head, head.replace("_", "-")) + colon + rest
-    # A loss of `margrave.losses` says its own name.
+    # A loss of `margrave.losses` has its name in `spec`.
     return getattr(loss, "spec", loss)
 
 
+def without(constraints, *names):
+    """Parameter constraints without those of the parameters `names`."""
+    return {name: value for name, value in constraints.items() if name not in names}
+
+
 def threads(n_jobs, work):
-    """Threads to use: all cores unless told otherwise, one where there is little to do."""
+    """Number of threads for `work` multiplications; 0 means all cores."""
     if work < SMALL:
         return 1
     if n_jobs is None:
-        # joblib tells its workers in this way how many cores are theirs.
-        told = os.environ.get("OMP_NUM_THREADS", "")
-        return int(told) if told.isdigit() else 0
+        # joblib limits the threads of its workers with this variable.
+        limit = os.environ.get("OMP_NUM_THREADS", "")
+        return int(limit) if limit.isdigit() else 0
     if n_jobs == 0:
         raise ValueError("n_jobs == 0 has no meaning: use a number of threads, or -1 for all cores")
     if n_jobs < 0:
@@ -94,7 +99,7 @@ def params(
     small=False,
     device="auto",
 ):
-    """The dictionary `_core` takes."""
+    """The training problem as the dictionary that `_core` takes."""
     if device == "cuda":
         raise ValueError("device='cuda' is not built into this package: use device='cpu' or 'auto'")
     if int(degree) != degree:
@@ -106,7 +111,7 @@ def params(
         "degree": int(degree),
         "coef0": float(coef0),
         "loss": loss_name(loss),
-        "C": min(float(C), HARD),
+        "C": min(float(C), LARGEST_C),
         "nu": None if nu is None else float(nu),
         "epsilon": None if epsilon is None else float(epsilon),
         "svdd": svdd,
@@ -126,8 +131,40 @@ def params(
     }
 
 
+def model_parts(
+    coefficients,
+    bias,
+    *,
+    rows,
+    width,
+    n,
+    centres=None,
+    class_of=None,
+    labels=(),
+    sigmoid_a=None,
+    sigmoid_b=None,
+    rho=None,
+    weights=None,
+):
+    """A fitted model as the dictionary that `_core` takes."""
+    return {
+        "centres": centres,
+        "rows": rows,
+        "coefficients": coefficients,
+        "class_of": class_of,
+        "bias": bias,
+        "labels": list(labels),
+        "width": width,
+        "n": n,
+        "sigmoid_a": sigmoid_a,
+        "sigmoid_b": sigmoid_b,
+        "rho": rho,
+        "weights": weights,
+    }
+
+
 def points(X):
-    """X for `_core`: a C-contiguous array, or the parts of a CSR matrix; nothing is copied that need not be."""
+    """X for `_core`: a C-contiguous array, or the parts of a CSR matrix. Copies only where it has to."""
     if not sp.issparse(X):
         if X.dtype not in (np.float32, np.float64):
             X = X.astype(np.float64)
@@ -137,7 +174,7 @@ def points(X):
         X = X.copy()
         X.sum_duplicates()
     if X.shape[1] > np.iinfo(np.uint32).max:
-        raise ValueError(f"X has {X.shape[1]} columns: more than 4 294 967 295 cannot be numbered")
+        raise ValueError(f"X has {X.shape[1]} columns, more than the limit of 4 294 967 295")
     indices = X.indices
     indices = indices.view(np.uint32) if indices.dtype == np.int32 else indices.astype(np.uint32)
     values = X.data if X.data.dtype in (np.float32, np.float64) else X.data.astype(np.float64)
@@ -150,7 +187,7 @@ def points(X):
 
 
 def variance(X, weights=None):
-    """The variance of all entries of X, rows counted by their weights."""
+    """Variance of all entries of X; rows count by their weights."""
     if weights is None:
         if not sp.issparse(X):
             return float(np.var(X, dtype=np.float64))
@@ -171,7 +208,7 @@ def variance(X, weights=None):
 
 
 def resolve_gamma(gamma, X, weights=None):
-    """γ as a number. Rows count by their weights, so that a doubled row and a doubled weight are the same."""
+    """γ as a number. Rows count by their weights, so a weight of 2 is the same as two copies of the row."""
     if isinstance(gamma, str):
         if gamma == "auto":
             return 1.0 / X.shape[1]
@@ -181,14 +218,14 @@ def resolve_gamma(gamma, X, weights=None):
 
 
 def cut_short(machines, max_iter):
-    """Whether a machine took all the iterations it was allowed."""
+    """Whether one of the binary models used all the iterations it was allowed."""
     return max_iter is not None and max_iter >= 0 and any(one.get("iterations", 0) >= max_iter for one in machines)
 
 
-def warn(estimator, certificate, max_iter=None, cut=False):
-    """A warning unless the fit is optimal; the message carries the certificate.
+def warn(certificate, max_iter=None, cut=False):
+    """Warn unless the fit is optimal; the message includes the certificate.
 
-    Like scikit-learn it also warns of a machine that took all its iterations, `cut`, and turned out to be good enough.
+    Like scikit-learn, also warn if the fit used all its iterations (`cut`), even where the result is accurate enough.
     """
     status = certificate.status
     if status == "optimal" and cut:
@@ -196,24 +233,24 @@ def warn(estimator, certificate, max_iter=None, cut=False):
     if status in ("optimal", None):
         return
     why = {
-        # Worded so that filters for scikit-learn's warning find it.
+        # Starts like scikit-learn's warning, so that filters for that one match.
         "iteration_limit": f"Solver terminated early (max_iter={max_iter}).  Consider pre-processing your data with"
         " StandardScaler or MinMaxScaler.",
-        "time_limit": "Solver terminated early: max_seconds are over.",
-        "interrupted": "Solver was interrupted: the best machine so far is kept.",
+        "time_limit": "Solver terminated early: max_seconds reached.",
+        "interrupted": "Solver was interrupted: the best model so far is kept.",
         "stalled": "Solver can make no further progress in double precision.",
-        "inaccurate": "Solver ended, but its answer is not proven to be as accurate as asked.",
+        "inaccurate": "Solver ended, but the certificate does not prove the requested accuracy.",
     }[status]
     warnings.warn(f"{why}  {certificate.summary()}", ConvergenceWarning, stacklevel=4)
 
 
 def finish(estimator, result, max_iter=None, report=None):
-    """What every fit leaves behind, from the dictionary of `_core`; raises what interrupted it."""
+    """Store what every fit has, from the dictionary of `_core`; raise the exception that interrupted it, if any."""
     estimator.certificate_ = Certificate.of_machines(result["machines"], result.get("totals"))
     estimator.history_ = result.get("history", [])
     if "reason" in result:
         estimator.solver_, estimator.reason_ = result["solver"], result["reason"]
-    warn(estimator, estimator.certificate_, max_iter, cut_short(result["machines"], max_iter))
+    warn(estimator.certificate_, max_iter, cut_short(result["machines"], max_iter))
     stopped = result.get("interrupted")
     if stopped is not None and not isinstance(stopped, StopFit):
         raise stopped
@@ -222,7 +259,7 @@ def finish(estimator, result, max_iter=None, report=None):
 
 
 def report_of(estimator, X=None, y=None):
-    """What listens to the steps of a fit: a bar if it is to be verbose, the callbacks that were set; or nobody."""
+    """Callable for the steps of a fit: a progress line if `verbose`, and the callbacks that are set; or None."""
     parts = [reporter(type(estimator).__name__)] if getattr(estimator, "verbose", False) else []
     if getattr(estimator, "_skl_callbacks", None):
         parts.append(Steps(estimator, X, y))
@@ -232,12 +269,17 @@ def report_of(estimator, X=None, y=None):
 __all__ = [
     "EXTRA",
     "KERNELS",
-    "Hidden",
+    "MEMORY",
+    "SMALL",
+    "SOLVERS",
+    "cut_short",
     "finish",
+    "model_parts",
     "params",
     "points",
     "report_of",
     "resolve_gamma",
     "threads",
     "variance",
+    "without",
 ]

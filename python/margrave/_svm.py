@@ -1,6 +1,7 @@
-"""Kernel machines with the interface of `sklearn.svm`.
+"""Kernel models with the interface of `sklearn.svm`.
 
-The constructors list their parameters one by one, because that is where scikit-learn reads them from.
+Constructors and docstrings repeat the shared parameters on purpose: scikit-learn reads parameters from the signature,
+and editors and the documentation site read docstrings from the source.
 """
 
 import warnings
@@ -10,9 +11,10 @@ from sklearn.base import OutlierMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _num_samples
 
-from ._machine import _Classifier, _KernelMachine, _Regressor, _without
+from ._machine import _Classifier, _KernelModel, _Regressor
+from ._spec import without
 
-#: Scores of novelty detection that count as 0, relative to the offset.
+#: Scores of novelty detection up to this size, relative to the offset, count as 0.
 ROUNDING = 1e-8
 
 
@@ -22,65 +24,65 @@ class SVC(_Classifier):
     Parameters
     ----------
     C : float, default=1.0
-        Cost of errors: the machine minimises ½‖f‖² + C·Σ loss.
+        Cost of errors: the fit minimises ½‖f‖² + C·Σ loss.
     kernel : str or callable, default="rbf"
-        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of two
-        arrays of points that returns their kernel matrix.
+        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of
+        two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
     gamma : "scale", "auto" or float, default="scale"
         γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
     coef0 : float, default=0.0
-        Constant of the polynomial and the sigmoid kernel.
+        Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
-        Accepted for compatibility; changes nothing.
+        Accepted for compatibility; has no effect.
     tol : float, default=1e-3
-        Largest violation of the optimality conditions.
+        Largest allowed violation of the optimality conditions.
     cache_size : float, default=200
-        Memory in MB; 2 GiB may be used anyway.
+        Memory limit in MB; values below 2 GiB have no effect.
     verbose : bool, default=False
         Show progress.
     max_iter : int, default=-1
-        Limit on iterations; -1 is none.
+        Limit on iterations; -1 means no limit.
     probability : bool, default=False
-        Calibrate `predict_proba`, from leave-one-out scores: deterministic, without further fits.
+        Enable `predict_proba`. It is calibrated on leave-one-out scores: deterministic, no further fits.
     class_weight : dict or "balanced", default=None
         Factors on the cost of each class.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
-        Shape of `decision_function` with several classes; one machine per pair is trained in either case.
+        Shape of `decision_function` with several classes; one model per pair of classes is trained in either case.
     break_ties : bool, default=False
         Break ties of votes by the scores ("ovr" only).
     random_state : object, default=None
         Accepted for compatibility; nothing is random.
     loss : str or object, default=None
-        None is the hinge; or the name of a loss of `margrave.losses` ("squared-hinge", "logistic", "sigmoid:eta=2", …), or an
-        object with `value(y, z)` and `slope(y, z)`, y being -1 or +1.
+        None is the hinge loss. Otherwise the name of a loss of `margrave.losses` ("squared-hinge", "logistic",
+        "sigmoid:eta=2", …) or an object with `value(y, z)` and `slope(y, z)`, where y is -1 or +1.
     solver : str, default="auto"
         "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
     max_seconds : float, default=None
-        Time limit. A fit that reaches it keeps the best machine so far and warns.
+        Time limit. A fit that reaches it keeps the best model so far and warns.
     gap_tol : float, default=None
-        Relative duality gap to reach, besides `tol`.
+        Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
-        Threads; all cores by default. Results do not depend on it.
+        Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
 
     Attributes
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
-        The machine, as in scikit-learn.
+        The model, as in scikit-learn.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
         Steps of the solver.
     solver_, reason_ : str
-        The solver that was used, and why.
+        The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
-        Iterations.
+        Number of iterations.
     """
 
-    _parameter_constraints: dict = {k: v for k, v in _Classifier._parameter_constraints.items() if k != "nu"}
+    _parameter_constraints: dict = without(_Classifier._parameter_constraints, "nu")
 
     def __init__(
         self,
@@ -129,75 +131,75 @@ class SVC(_Classifier):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _machine(self):
+    def _own_params(self):
         return {"C": self.C, "loss": self.loss, "probability": self._wants_probability()}
 
 
 class NuSVC(_Classifier):
-    """ν-support vector classification: scikit-learn's `NuSVC` with a certificate. Weights of samples and of classes count.
+    """ν-support vector classification: scikit-learn's `NuSVC` with a certificate. It uses class weights as well.
 
     Parameters
     ----------
     nu : float, default=0.5
-        Upper bound on the share of margin errors and lower bound on the share of support vectors.
+        Upper bound on the fraction of margin errors and lower bound on the fraction of support vectors.
     kernel : str or callable, default="rbf"
-        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of two
-        arrays of points that returns their kernel matrix.
+        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of
+        two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
     gamma : "scale", "auto" or float, default="scale"
         γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
     coef0 : float, default=0.0
-        Constant of the polynomial and the sigmoid kernel.
+        Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
-        Accepted for compatibility; changes nothing.
+        Accepted for compatibility; has no effect.
     tol : float, default=1e-3
-        Largest violation of the optimality conditions.
+        Largest allowed violation of the optimality conditions.
     cache_size : float, default=200
-        Memory in MB; 2 GiB may be used anyway.
+        Memory limit in MB; values below 2 GiB have no effect.
     verbose : bool, default=False
         Show progress.
     max_iter : int, default=-1
-        Limit on iterations; -1 is none.
+        Limit on iterations; -1 means no limit.
     probability : bool, default=False
-        Calibrate `predict_proba`, from leave-one-out scores: deterministic, without further fits.
+        Enable `predict_proba`. It is calibrated on leave-one-out scores: deterministic, no further fits.
     class_weight : dict or "balanced", default=None
         Factors on the cost of each class.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
-        Shape of `decision_function` with several classes; one machine per pair is trained in either case.
+        Shape of `decision_function` with several classes; one model per pair of classes is trained in either case.
     break_ties : bool, default=False
         Break ties of votes by the scores ("ovr" only).
     random_state : object, default=None
         Accepted for compatibility; nothing is random.
     loss : str or object, default=None
-        Must be None: the machine has a loss of its own.
+        Must be None: the loss is fixed.
     solver : str, default="auto"
         "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
     max_seconds : float, default=None
-        Time limit. A fit that reaches it keeps the best machine so far and warns.
+        Time limit. A fit that reaches it keeps the best model so far and warns.
     gap_tol : float, default=None
-        Relative duality gap to reach, besides `tol`.
+        Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
-        Threads; all cores by default. Results do not depend on it.
+        Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
 
     Attributes
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
-        The machine, as in scikit-learn.
+        The model, as in scikit-learn.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
         Steps of the solver.
     solver_, reason_ : str
-        The solver that was used, and why.
+        The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
-        Iterations.
+        Number of iterations.
     """
 
     _parameter_constraints: dict = {
-        **{k: v for k, v in _Classifier._parameter_constraints.items() if k != "C"},
+        **without(_Classifier._parameter_constraints, "C"),
         "loss": [None],
     }
 
@@ -248,14 +250,14 @@ class NuSVC(_Classifier):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _machine(self):
+    def _own_params(self):
         return {"nu": self.nu, "probability": self._wants_probability()}
 
     def _encode(self, y, sample_weight, removed=False):
         codes, factors = super()._encode(y, sample_weight, removed)
         weights = factors if sample_weight is None else sample_weight * factors
         total = np.sort(np.bincount(codes.astype(np.intp), weights=weights))
-        # Of a pair of classes both get half of νW, and the lighter one may not have it.
+        # In a pair of classes each gets half of νW; the class of smaller total weight limits ν.
         largest = 2 * total[0] / (total[0] + total[-1])
         if self.nu > largest * (1 + 1e-9):
             warnings.warn(
@@ -273,57 +275,59 @@ class SVR(_Regressor):
     Parameters
     ----------
     C : float, default=1.0
-        Cost of errors: the machine minimises ½‖f‖² + C·Σ loss.
+        Cost of errors: the fit minimises ½‖f‖² + C·Σ loss.
     epsilon : float, default=0.1
         Half-width of the tube, for losses that have one.
     kernel : str or callable, default="rbf"
-        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of two
-        arrays of points that returns their kernel matrix.
+        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of
+        two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
     gamma : "scale", "auto" or float, default="scale"
         γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
     coef0 : float, default=0.0
-        Constant of the polynomial and the sigmoid kernel.
+        Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
-        Accepted for compatibility; changes nothing.
+        Accepted for compatibility; has no effect.
     tol : float, default=1e-3
-        Largest violation of the optimality conditions.
+        Largest allowed violation of the optimality conditions.
     cache_size : float, default=200
-        Memory in MB; 2 GiB may be used anyway.
+        Memory limit in MB; values below 2 GiB have no effect.
     verbose : bool, default=False
         Show progress.
     max_iter : int, default=-1
-        Limit on iterations; -1 is none.
+        Limit on iterations; -1 means no limit.
     loss : str or object, default=None
-        None is the ε-insensitive loss; or the name of a loss of `margrave.losses` ("huber:delta=1", "pinball:tau=0.9",
-        "square", …), or an object with `value(y, z)` and `slope(y, z)`.
+        None is the ε-insensitive loss. Otherwise the name of a loss of `margrave.losses` ("huber:delta=1",
+        "pinball:tau=0.9", "square", …) or an object with `value(y, z)` and `slope(y, z)`.
     solver : str, default="auto"
         "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
     max_seconds : float, default=None
-        Time limit. A fit that reaches it keeps the best machine so far and warns.
+        Time limit. A fit that reaches it keeps the best model so far and warns.
     gap_tol : float, default=None
-        Relative duality gap to reach, besides `tol`.
+        Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
-        Threads; all cores by default. Results do not depend on it.
+        Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
 
     Attributes
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
-        The machine, as in scikit-learn.
+        The model, as in scikit-learn.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
         Steps of the solver.
     solver_, reason_ : str
-        The solver that was used, and why.
+        The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
-        Iterations.
+        Number of iterations.
     """
 
-    _parameter_constraints: dict = _without("class_weight", "nu", "probability", "random_state")
+    _parameter_constraints: dict = without(
+        _KernelModel._parameter_constraints, "class_weight", "nu", "probability", "random_state"
+    )
 
     def __init__(
         self,
@@ -364,7 +368,7 @@ class SVR(_Regressor):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _machine(self):
+    def _own_params(self):
         return {"C": self.C, "loss": self.loss, "epsilon": self.epsilon}
 
 
@@ -374,57 +378,57 @@ class NuSVR(_Regressor):
     Parameters
     ----------
     nu : float, default=0.5
-        Upper bound on the share of samples outside the tube; takes the place of ε.
+        Upper bound on the fraction of samples outside the tube; replaces ε.
     C : float, default=1.0
-        Cost of errors: the machine minimises ½‖f‖² + C·Σ loss.
+        Cost of errors: the fit minimises ½‖f‖² + C·Σ loss.
     kernel : str or callable, default="rbf"
-        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of two
-        arrays of points that returns their kernel matrix.
+        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of
+        two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
     gamma : "scale", "auto" or float, default="scale"
         γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
     coef0 : float, default=0.0
-        Constant of the polynomial and the sigmoid kernel.
+        Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
-        Accepted for compatibility; changes nothing.
+        Accepted for compatibility; has no effect.
     tol : float, default=1e-3
-        Largest violation of the optimality conditions.
+        Largest allowed violation of the optimality conditions.
     cache_size : float, default=200
-        Memory in MB; 2 GiB may be used anyway.
+        Memory limit in MB; values below 2 GiB have no effect.
     verbose : bool, default=False
         Show progress.
     max_iter : int, default=-1
-        Limit on iterations; -1 is none.
+        Limit on iterations; -1 means no limit.
     loss : str or object, default=None
-        Must be None: the machine has a loss of its own.
+        Must be None: the loss is fixed.
     solver : str, default="auto"
         "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
     max_seconds : float, default=None
-        Time limit. A fit that reaches it keeps the best machine so far and warns.
+        Time limit. A fit that reaches it keeps the best model so far and warns.
     gap_tol : float, default=None
-        Relative duality gap to reach, besides `tol`.
+        Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
-        Threads; all cores by default. Results do not depend on it.
+        Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
 
     Attributes
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
-        The machine, as in scikit-learn.
+        The model, as in scikit-learn.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
         Steps of the solver.
     solver_, reason_ : str
-        The solver that was used, and why.
+        The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
-        Iterations.
+        Number of iterations.
     """
 
     _parameter_constraints: dict = {
-        **_without("class_weight", "epsilon", "probability", "random_state"),
+        **without(_KernelModel._parameter_constraints, "class_weight", "epsilon", "probability", "random_state"),
         "loss": [None],
     }
 
@@ -467,67 +471,67 @@ class NuSVR(_Regressor):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _machine(self):
+    def _own_params(self):
         return {"C": self.C, "nu": self.nu}
 
 
-class OneClassSVM(OutlierMixin, _KernelMachine):
+class OneClassSVM(OutlierMixin, _KernelModel):
     """Novelty detection: scikit-learn's `OneClassSVM` with a certificate.
 
     Parameters
     ----------
     nu : float, default=0.5
-        Upper bound on the share of training samples outside, lower bound on the share of support vectors.
+        Upper bound on the fraction of training samples outside, lower bound on the fraction of support vectors.
     kernel : str or callable, default="rbf"
-        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of two
-        arrays of points that returns their kernel matrix.
+        "linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed", or a function of
+        two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
     gamma : "scale", "auto" or float, default="scale"
         γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
     coef0 : float, default=0.0
-        Constant of the polynomial and the sigmoid kernel.
+        Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
-        Accepted for compatibility; changes nothing.
+        Accepted for compatibility; has no effect.
     tol : float, default=1e-3
-        Largest violation of the optimality conditions.
+        Largest allowed violation of the optimality conditions.
     cache_size : float, default=200
-        Memory in MB; 2 GiB may be used anyway.
+        Memory limit in MB; values below 2 GiB have no effect.
     verbose : bool, default=False
         Show progress.
     max_iter : int, default=-1
-        Limit on iterations; -1 is none.
+        Limit on iterations; -1 means no limit.
     loss : {None, "svdd"}, default=None
-        "svdd" asks for the smallest enclosing ball instead of the one-class machine.
+        "svdd" fits the smallest enclosing ball (SVDD) instead of the one-class SVM.
     solver : str, default="auto"
         "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
     max_seconds : float, default=None
-        Time limit. A fit that reaches it keeps the best machine so far and warns.
+        Time limit. A fit that reaches it keeps the best model so far and warns.
     gap_tol : float, default=None
-        Relative duality gap to reach, besides `tol`.
+        Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
-        Threads; all cores by default. Results do not depend on it.
+        Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
 
     Attributes
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
-        The machine, as in scikit-learn.
+        The model, as in scikit-learn.
     offset_ : float
-        `decision_function` is `score_samples` minus this.
+        `decision_function` is `score_samples` minus this offset.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
         Steps of the solver.
     solver_, reason_ : str
-        The solver that was used, and why.
+        The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
-        Iterations.
+        Number of iterations.
     """
 
     _parameter_constraints: dict = {
-        **_without("C", "class_weight", "epsilon", "probability", "random_state"),
+        **without(_KernelModel._parameter_constraints, "C", "class_weight", "epsilon", "probability", "random_state"),
         "loss": [None, StrOptions({"svdd"})],
     }
     _task = "novelty"
@@ -569,35 +573,35 @@ class OneClassSVM(OutlierMixin, _KernelMachine):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _machine(self):
+    def _own_params(self):
         return {"nu": self.nu, "svdd": self.loss == "svdd"}
 
     def _encode(self, y, sample_weight, removed=False):
         return None, None
 
     def fit(self, X, y=None, sample_weight=None):
-        """Learn what the points X are like; `y` is not looked at."""
+        """Fit the model to the points X; `y` is ignored."""
         if callable(self.kernel):
             y = np.ones(_num_samples(X))
         return super().fit(X, y, sample_weight=sample_weight)
 
-    def _keep(self, result, X, y, kept):
-        super()._keep(result, X, y, kept)
+    def _store_dual(self, dual, intercept):
+        super()._store_dual(dual, intercept)
         self.offset_ = -self._intercept_
 
     def decision_function(self, X):
-        """Positive inside, negative outside, 0 on the border."""
+        """Scores of the samples: positive inside, negative outside, 0 on the boundary."""
         scores = self._scores(X).ravel()
-        # Support vectors lie on the border: rounding shall not put them on one side of it.
+        # Support vectors lie on the boundary: rounding must not put them on one side.
         scores[np.abs(scores) <= ROUNDING * max(1.0, abs(self.offset_[0]))] = 0.0
         return scores
 
     def score_samples(self, X):
-        """The score before `offset_` is taken off."""
+        """Scores of the samples before `offset_` is subtracted."""
         return self.decision_function(X) + self.offset_
 
     def predict(self, X):
-        """+1 for points like those learnt from, -1 for others."""
+        """+1 for inliers, -1 for outliers."""
         return np.where(self.decision_function(X) >= 0, 1, -1)
 
 

@@ -1,9 +1,9 @@
-"""Losses: those of the library as objects, and what a loss of one's own needs.
+"""Losses: the built-in ones as objects, and the protocol for your own.
 
 A loss is a function ℓ(y, z) of the target y (−1 or +1 in classification) and the score z. `margrave.losses.all()` lists
-those of the library; `Loss("huber:delta=0.5")` is one of them, and can be given to an estimator as it is or by its name.
-Any object with `value(y, z)` and `slope(y, z)` (the derivative in z) is a loss, too: the slope is checked against the value,
-and whether the loss is convex is found out.
+the built-in losses. Estimators take a loss by name, `"huber:delta=0.5"`, or as an object, `Loss("huber:delta=0.5")`.
+Any object with `value(y, z)` and `slope(y, z)` (the derivative in z) also works: its slope is checked against its
+value, and its convexity is tested.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -15,7 +15,7 @@ from . import _core
 
 @runtime_checkable
 class LossLike(Protocol):
-    """What a loss of one's own must have."""
+    """Methods that a loss of your own must have."""
 
     def value(self, y, z):
         """ℓ(y, z)."""
@@ -25,7 +25,7 @@ class LossLike(Protocol):
 
 
 class Info(NamedTuple):
-    """A line of the list of losses."""
+    """An entry of the list of losses."""
 
     name: str
     about: str
@@ -34,7 +34,7 @@ class Info(NamedTuple):
 
 
 class Loss:
-    """A loss of the library: `Loss("hinge")`, `Loss("huber", delta=0.5)`, `Loss("pinball:tau=0.9")`."""
+    """A built-in loss: `Loss("hinge")`, `Loss("huber", delta=0.5)`, `Loss("pinball:tau=0.9")`."""
 
     def __init__(self, name, **parameters):
         text = name.replace("_", "-") if ":" not in name else name
@@ -46,15 +46,15 @@ class Loss:
 
     @property
     def convex(self):
-        """Whether every stationary point is the optimum."""
+        """Whether the loss is convex, so that every stationary point is optimal."""
         return self.properties["convex"]
 
     def value(self, y, z):
-        """ℓ(y, z), element by element."""
+        """ℓ(y, z), elementwise."""
         return self._both(y, z)[0]
 
     def slope(self, y, z):
-        """dℓ/dz, element by element; at a kink a number between the one-sided slopes."""
+        """dℓ/dz, elementwise; at a kink a number between the one-sided slopes."""
         return self._both(y, z)[1]
 
     def _both(self, y, z):
@@ -77,12 +77,12 @@ class Loss:
 
 
 def all():
-    """Every loss of the library with its default parameters, its formula, and what it is for."""
+    """All built-in losses: name with default parameters, formula, and the tasks they are for."""
     return [Info(*line) for line in _core.loss_names()]
 
 
 def names():
-    """Names of the losses of the library."""
+    """Names of the built-in losses."""
     return [info.name.partition(":")[0] for info in all()]
 
 

@@ -1,7 +1,7 @@
-"""Pictures of machines, on matplotlib: `pip install margrave[plot]`.
+"""Plots of models with matplotlib: `pip install margrave[plot]`.
 
-Every function draws on `ax`, or on axes of its own, and returns them. Colours can be told apart by everybody (Okabe and Ito's
-set), and classes differ by marker as well.
+Every function draws on `ax`, or on new axes, and returns them. Colours are safe for colour-blind readers (Okabe and
+Ito's palette), and classes also differ by marker.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import losses as _losses
 
-#: Okabe and Ito's colours, black first.
+#: Okabe and Ito's palette, black first.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 _CLASSES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "^", "s", "D", "v", "P")
@@ -35,24 +35,24 @@ def _finish(ax, x, y, title=None):
 
 
 def boundary(machine, X, y=None, *, ax=None, resolution=240, features=None):
-    """Boundary, margins and support vectors of a machine on two features.
+    """Decision boundary, margins and support vectors of a model with two features.
 
     Parameters
     ----------
     machine : fitted estimator
-        A classifier, or `OneClassSVM`; its data must have two features.
+        A classifier or `OneClassSVM`, fitted to two features.
     X, y : array-likes
         Samples to draw, and their classes.
     resolution : int
-        Points of the grid along each axis.
+        Grid points along each axis.
     features : pair of str
-        Names of the axes.
+        Axis labels.
     """
     check_is_fitted(machine)
     names = features or getattr(X, "columns", None)
     X = np.asarray(X, dtype=float)
     if X.ndim != 2 or X.shape[1] != 2:
-        raise ValueError(f"boundary draws machines of two features; X has shape {X.shape}")
+        raise ValueError(f"boundary needs a model with two features; X has shape {X.shape}")
     if resolution < 2:
         raise ValueError("resolution must be at least 2")
     ax = _axes(ax)
@@ -96,9 +96,9 @@ def boundary(machine, X, y=None, *, ax=None, resolution=240, features=None):
 
 
 def convergence(machine, *, ax=None, against="seconds"):
-    """Violation of the optimality conditions during the fit, phase by phase, from `history_`.
+    """Violation of the optimality conditions during the fit, one marker per phase, from `history_`.
 
-    `against` is "seconds" or "iteration". Of a list of machines each is a line.
+    `against` is "seconds" or "iteration". `machine` is a fitted estimator, or a list of them, drawn as one line each.
     """
     if against not in ("seconds", "iteration"):
         raise ValueError(f"against must be 'seconds' or 'iteration', not {against!r}")
@@ -130,7 +130,7 @@ def convergence(machine, *, ax=None, against="seconds"):
 def path(X, y, *, kernel="rbf", gamma=None, alphas=None, ax=None):
     """Leave-one-out and training error of regularised least squares for every α, from one eigendecomposition.
 
-    The error of sample i left out is cᵢ/((K + αI)⁻¹)ᵢᵢ with c = (K + αI)⁻¹y. The best α is marked, and returned as
+    The leave-one-out error of sample i is cᵢ/((K + αI)⁻¹)ᵢᵢ with c = (K + αI)⁻¹y. The best α is marked, and stored as
     `ax.best_alpha`.
     """
     from sklearn.metrics.pairwise import pairwise_kernels
@@ -153,7 +153,7 @@ def path(X, y, *, kernel="rbf", gamma=None, alphas=None, ax=None):
         trained.append(np.sqrt(np.mean((alpha * c) ** 2)))
     ax = _axes(ax)
     best = int(np.argmin(left_out))
-    ax.plot(alphas, left_out, color=_CLASSES[1], lw=1.6, label="left out, one at a time")
+    ax.plot(alphas, left_out, color=_CLASSES[1], lw=1.6, label="leave-one-out")
     ax.plot(alphas, trained, color=_CLASSES[0], lw=1.2, ls="--", label="training")
     ax.plot(alphas[best], left_out[best], "o", color=_CLASSES[1], ms=6, label=f"best: α = {alphas[best]:.2g}")
     ax.set_xscale("log")
@@ -164,10 +164,10 @@ def path(X, y, *, kernel="rbf", gamma=None, alphas=None, ax=None):
 
 
 def calibration(machine, X, y, *, ax=None, bins=10):
-    """How often the positive class occurs among samples of about the same probability, with the number of samples in each bin.
+    """Calibration curve: fraction of the positive class among samples of similar predicted probability.
 
-    `machine` has two classes and `predict_proba`; a dictionary of names and machines draws them all. Bins hold equally many
-    samples. The expected calibration error is in the legend.
+    `machine` is a classifier of two classes with `predict_proba`, or a dictionary of names and classifiers. Each bin
+    holds the same number of samples. The legend shows the expected calibration error.
     """
     machines = machine if isinstance(machine, dict) else {type(machine).__name__: machine}
     ax = _axes(ax, 4.8, 4.6)
@@ -175,7 +175,7 @@ def calibration(machine, X, y, *, ax=None, bins=10):
     y = np.asarray(y)
     for k, (name, one) in enumerate(machines.items()):
         if len(one.classes_) != 2:
-            raise ValueError("calibration draws machines of two classes")
+            raise ValueError("calibration needs classifiers of two classes")
         p = one.predict_proba(X)[:, 1]
         truth = (y == one.classes_[1]).astype(float)
         parts = [part for part in np.array_split(np.argsort(p, kind="stable"), bins) if len(part)]
@@ -187,11 +187,11 @@ def calibration(machine, X, y, *, ax=None, bins=10):
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1)
     ax.legend(fontsize="small", loc="upper left")
-    return _finish(ax, "probability said", "share of the positive class")
+    return _finish(ax, "predicted probability", "fraction of the positive class")
 
 
 def losses(names=("hinge", "squared-hinge", "logistic", "sigmoid:eta=2"), *, ax=None, span=(-1.5, 2.5), y=1.0):
-    """Losses of the library, or objects with `value(y, z)`, as functions of the score."""
+    """Losses, by name or as objects with `value(y, z)`, as functions of the score."""
     ax = _axes(ax)
     z = np.linspace(span[0], span[1], 401)
     styles = ("-", "--", "-.", ":")

@@ -1,14 +1,14 @@
-"""Progress of a fit on the terminal or in a notebook, from the steps the solver reports."""
+"""Progress of a fit on the terminal or in a notebook, from the steps that the solver reports."""
 
 import sys
 import time
 
-#: Fits shorter than this show nothing.
+#: Fits shorter than this many seconds show nothing.
 PATIENCE = 0.5
 
 
 def describe(name, step):
-    """A line about a step."""
+    """One line that describes a step."""
     parts = [name, step["phase"]]
     if step["iteration"]:
         parts.append(f"step {step['iteration']:,}")
@@ -24,7 +24,7 @@ def describe(name, step):
 
 
 class Bar:
-    """A line that is written over."""
+    """A progress line that overwrites itself."""
 
     def __init__(self, name, stream=None):
         self.name = name
@@ -59,12 +59,12 @@ class Bar:
     def __del__(self):
         try:
             self.close()
-        except Exception:  # The stream may be closed already when the interpreter ends.
+        except Exception:  # The stream may already be closed when the interpreter exits.
             pass
 
 
 def _notebook():
-    """IPython's display, inside a notebook."""
+    """IPython's `display` inside a notebook, None elsewhere."""
     shell = sys.modules.get("IPython")
     shell = shell and shell.get_ipython()
     if shell is None or not hasattr(shell, "kernel"):

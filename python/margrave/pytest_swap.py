@@ -1,8 +1,9 @@
-"""A pytest plugin: scikit-learn's own tests on Margrave's estimators.
+"""Pytest plugin: runs scikit-learn's own tests on Margrave's estimators.
 
     pytest -p margrave.pytest_swap --pyargs sklearn.svm sklearn.tests.test_kernel_ridge
 
-Before anything is collected, the estimators of `sklearn.svm` and `sklearn.kernel_ridge` are replaced by those of the same name.
+Before tests are collected, the estimators of `sklearn.svm` and `sklearn.kernel_ridge` are replaced by those of the same
+name.
 """
 
 import sklearn.kernel_ridge
@@ -15,7 +16,7 @@ SWAPPED = ("SVC", "SVR", "NuSVC", "NuSVR", "OneClassSVM", "LinearSVC", "LinearSV
 
 
 def swap():
-    """Replace the estimators; gives what they were."""
+    """Replace the estimators; return the originals."""
     before = {name: getattr(sklearn.svm, name) for name in SWAPPED}
     before["KernelRidge"] = sklearn.kernel_ridge.KernelRidge
     for name in SWAPPED:
@@ -26,7 +27,7 @@ def swap():
 
 
 def restore(before):
-    """Put back what `swap` gave."""
+    """Restore the originals that `swap` returned."""
     for name in SWAPPED:
         for module in (sklearn.svm, sklearn.svm._classes):
             setattr(module, name, before[name])

@@ -1,4 +1,4 @@
-"""Certificates of models that others have fitted."""
+"""Certificates of models fitted elsewhere."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import margrave
 
 @pytest.mark.parametrize("package", [margrave, sklearn.svm], ids=["margrave", "sklearn"])
 @pytest.mark.parametrize("tol", [1e-6, 0.3])
-def test_kernel_machines(package, tol, blobs, iris, line):
+def test_kernel_models(package, tol, blobs, iris, line):
     settings = {"tol": tol, "gamma": 0.2}
     cases = [
         (package.SVC(C=2.0, class_weight="balanced", **settings), blobs),
@@ -27,14 +27,14 @@ def test_kernel_machines(package, tol, blobs, iris, line):
     for model, (X, y) in cases:
         certificate = margrave.certify(model.fit(X, y), X, y)
         assert certificate.gap >= 0 and certificate.primal >= certificate.dual
-        # A violation of 1e-6 in every score makes a gap of at most C·n times that.
+        # A violation of 1e-6 in every score gives a gap of at most C·n times that.
         limit = 1e-3 if tol < 1e-3 else 1.0
         assert certificate.relative_gap < limit, (model, certificate)
         if package is margrave and hasattr(model, "certificate_"):
             assert certificate.primal == pytest.approx(model.certificate_.primal, rel=1e-6)
 
 
-def test_the_certificate_sees_a_model_that_is_not_optimal(blobs):
+def test_the_certificate_detects_a_model_that_is_not_optimal(blobs):
     X, y = blobs
     model = sklearn.svm.SVC(C=2.0, gamma=0.2, tol=1e-6).fit(X, y)
     good = margrave.certify(model, X, y).relative_gap
@@ -63,7 +63,7 @@ def test_other_data_is_refused(blobs):
 
 
 class Fitted(BaseEstimator):
-    """Something fitted that is not a kernel machine."""
+    """A fitted estimator that is not a kernel model."""
 
     def fit(self, X, y):
         return self
@@ -73,7 +73,7 @@ class Fitted(BaseEstimator):
 
 
 @pytest.mark.parametrize("package", [margrave, sklearn.svm], ids=["margrave", "sklearn"])
-def test_linear_machines(package, blobs, iris, line):
+def test_linear_models(package, blobs, iris, line):
     for loss in ("squared_hinge", "hinge"):
         for X, y in (blobs, iris):
             X = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -117,7 +117,7 @@ def test_models_read_from_files_of_libsvm(blobs, iris, line):
         assert len(certificate.machines) == len(model.certificate_.machines)
         if type(model) in (margrave.SVC, margrave.SVR):
             assert margrave.certify(again.set_params(C=30.0), X, y).relative_gap > 1e-2
-        # A fit of its own takes the place of the file.
+        # A new fit replaces the model of the file.
         again.fit(X, y)
         assert margrave.certify(again, X, y).relative_gap < 1e-2
     with pytest.raises(ValueError, match="sample_weight"):

@@ -1,4 +1,4 @@
-"""scikit-learn's estimator checks, every one of them."""
+"""All of scikit-learn's estimator checks."""
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -29,6 +29,6 @@ def name_of(check):
 @parametrize_with_checks(ESTIMATORS)
 def test_estimator(estimator, check):
     if isinstance(estimator, margrave.NuSVC) and name_of(check) == "check_class_weight_classifiers":
-        # Weights of 10⁷ to 1 leave no feasible ν: the machine is that of the largest one, which is milder than the check.
-        pytest.skip("ν bounds what weights of classes can do")
+        # Weights of 10⁷ to 1 leave no feasible ν: the largest feasible one is used, which is weaker than the check expects.
+        pytest.skip("ν limits the effect of class weights")
     check(estimator)

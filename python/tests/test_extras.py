@@ -1,4 +1,4 @@
-"""Searches, files, the program, callbacks, and the reports of fits that never ended."""
+"""Searches, files, the program, callbacks, and reported fits that never ended."""
 
 import json
 import subprocess
@@ -33,14 +33,14 @@ def test_the_search_finds_what_a_grid_search_finds(blobs):
     assert (ours.C_, ours.gamma_) in by_params
 
 
-def test_the_search_for_numbers(line):
+def test_the_search_for_regression(line):
     X, y = line
     model = margrave.SVRCV(Cs=[0.1, 10.0], gammas=[0.01, 0.1], epsilons=[0.01, 0.5], cv=KFold(3)).fit(X, y)
     assert model.epsilon_ == 0.01 and model.C_ == 10.0
     assert len(model.cv_results_["params"]) == 8 and model.best_score_ < 0
 
 
-def test_a_race_finds_the_same_winner_and_tells_whom_it_left_out():
+def test_a_race_finds_the_same_winner_and_lists_what_it_dropped():
     rng = np.random.default_rng(3)
     X = rng.uniform(-2, 2, (800, 2))
     y = np.where(np.sin(3 * X[:, 0]) * X[:, 1] + 0.2 * rng.standard_normal(800) > 0, "up", "down")
@@ -56,7 +56,7 @@ def test_a_race_finds_the_same_winner_and_tells_whom_it_left_out():
     assert mean[np.nanargmax(mean)] == pytest.approx(race.best_score_)
     for at in range(4):
         ours, theirs = race.cv_results_[f"split{at}_test_score"], full.cv_results_[f"split{at}_test_score"]
-        # Starts differ, so that a sample or two on the boundary may fall to the other side.
+        # Starting points differ, so one or two samples on the boundary may change sides.
         assert np.nanmax(np.abs(ours - theirs)) <= 2 / 200 + 1e-9
         assert not np.isnan(ours[~dropped]).any()
     assert not np.isnan(race.cv_results_["split0_test_score"]).any()
@@ -66,7 +66,7 @@ def test_a_race_finds_the_same_winner_and_tells_whom_it_left_out():
         margrave.SVCCV(race=0.0, **settings).fit(X, y)
 
 
-def test_searches_count_weights(blobs):
+def test_searches_use_weights(blobs):
     X, y = blobs
     counts = np.random.default_rng(1).integers(0, 3, len(y))
     again = np.repeat(np.arange(len(y)), counts)
@@ -107,7 +107,7 @@ def test_onnx(blobs, iris, line):
             np.testing.assert_allclose(first, model.predict(X).ravel(), atol=1e-4)
 
 
-def test_files_of_libsvm(blobs, iris, line, tmp_path):
+def test_libsvm_files(blobs, iris, line, tmp_path):
     for model, (X, y) in [
         (margrave.SVC(probability=True), blobs),
         (margrave.SVC(kernel="linear"), iris),
@@ -195,7 +195,7 @@ def test_pipelines_frames_and_pages(blobs):
         assert (routed.predict(X) == 1).mean() > (pipeline.predict(X) == 1).mean()
 
 
-def test_callbacks_hear_steps_and_may_stop(blobs):
+def test_callbacks_get_steps_and_can_stop(blobs):
     pytest.importorskip("sklearn.callback")
 
     class Listener:
@@ -230,7 +230,7 @@ def test_callbacks_hear_steps_and_may_stop(blobs):
 
 
 def test_fits_that_never_ended_elsewhere():
-    """Shapes of reports to scikit-learn: unscaled polynomials, ν-machines at the edge of what is possible, constant data."""
+    """From issues of scikit-learn: unscaled polynomials, ν-SVMs near the limit of feasibility, constant data."""
     rng = np.random.default_rng(0)
     unscaled = rng.uniform(0, 1000, size=(300, 6))
     label = (unscaled[:, 0] + rng.normal(0, 200, 300) > 500).astype(int)
@@ -249,11 +249,11 @@ def test_fits_that_never_ended_elsewhere():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.set_params(n_jobs=1).fit(X, y)
-        # Of the processor's time, so that a busy machine does not matter.
+        # Processor time, so that other load does not matter.
         assert time.process_time() - begun[0] < 1.0, (model, time.process_time() - begun[0])
         certificate = model.certificate_
         assert certificate.status in ("optimal", "inaccurate", "stalled"), (model, certificate)
-        # Polynomials of unscaled features leave double precision little to prove: what is not rounding is small.
+        # For polynomials of unscaled features the gap is mostly rounding: the rest is small.
         size = max(abs(certificate.primal), abs(certificate.dual))
         assert certificate.gap - certificate.rounding <= 5e-2 * size, (model, certificate)
 
@@ -271,5 +271,5 @@ def test_many_small_fits_cost_no_more_than_scikit_learns():
     seconds(margrave, 20), seconds(sklearn.svm, 20)
     pairs = [(seconds(margrave, 50), seconds(sklearn.svm, 50)) for _ in range(4)]
     ours, theirs = min(p[0] for p in pairs), min(p[1] for p in pairs)
-    # The wheel under test may be a build with assertions on a busy machine: a release build takes less than scikit-learn.
+    # The wheel under test may have assertions, on a busy computer: a release build takes less time than scikit-learn.
     assert ours < 2.5 * theirs, (ours, theirs)

@@ -1,4 +1,4 @@
-"""What Margrave adds: certificates, losses, weights, budgets, interruption, inputs without copies."""
+"""Additions of Margrave: certificates, losses, weights, budgets, interruption, inputs without copies."""
 
 import os
 import pickle
@@ -32,7 +32,7 @@ def test_every_fit_is_certified(blobs, line):
 
 
 @pytest.mark.parametrize("loss", ["squared-hinge", "logistic", "smooth_hinge", "sigmoid:eta=2", "square", "ramp"])
-def test_losses_for_classes(blobs, loss):
+def test_losses_for_classification(blobs, loss):
     X, y = blobs
     model = margrave.SVC(loss=loss).fit(X, y)
     assert model.score(X, y) > 0.8
@@ -40,18 +40,18 @@ def test_losses_for_classes(blobs, loss):
 
 
 @pytest.mark.parametrize("loss", ["huber:delta=0.5", "absolute", "pinball:tau=0.9", "square", "logcosh"])
-def test_losses_for_numbers(line, loss):
+def test_losses_for_regression(line, loss):
     X, y = line
     model = margrave.SVR(loss=loss, C=10).fit(X, y)
     assert model.certificate_.convex and model.score(X, y) > 0.3
     if "pinball" in loss:
-        # The 0.9-quantile leaves a tenth above it; four weights and a bias may each move a sample.
+        # A tenth of the samples lies above the 0.9-quantile; four weights and a bias may each move one sample.
         model = margrave.SVR(loss=loss, C=100, kernel="linear").fit(X, y)
         assert abs((y > model.predict(X) + 1e-3).mean() - 0.1) <= 5 / len(y) + 0.01
 
 
 class Huberised:
-    """A loss of one's own: the square up to 1, then straight."""
+    """A custom loss: quadratic up to 1, then linear."""
 
     def value(self, y, z):
         r = abs(y - z)
@@ -62,7 +62,7 @@ class Huberised:
         return max(-1.0, min(1.0, r))
 
 
-def test_a_loss_in_python_is_the_same_as_the_librarys(line):
+def test_a_loss_in_python_is_the_same_as_the_built_in_one(line):
     X, y = line
     X, y = X[:50], 3 * y[:50]
     own = margrave.SVR(loss=Huberised(), tol=1e-5, kernel="linear").fit(X, y)
@@ -135,7 +135,7 @@ def test_probabilities_agree_with_the_prediction_and_are_repeatable(blobs, iris)
 
 
 def forms(X):
-    """X in every form that is taken."""
+    """X in every accepted form."""
     frozen = X.copy()
     frozen.flags.writeable = False
     wide = sp.csr_matrix(X)
@@ -152,7 +152,7 @@ def forms(X):
     ]
 
 
-def test_every_form_of_x_gives_the_same_machine(blobs, tmp_path):
+def test_every_form_of_x_gives_the_same_model(blobs, tmp_path):
     X, y = blobs
     want = margrave.SVC(tol=1e-6).fit(X, y).decision_function(X)
     np.save(tmp_path / "x.npy", X)
@@ -188,7 +188,7 @@ def test_nothing_is_copied_from_a_float_array():
     assert np.shares_memory(data, sparse.data) and np.shares_memory(indices, sparse.indices)
 
 
-def test_kernels_of_ones_own(blobs, iris):
+def test_custom_kernels(blobs, iris):
     for X, y in (blobs, iris):
         want = margrave.SVC(kernel="rbf", gamma=0.2, tol=1e-6).fit(X, y)
         calls = []
@@ -199,14 +199,14 @@ def test_kernels_of_ones_own(blobs, iris):
 
         own = margrave.SVC(kernel=kernel, tol=1e-6).fit(X, y)
         np.testing.assert_allclose(own.decision_function(X), want.decision_function(X), atol=1e-4)
-        # Only the support vectors are looked at to predict.
+        # Only the support vectors are used to predict.
         assert calls[-1] == (len(X), len(own.support_))
         K = kernel(X, X)
         given = margrave.SVC(kernel="precomputed", tol=1e-6).fit(K, y)
         np.testing.assert_allclose(given.decision_function(K), want.decision_function(X), atol=1e-4)
 
 
-def test_a_kernel_function_is_called_for_some_rows_at_a_time(monkeypatch, blobs):
+def test_a_kernel_function_is_called_with_blocks_of_rows(monkeypatch, blobs):
     X, y = blobs
     monkeypatch.setattr(margrave._machine, "BLOCK", 30 * len(X))
     calls = []
@@ -229,7 +229,7 @@ def hard(n=3000):
     return X, rng.integers(0, 2, n)
 
 
-def test_out_of_time_is_a_warning_and_a_usable_machine():
+def test_out_of_time_is_a_warning_and_a_usable_model():
     X, y = hard()
     model = margrave.SVC(C=1e4, gamma=0.01, tol=1e-9, max_seconds=0.2)
     begun = time.monotonic()
@@ -243,7 +243,7 @@ def test_out_of_time_is_a_warning_and_a_usable_machine():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends a signal")
-def test_ctrl_c_is_heard_within_a_tenth_of_a_second():
+def test_ctrl_c_stops_within_a_tenth_of_a_second():
     X, y = hard(6000)
     model = margrave.SVC(C=1e5, gamma=0.005, tol=1e-10)
     sent = []
@@ -254,7 +254,7 @@ def test_ctrl_c_is_heard_within_a_tenth_of_a_second():
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=press)
-    # A shell starts what it runs in the background with the signal ignored, and Python then leaves it so.
+    # A shell starts background processes with the signal ignored, and Python then keeps ignoring it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.warns(ConvergenceWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
@@ -262,7 +262,7 @@ def test_ctrl_c_is_heard_within_a_tenth_of_a_second():
             model.fit(X, y)
     finally:
         signal.signal(signal.SIGINT, before)
-    # 100 ms to hear it, and then the certificate of the best machine so far.
+    # 100 ms to stop, then the certificate of the best model so far.
     assert time.monotonic() - sent[0] < 2.0
     thread.join()
     assert model.certificate_.status == "interrupted"
@@ -289,7 +289,7 @@ def test_other_threads_run_while_it_trains():
     assert len(ticks) > 5
 
 
-def test_fits_in_several_threads_do_not_disturb_each_other(blobs):
+def test_fits_in_several_threads_are_independent(blobs):
     X, y = blobs
     want = margrave.SVC(n_jobs=2).fit(X, y).decision_function(X)
     results = []
@@ -322,14 +322,14 @@ raise SystemExit(status)
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=60).returncode == 0
 
 
-def test_the_number_of_threads_does_not_change_the_answer():
+def test_the_number_of_threads_does_not_change_the_result():
     X, y = hard(1500)
     one = margrave.SVC(n_jobs=1).fit(X, y)
     two = margrave.SVC(n_jobs=2).fit(X, y)
     np.testing.assert_array_equal(one.dual_coef_, two.dual_coef_)
 
 
-def test_pickles_say_their_version_and_keep_every_bit(blobs):
+def test_pickles_have_a_version_and_are_lossless(blobs):
     X, y = blobs
     for model in (margrave.SVC(probability=True), margrave.LinearSVC(), margrave.KernelRidge()):
         model.fit(X, y)

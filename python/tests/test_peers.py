@@ -1,4 +1,4 @@
-"""Agreement with scikit-learn: objectives, scores, signs and shapes, never sets of support vectors."""
+"""Agreement with scikit-learn: objectives, scores, signs and shapes, but not the sets of support vectors."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_svc_of_three_classes(iris, kernel, sparse):
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, **CLOSE)
     assert ours.dual_coef_.shape == (2, len(ours.support_))
     assert len(ours.certificate_.machines) == 3
-    # LIBSVM's layout: the coefficients make the scores of each pair.
+    # LIBSVM's layout: the coefficients give the scores of each pair.
     if kernel == "linear":
         coef, want = ours.coef_, theirs.coef_
         coef, want = (coef.toarray(), want.toarray()) if sparse else (coef, want)
@@ -71,7 +71,7 @@ def test_svr(line, kernel):
     assert isinstance(ours.n_iter_, int) and ours.n_support_.shape == (1,)
 
 
-def test_nu_machines(blobs, line, iris):
+def test_nu_svms(blobs, line, iris):
     for X, y in (blobs, iris):
         settings = {"nu": 0.3, "gamma": 0.2, "tol": TIGHT, "decision_function_shape": "ovo"}
         ours, theirs = margrave.NuSVC(**settings).fit(X, y), sklearn.svm.NuSVC(**settings).fit(X, y)
@@ -100,7 +100,7 @@ def test_linear_svc(request, loss, data):
     settings = {"loss": loss, "C": 0.5, "tol": 1e-9, "max_iter": 100_000}
     ours = margrave.LinearSVC(**settings | {"tol": 1e-7}).fit(X, y)
     theirs = sklearn.svm.LinearSVC(**settings).fit(X, y)
-    # LIBLINEAR's stop rule is about the gradient: its weights are good to some 1e-3, ours are certified.
+    # LIBLINEAR's stopping rule limits the gradient: its weights are accurate to some 1e-3, ours are certified.
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-3)
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=2e-3)
     assert ours.certificate_.primal <= margrave.certify(theirs, X, y).primal * (1 + 1e-9)

@@ -1,4 +1,4 @@
-"""Pictures: what is drawn is what the machine says."""
+"""Plots show the numbers of the model."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_convergence_draws_the_history(blobs):
         plot.convergence(model, against="days")
 
 
-def test_path_is_the_error_of_leaving_out(line):
+def test_path_is_the_leave_one_out_error(line):
     from sklearn.kernel_ridge import KernelRidge
 
     X, y = line[0][:40], line[1][:40]

@@ -1,4 +1,4 @@
-"""The stub of the extension module says what the module has."""
+"""The stub of the extension module agrees with the module."""
 
 import ast
 import inspect
@@ -8,7 +8,7 @@ import margrave
 from margrave import _core
 
 
-def test_the_stub_is_that_of_the_binary():
+def test_the_stub_agrees_with_the_binary():
     tree = ast.parse((Path(margrave.__file__).parent / "_core.pyi").read_text(encoding="utf-8"))
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
@@ -16,10 +16,10 @@ def test_the_stub_is_that_of_the_binary():
     assert public == set(functions) | set(classes)
     for name, node in functions.items():
         real = inspect.signature(getattr(_core, name)).parameters
-        told = [argument.arg for argument in node.args.args]
-        assert list(real) == told, name
+        listed = [argument.arg for argument in node.args.args]
+        assert list(real) == listed, name
         optional = [name for name, p in real.items() if p.default is not p.empty]
-        assert told[len(told) - len(node.args.defaults) :] == optional, name
+        assert listed[len(listed) - len(node.args.defaults) :] == optional, name
     for name, node in classes.items():
         base = getattr(_core, name).__bases__[0]
         assert base.__name__ == node.bases[0].id, name

@@ -1,4 +1,4 @@
-"""scikit-learn's own tests of its SVMs, run on ours."""
+"""scikit-learn's own tests of its SVMs, run on Margrave's."""
 
 import re
 import subprocess
