@@ -32,6 +32,7 @@ def fit(
     y: _Vector | None = None,
     weights: _Vector | None = None,
     report: _Report | None = None,
+    outputs: int = 1,
 ) -> dict[str, Any]: ...
 def scores(params: _Params, parts: _Parts, x: _Points) -> _Matrix: ...
 def votes(classes: int, scores: _Matrix) -> npt.NDArray[np.int64]: ...
@@ -51,24 +52,6 @@ def certify_libsvm(
     cost: float | None = None,
     epsilon: float | None = None,
 ) -> list[dict[str, Any]]: ...
-def fit_linear(
-    params: _Params,
-    x: _Points,
-    targets: _Matrix,
-    costs: _Vector,
-    scaling: float | None,
-    l1: bool,
-    report: _Report | None = None,
-) -> dict[str, Any]: ...
-def fit_crammer_singer(
-    params: _Params,
-    x: _Points,
-    y: _Vector,
-    classes: int,
-    costs: _Vector,
-    scaling: float | None,
-    report: _Report | None = None,
-) -> dict[str, Any]: ...
 def certify_linear(
     params: _Params,
     x: _Points,
@@ -79,7 +62,6 @@ def certify_linear(
     weights: _Matrix,
     bias: _Vector,
 ) -> list[dict[str, Any]]: ...
-def fit_ridge(params: _Params, x: _Points, y: _Matrix, costs: _Vector) -> dict[str, Any]: ...
 def certify_ridge(params: _Params, x: _Points, y: _Vector, costs: _Vector, beta: _Vector) -> dict[str, Any]: ...
 def tune(
     params: _Params,

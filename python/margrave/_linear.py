@@ -13,11 +13,14 @@ from sklearn.utils.validation import validate_data
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
 from ._machine import _Versioned
-from ._prepare import INPUT, check_weights, class_factors, intercept_feature, one_vs_rest
+from ._prepare import INPUT, check_weights, class_factors, dense, intercept_feature
 from ._spec import EXTRA, finish, params, points, report_of, threads
 
 #: Relative gap to reach, as a multiple of `tol`.
 GAP_PER_TOL = 1e-3
+
+#: Relative gap that the engine aims at: sample weights then agree with copies of the samples to many digits.
+AIM_GAP = 1e-6
 
 _SHARED = {
     **EXTRA,
@@ -64,6 +67,25 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
             raise ValueError("Invalid input - all samples have zero weight.")
         kept = np.flatnonzero(weights)
         return X[kept], y[kept], weights[kept]
+
+    def _train(self, task, X, y, weights, report, **own):
+        """Train by the engine; gives its result, the weights (one row per binary model) and the biases."""
+        scaling = intercept_feature(self)
+        spec = self._params(
+            task,
+            X,
+            bias=scaling is not None,
+            intercept_scaling=scaling if scaling is not None and np.isfinite(scaling) else None,
+            aim_gap=AIM_GAP,
+            **own,
+        )
+        result = _core.fit(spec, points(X), y, np.ascontiguousarray(weights), report)
+        if "weights" in result:
+            coef = result["weights"].T
+        else:
+            # Trained through the kernel matrix: w = Xᵀβ.
+            coef = result["coefficients"].T @ X[result["rows"]]
+        return result, np.ascontiguousarray(dense(coef)), result["bias"]
 
     def _store_fit(self, result, report):
         """Set the fitted attributes that both models have."""
@@ -201,26 +223,33 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
             )
         codes = np.searchsorted(self.classes_, y)
         factors = class_factors(self.class_weight, self.classes_, y, weights if sample_weight is not None else None)
-        costs = self.C * weights * factors[codes]
+        costs = weights * factors[codes]
         report = report_of(self, X, y)
         if self.multi_class == "crammer_singer":
-            scaling = intercept_feature(self)
-            if scaling == float("inf"):
+            if intercept_feature(self) == float("inf"):
                 raise ValueError("multi_class='crammer_singer' needs a finite intercept_scaling")
-            spec = self._params("classify", X)
-            result = _core.fit_crammer_singer(spec, points(X), codes.astype(np.float64), k, costs, scaling, report)
-            weights_, bias = result["weights"], result["bias"]
-            if k == 2:
-                weights_, bias = weights_[[1]] - weights_[[0]], bias[[1]] - bias[[0]]
+            own = {"multiclass": "crammer-singer"}
         else:
-            targets, l1 = one_vs_rest(codes, k), self.penalty == "l1"
-            spec = self._params("classify", X, loss=self.loss)
-            result = _core.fit_linear(spec, points(X), targets, costs, intercept_feature(self), l1, report)
-            weights_, bias = result["weights"], result["bias"]
+            own = {"multiclass": "ovr", "loss": self.loss, "penalty": self.penalty}
+        result, weights_, bias = self._train("classify", X, codes.astype(np.float64), costs, report, **own)
+        if self.multi_class == "crammer_singer" and len(weights_) == 2:
+            weights_, bias = weights_[[1]] - weights_[[0]], bias[[1]] - bias[[0]]
+        if len(present) < k:
+            weights_, bias = self._with_absent(weights_, bias, np.searchsorted(self.classes_, present))
         self.coef_ = weights_
         self.intercept_ = bias if self.fit_intercept else 0.0
         self._store_fit(result, report)
         return self
+
+
+    def _with_absent(self, weights, bias, present):
+        """One row per class: classes whose samples all have weight 0 get no weights and never win."""
+        if len(weights) == 1:
+            weights, bias = np.vstack([-weights, weights]), np.concatenate([-bias, bias])
+        coef = np.zeros((len(self.classes_), weights.shape[1]))
+        intercept = np.full(len(self.classes_), -1.0)
+        coef[present], intercept[present] = weights, bias
+        return coef, intercept
 
 
 class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
@@ -320,12 +349,11 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
         X, y = validate_data(self, X, y, **INPUT, y_numeric=True)
         y = column_or_1d(y).astype(np.float64)
         X, y, weights = self._drop_unweighted(X, y, sample_weight)
-        spec = self._params("regress", X, loss=self.loss, epsilon=self.epsilon)
-        targets = np.ascontiguousarray(y.reshape(1, -1))
         report = report_of(self, X, y)
-        result = _core.fit_linear(spec, points(X), targets, self.C * weights, intercept_feature(self), False, report)
-        self.coef_ = result["weights"].ravel()
-        self.intercept_ = result["bias"] if self.fit_intercept else 0.0
+        own = {"loss": self.loss, "epsilon": self.epsilon}
+        result, weights_, bias = self._train("regress", X, np.ascontiguousarray(y), weights, report, **own)
+        self.coef_ = weights_.ravel()
+        self.intercept_ = bias if self.fit_intercept else 0.0
         self._store_fit(result, report)
         return self
 

@@ -125,7 +125,7 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
             degree=int(self.degree) if self._native() else 3,
             coef0=self.coef0,
             bias=False,
-            solver=self.solver,
+            solver=own.pop("solver", self.solver),
             gap_tol=self.gap_tol,
             max_seconds=self.max_seconds,
             threads=threads(self.n_jobs, work),
@@ -184,9 +184,12 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
             if own == 0:
                 dual[:, group] = self._interpolate(K, part, weights)
                 continue
-            spec = self._params(K, work)
-            result = _core.fit_ridge(spec, points(K), part, np.ascontiguousarray(weights / own))
-            dual[:, group] = result["beta"]
+            solver = "ridge" if self.solver == "auto" else self.solver
+            spec = self._params(K, work, loss="square", C=1.0 / own, solver=solver)
+            result = _core.fit(spec, points(K), part.ravel(), weights, None, part.shape[1])
+            beta = np.zeros_like(part)
+            beta[result["rows"]] = result["coefficients"]
+            dual[:, group] = beta
             machines.extend(result["machines"])
         if machines:
             finish(self, {"machines": machines})

@@ -85,11 +85,14 @@ def params(
     epsilon=None,
     svdd=False,
     bias=True,
-    one_vs_rest=False,
+    multiclass="ovo",
+    penalty="l2",
+    intercept_scaling=None,
     probability=False,
     solver="auto",
     tol=1e-3,
     aim=None,
+    aim_gap=None,
     gap_tol=None,
     max_seconds=None,
     max_iter=None,
@@ -100,8 +103,6 @@ def params(
     device="auto",
 ):
     """The training problem as the dictionary that `_core` takes."""
-    if device == "cuda":
-        raise ValueError("device='cuda' is not built into this package: use device='cpu' or 'auto'")
     if int(degree) != degree:
         raise ValueError(f"degree must be a whole number, but it is {degree}")
     return {
@@ -116,11 +117,14 @@ def params(
         "epsilon": None if epsilon is None else float(epsilon),
         "svdd": svdd,
         "bias": bias,
-        "one_vs_rest": one_vs_rest,
+        "multiclass": multiclass if task == "classify" else None,
+        "penalty": penalty,
+        "intercept_scaling": intercept_scaling,
         "probability": bool(probability),
         "solver": solver,
         "tol": None if tol is None else float(tol),
         "aim": None if aim is None else float(aim),
+        "aim_gap": None if aim_gap is None else float(aim_gap),
         "gap_tol": None if gap_tol is None else float(gap_tol),
         "max_seconds": None if max_seconds is None else float(max_seconds),
         "max_iter": None if max_iter is None else int(max_iter),
@@ -128,6 +132,7 @@ def params(
         "threads": int(threads),
         "seed": seed,
         "small": small,
+        "device": device,
     }
 
 

@@ -70,8 +70,19 @@ pub(crate) type Vector<'py> = PyReadonlyArray1<'py, f64>;
 
 /// Points with targets (none for novelty) and weights.
 pub(crate) fn dataset(points: PyPoints, y: Option<Vector<'_>>, weights: Option<Vector<'_>>) -> PyResult<Dataset> {
+    dataset_of(points, y, 1, weights)
+}
+
+/// The same with `outputs` targets a row, row after row.
+pub(crate) fn dataset_of(
+    points: PyPoints,
+    y: Option<Vector<'_>>,
+    outputs: usize,
+    weights: Option<Vector<'_>>,
+) -> PyResult<Dataset> {
     let targets = match y {
-        Some(y) => Targets::Real(y.as_slice()?.to_vec()),
+        Some(y) if outputs == 1 => Targets::Real(y.as_slice()?.to_vec()),
+        Some(y) => Targets::Several { outputs, values: y.as_slice()?.to_vec() },
         None => Targets::None,
     };
     let data = Dataset::new(points.0, targets).map_err(raise)?;

@@ -6,16 +6,16 @@ use margrave::{Fit, Status};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::data::{PyPoints, Vector, dataset, matrix, vector};
+use crate::data::{PyPoints, Vector, dataset_of, matrix, vector};
 use crate::errors::raise;
 use crate::params::Params;
 use crate::supervise::{Supervised, supervise};
 
-/// Trains a machine. `y` are class numbers from 0, real targets, or nothing; `weights` multiply C. `report` is called with
+/// Trains a machine. `y` are class numbers from 0, real targets (`outputs` in each row, row after row), or nothing; `weights` multiply C. `report` is called with
 /// each step. Gives a dictionary: rows, coefficients, bias, certificates, history. Its `interrupted` is the exception that
 /// ended the training early, if any: the rest is then the best so far.
 #[pyfunction]
-#[pyo3(signature = (params, x, y=None, weights=None, report=None))]
+#[pyo3(signature = (params, x, y=None, weights=None, report=None, outputs=1))]
 pub(crate) fn fit<'py>(
     py: Python<'py>,
     params: Params,
@@ -23,8 +23,9 @@ pub(crate) fn fit<'py>(
     y: Option<Vector<'py>>,
     weights: Option<Vector<'py>>,
     report: Option<&Bound<'py, PyAny>>,
+    outputs: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let data = dataset(x, y, weights)?;
+    let data = dataset_of(x, y, outputs, weights)?;
     let svm = params.svm(py)?;
     let ended =
         supervise(py, report, params.small(), |cancel, observer| svm.cancel(cancel).fit_observed(&data, observer))?;
@@ -53,7 +54,8 @@ fn fit_dict<'py>(py: Python<'py>, fit: &Fit) -> PyResult<Bound<'py, PyDict>> {
     }
     out.set_item("bias", vector(py, expansion.bias().to_vec()))?;
     if let (true, Some(weights)) = (expansion.is_weights(), expansion.weights()) {
-        out.set_item("weights", vector(py, weights.to_vec()))?;
+        let outputs = expansion.outputs();
+        out.set_item("weights", matrix(py, weights.len() / outputs.max(1), outputs, weights.to_vec())?)?;
     }
     if let Some(Calibration::Sigmoid { a, b, .. }) = &model.calibration {
         out.set_item("sigmoid_a", vector(py, a.clone()))?;

@@ -41,7 +41,7 @@ mod _core {
     #[pymodule_export]
     use super::fit::fit;
     #[pymodule_export]
-    use super::linear::{certify_linear, fit_crammer_singer, fit_linear};
+    use super::linear::certify_linear;
     #[pymodule_export]
     use super::losses::{loss_names, loss_properties, loss_values};
     #[pymodule_export]
@@ -49,7 +49,7 @@ mod _core {
     #[pymodule_export]
     use super::main;
     #[pymodule_export]
-    use super::ridge::{certify_ridge, fit_ridge};
+    use super::ridge::certify_ridge;
     #[pymodule_export]
     use super::tune::tune;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use margrave::kernel::Kernel;
 use margrave::loss::{Loss, LossSpec};
 use margrave::model::Scheme;
-use margrave::problem::{Formulation, Task};
+use margrave::problem::{Formulation, Penalty, Task};
 use margrave::solver::Stop;
 use margrave::{Budget, Control, Error, Probability, Svm, Threads};
 use pyo3::prelude::*;
@@ -30,11 +30,15 @@ pub(crate) struct Params {
     pub(crate) epsilon: Option<f64>,
     pub(crate) svdd: bool,
     pub(crate) bias: bool,
-    pub(crate) one_vs_rest: bool,
+    multiclass: Option<String>,
+    penalty: String,
+    intercept_scaling: Option<f64>,
+    device: String,
     probability: bool,
     solver: String,
     tol: Option<f64>,
     aim: Option<f64>,
+    aim_gap: Option<f64>,
     gap_tol: Option<f64>,
     max_seconds: Option<f64>,
     max_iter: Option<u64>,
@@ -101,6 +105,17 @@ impl Params {
         }
     }
 
+    /// How several classes become machines; `None`: as the engine chooses.
+    pub(crate) fn scheme(&self) -> PyResult<Option<Scheme>> {
+        Ok(match self.multiclass.as_deref() {
+            None => None,
+            Some("ovo") => Some(Scheme::OneVsOne),
+            Some("ovr") => Some(Scheme::OneVsRest),
+            Some("crammer-singer") => Some(Scheme::CrammerSinger),
+            Some(other) => return Err(raise(Error::option("multiclass", other, "ovo, ovr or crammer-singer"))),
+        })
+    }
+
     pub(crate) fn formulation(&self) -> PyResult<Formulation> {
         Ok(match (self.task()?, self.nu) {
             (Task::Novelty, nu) if self.svdd => Formulation::Svdd { nu: nu.unwrap_or(0.5) },
@@ -142,12 +157,20 @@ impl Params {
             .cost(self.c)
             .svdd(self.svdd)
             .bias(self.bias)
-            .multiclass(if self.one_vs_rest { Scheme::OneVsRest } else { Scheme::OneVsOne })
+            .penalty(if self.penalty == "l1" { Penalty::L1 } else { Penalty::L2 })
+            .intercept_scaling(self.intercept_scaling)
+            .device(self.device.parse().map_err(raise)?)
             .solver(self.solver.parse().map_err(raise)?)
             .stop(self.stop())
             .budget(self.budget())
             .threads(self.threads())
             .seed(self.seed);
+        if let Some(scheme) = self.scheme()? {
+            svm = svm.multiclass(scheme);
+        }
+        if let Some(gap) = self.aim_gap {
+            svm = svm.aim_gap(gap);
+        }
         if let Some(aim) = self.aim {
             svm = svm.aim(aim);
         }

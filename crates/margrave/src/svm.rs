@@ -200,6 +200,12 @@ impl Svm {
         self
     }
 
+    /// The same for the relative gap: a smaller one that solvers aim at.
+    pub fn aim_gap(mut self, gap: f64) -> Self {
+        self.options.aim_gap = Some(gap);
+        self
+    }
+
     /// Stop at this relative duality gap, too.
     pub fn gap(mut self, gap: f64) -> Self {
         self.options.stop.gap = Some(gap);

@@ -45,7 +45,7 @@ pub(crate) fn out_of_sample(
 /// The options of the machines of folds: as asked, but trained no further than calibration can notice.
 fn for_folds(options: &TrainOptions) -> TrainOptions {
     let stop = Stop { tol: options.stop.tol.map(|tol| tol.max(1e-3)), gap: options.stop.gap.map(|gap| gap.max(1e-3)) };
-    TrainOptions { probability: None, start: None, stop, aim: None, ..options.clone() }
+    TrainOptions { probability: None, start: None, stop, aim: None, aim_gap: None, ..options.clone() }
 }
 
 /// The scores of each fold by a machine trained on the others.

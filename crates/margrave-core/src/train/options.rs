@@ -144,6 +144,8 @@ pub struct TrainOptions {
     pub default_tol: bool,
     /// A smaller KKT violation that solvers aim at where it is cheap; the answer counts as optimal without it.
     pub aim: Option<f64>,
+    /// The same for the relative gap.
+    pub aim_gap: Option<f64>,
     /// Seconds, iterations and memory.
     pub budget: Budget,
     /// Threads; the result does not depend on their number.
@@ -194,6 +196,7 @@ impl TrainOptions {
             stop: Stop::default(),
             default_tol: true,
             aim: None,
+            aim_gap: None,
             budget: Budget::default(),
             threads: Threads::default(),
             device: Device::default(),
@@ -249,6 +252,11 @@ impl TrainOptions {
     /// The rule that the first attempt at a problem stops by.
     pub(crate) fn aim_for(&self, setup: &Setup) -> Stop {
         let stop = self.stop_for(setup);
-        Stop { tol: stop.tol.map(|tol| self.aim.map_or(tol, |aim| aim.min(tol))), ..stop }
+        let tol = stop.tol.map(|tol| self.aim.map_or(tol, |aim| aim.min(tol)));
+        let gap = match (stop.gap, self.aim_gap) {
+            (Some(gap), Some(aim)) => Some(gap.min(aim)),
+            (gap, aim) => gap.or(aim),
+        };
+        Stop { tol, gap }
     }
 }
