@@ -239,9 +239,9 @@ impl<T: StoredEntry> Newton<T> {
         out
     }
 
-    /// The move x of the free members that minimises ½(x + fixed)ᵀK(x + fixed) + slopesᵀx with every group's sum of x +
-    /// fixed zero: projected conjugate gradients, until slopes after the move differ by at most `accuracy` in a group.
-    /// Returns x and by how much they differ.
+    /// The move x of the free members that minimises ½(x + fixed)ᵀK(x + fixed) + slopesᵀx such that x + fixed sums
+    /// to zero in every group: projected conjugate gradients, until slopes after the move differ by at most `accuracy`
+    /// in a group. Returns x and by how much they differ.
     pub(super) fn minimum(
         &self,
         slopes: &[f64],

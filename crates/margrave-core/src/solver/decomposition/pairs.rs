@@ -15,7 +15,7 @@ use crate::linalg::sweep::{self, Extremes};
 /// Why pair steps ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum StepsEnd {
-    /// The violation of the active variables is at most what was wanted.
+    /// The violation of the active variables is at most the one to reach.
     Reached,
     /// No pair moves any more, although the violation is larger.
     Stuck,

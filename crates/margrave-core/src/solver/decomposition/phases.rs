@@ -92,7 +92,7 @@ pub(super) struct StoppingRule {
 pub(super) struct History {
     /// Whether blocks and Newton phases are used at all.
     newton: bool,
-    /// The violation that is hoped to pass the check: the tolerance, or less where the gap turned out too large.
+    /// The violation that should pass the check: the tolerance, or less where the gap turned out too large.
     tolerance: f64,
     /// The violation from which the polish is tried; 0: no more.
     polish_below: f64,
@@ -138,14 +138,14 @@ impl Cycle {
 }
 
 impl History {
-    /// `newton`: whether blocks and Newton phases are used; `polish_below`: the violation from which the polish is
-    /// tried.
+    /// `newton`: whether blocks and Newton phases are used. The polish is tried from a violation of `polish_below` on.
     pub(super) fn new(newton: bool, tolerance: f64, polish_below: f64) -> Self {
         let (least_excess, poor_checks) = (f64::INFINITY, 0);
         Self { newton, tolerance, polish_below, least_excess, poor_checks, cycle: Cycle::NEW }
     }
 
-    /// The violation to reach in working precision before a check: half the tolerance, because the check is more exact.
+    /// The violation to reach in working precision before a check: half the tolerance, because the violation measured
+    /// in double precision may be larger.
     pub(super) fn goal(&self) -> f64 {
         0.5 * self.tolerance
     }

@@ -30,8 +30,9 @@ use crate::solver::{Solution, Stop};
 const POLL_INTERVAL: u64 = 512;
 /// Most bytes of short rows; beyond, they are discarded.
 const SHORT_ROWS_BYTES: usize = 96 << 20;
-/// Steps after which the general solver takes over: so many per sample, and so many more.
+/// The general solver takes over after so many steps per sample, plus `EXTRA_STEPS`.
 const STEPS_PER_SAMPLE: u64 = 40;
+/// See `STEPS_PER_SAMPLE`.
 const EXTRA_STEPS: u64 = 40_000;
 /// Most free variables that the polish factors: 23 MB.
 const MOST_FREE: usize = 1500;
@@ -359,7 +360,8 @@ impl ResidentSolver<'_> {
             true => PolishEnd::TooLarge,
             false => work.polish(state, &mut self.newton, goal, MOST_FREE),
         };
-        // After a failure more steps must follow: a factorisation must not cost more than the steps between.
+        // After a failure the active sets must improve first, and a factorisation must not cost more than the steps
+        // between.
         self.polish_from_step = self.steps + (self.steps / 2).max(n as u64 / 2);
         match ended {
             PolishEnd::Reached => Some(ResidentEnd::Reached),
