@@ -1,65 +1,68 @@
 //! Block steps: many variables at a time, none of their rows kept.
 //!
-//! A round picks the variables that violate most, computes K over them alone, and takes pair steps among them until they
-//! are nearly at rest; the gradient of all variables then follows in one product that stores nothing. A pair step costs a
-//! pass over the block instead of one over everybody, which stays in cache, and all cores share block and product. Next to
-//! pairs over all variables that costs more steps and more kernel entries, but no memory traffic: a kernel entry is
-//! computed in less time than a fresh page of memory is handed out, or a row fetched back from it.
+//! A round picks the variables that violate most, computes K over them alone, and takes pair steps among them until
+//! they are nearly optimal; the gradient of all variables is then updated by one product that stores nothing. A pair
+//! step is a pass over the block, which stays in cache, instead of one over all variables, and all cores share block
+//! and product. Compared with pairs over all variables this takes more steps and more kernel entries, but no memory
+//! traffic: computing a kernel entry takes less time than allocating a fresh page of memory for it, or reading a stored
+//! row.
 //!
-//! Cost a round: q² + n·(variables that moved) kernel entries, q a step. Memory: q² entries.
+//! Cost per round: q² + n·(variables that moved) kernel entries, q per step. Memory: q² entries.
 
-use super::pairs::{self, End, Work};
-use super::polish::DEAR;
-use super::rows::Stored;
-use super::state::State;
+use super::pairs::{self, StepsEnd};
+use super::rows::StoredEntry;
+use super::state::DualState;
+use super::workspace::{EXPENSIVE_ENTRY, Workspace};
 use crate::control::{Interrupt, Status};
 use crate::gram::Pick;
 use crate::linalg::pages;
 use crate::linalg::sweep::Extremes;
 use crate::work_limit::ITERATION;
 
-/// Variables of a block in the first rounds, and later: few rounds are the mark of an easy problem, for which small blocks
-/// waste less. Half of it where entries are dear.
-const SIZE: (usize, usize) = (2048, 4096);
+/// Variables of a block in the first rounds: easy problems end within them, and small blocks waste less there. Half as
+/// many where entries are expensive.
+const SMALL_BLOCK: usize = 2048;
+/// Variables of a block in later rounds. Half as many where entries are expensive.
+const LARGE_BLOCK: usize = 4096;
 /// Rounds with small blocks.
-const EASY: usize = 12;
-/// The violation inside a block is brought down to this share of what it was.
-const DEPTH: f64 = 0.1;
-/// Steps inside a block at most, a variable.
-const STEPS: u64 = 10;
-/// Rounds between two looks at who may be set aside.
-const SHRINK: usize = 3;
-/// Steps between two looks at the clock.
-const POLL: u64 = 512;
+const SMALL_BLOCK_ROUNDS: usize = 12;
+/// The violation inside a block is reduced to this share.
+const BLOCK_REDUCTION: f64 = 0.1;
+/// Steps inside a block at most, per variable.
+const STEPS_PER_VARIABLE: u64 = 10;
+/// Variables may be shrunk every so many rounds.
+const SHRINK_INTERVAL: usize = 3;
+/// Steps between two polls of the budget.
+const POLL_INTERVAL: u64 = 512;
 
-impl<T: Stored> Work<'_, '_, T> {
-    /// Rounds until the violation of the active variables is at most `until`. Those far from moving are set aside on the way.
-    pub(super) fn blocks(&mut self, state: &mut State, until: f64) -> End {
+impl<T: StoredEntry> Workspace<'_, '_, T> {
+    /// Rounds until the violation of the active variables is at most `until`. Settled variables are shrunk on the way.
+    pub(super) fn blocks(&mut self, state: &mut DualState, until: f64) -> StepsEnd {
         let n = state.terms.len();
-        // A quarter of the memory is enough to be quick, and leaves room for what comes after.
+        // A quarter of the memory is enough for fast rounds, and leaves room for the phases that follow.
         let most = ((self.bytes / 4) as f64 / size_of::<T>() as f64).sqrt().max(64.0) as usize;
-        let dear = self.gram.effort() >= DEAR;
-        let patience = 20 * n as u64 + 2000;
+        let expensive = self.gram.effort() >= EXPENSIVE_ENTRY;
+        let slow_after = 20 * n as u64 + 2000;
         let (mut milestone, mut milestone_at) = (f64::INFINITY, self.iterations);
         let mut set: Vec<u32> = Vec::new();
         let mut buffer: Vec<T> = Vec::new();
         for round in 0.. {
             let extremes = state.extremes();
             let violation = state.violation(&extremes);
-            if violation <= until || self.is_enough(state) {
-                return End::Reached;
+            if violation <= until || self.gap_suffices(state) {
+                return StepsEnd::Reached;
             }
             if violation < 0.5 * milestone {
                 (milestone, milestone_at) = (violation, self.iterations);
-            } else if self.iterations - milestone_at > patience {
-                return End::Crawling;
+            } else if self.iterations - milestone_at > slow_after {
+                return StepsEnd::Slow;
             }
             if let Err(status) = self.report(state, "block", violation, false) {
-                return End::Stopped(status);
+                return StepsEnd::Stopped(status);
             }
-            if round % SHRINK == SHRINK - 1 {
+            if round % SHRINK_INTERVAL == SHRINK_INTERVAL - 1 {
                 let before = state.active.len();
-                self.narrow(state, 0.0);
+                self.shrink_without_rows(state, 0.0);
                 if state.active.len() < before {
                     // Positions have changed.
                     set.clear();
@@ -67,50 +70,53 @@ impl<T: Stored> Work<'_, '_, T> {
                 }
             }
             self.control.spend(ITERATION);
-            let size = if round < EASY { SIZE.0 } else { SIZE.1 };
-            let size = if dear { size / 2 } else { size }.min(most).min(self.affordable(state));
+            let size = if round < SMALL_BLOCK_ROUNDS { SMALL_BLOCK } else { LARGE_BLOCK };
+            let size = if expensive { size / 2 } else { size }.min(most).min(self.affordable(state));
             if size == 0 {
-                return End::Stopped(Status::TimeLimit);
+                return StepsEnd::Stopped(Status::TimeLimit);
             }
-            let next = pick(state, &extremes, size, &set);
+            let next = select_block(state, &extremes, size, &set);
             let m = next.len();
             if next != set {
                 set = next;
                 let rows: Vec<u32> =
                     set.iter().map(|&a| self.problem.row(state.active[a as usize] as usize) as u32).collect();
                 if buffer.len() < m * m {
-                    // Given back before more is asked for.
+                    // Freed before the larger one is allocated.
                     drop(std::mem::take(&mut buffer));
                     buffer = pages::zeros(m * m);
                 }
                 let block = &mut buffer[..m * m];
                 if let Err(why) = T::block(self.gram, &rows, Pick::List(&rows), block, self.control) {
-                    return End::Stopped(why.into());
+                    return StepsEnd::Stopped(why.into());
                 }
             }
-            let mut part = state.part(&set);
-            let ended = self.settle_block(&mut part, &buffer[..m * m], until);
-            let moved = match self.take_over(state, &set, &part) {
+            let mut subproblem = state.subproblem(&set);
+            let ended = self.solve_block(&mut subproblem, &buffer[..m * m], until);
+            let moved = match self.apply_block(state, &set, &subproblem) {
                 Ok(moved) => moved,
-                Err(why) => return End::Stopped(why.into()),
+                Err(why) => return StepsEnd::Stopped(why.into()),
             };
             match ended {
-                Err(status) => return End::Stopped(status),
-                Ok(()) if !moved => return End::Stuck,
+                Err(status) => return StepsEnd::Stopped(status),
+                Ok(()) if !moved => return StepsEnd::Stuck,
                 Ok(()) => {}
             }
         }
         unreachable!("the loop has no other end")
     }
 
-    /// Variables whose product with everybody, and whose part in the certificate to follow, fit into a quarter of the time
-    /// that is left, on a slow processor; 0 once the certificate of those in the expansion already takes all of it.
-    fn affordable(&self, state: &State) -> usize {
-        /// Seconds a multiply–add takes, and what an entry takes besides.
-        const SECONDS: (f64, f64) = (4e-11, 2e-9);
+    /// Number of variables whose product with all rows, and whose share of the certificate that follows, fit into a
+    /// quarter of the time left, on a slow processor; 0 once the certificate of the present support vectors takes all
+    /// of it.
+    fn affordable(&self, state: &DualState) -> usize {
+        /// Seconds per multiply–add.
+        const MULTIPLY_ADD: f64 = 4e-11;
+        /// Seconds per entry besides its multiply–adds.
+        const ENTRY: f64 = 2e-9;
         let Some(left) = self.control.remaining() else { return usize::MAX };
         let effort = self.gram.effort().min(1e6);
-        let entry = (SECONDS.0 * effort + SECONDS.1) / self.control.threads.count() as f64;
+        let entry = (MULTIPLY_ADD * effort + ENTRY) / self.control.threads.count() as f64;
         // Double precision takes twice as long.
         let rows = self.problem.gram.shape().0 as f64;
         let support = state.beta.iter().filter(|b| **b != 0.0).count() as f64;
@@ -119,18 +125,18 @@ impl<T: Stored> Work<'_, '_, T> {
     }
 
     /// Pair steps among the variables of a block.
-    fn settle_block(&mut self, part: &mut State, block: &[T], until: f64) -> Result<(), Status> {
+    fn solve_block(&mut self, part: &mut DualState, block: &[T], until: f64) -> Result<(), Status> {
         let m = part.active.len();
         let mut e = part.extremes();
-        let aim = (DEPTH * part.violation(&e)).max(0.5 * until);
-        for step in 0..STEPS * m as u64 {
-            if part.violation(&e) <= aim {
+        let goal = (BLOCK_REDUCTION * part.violation(&e)).max(0.5 * until);
+        for step in 0..STEPS_PER_VARIABLE * m as u64 {
+            if part.violation(&e) <= goal {
                 break;
             }
-            if self.iterations >= self.limit {
+            if self.iterations >= self.iteration_limit {
                 return Err(Status::IterationLimit);
             }
-            if step % POLL == POLL - 1 {
+            if step % POLL_INTERVAL == POLL_INTERVAL - 1 {
                 self.control.check().map_err(Status::from)?;
             }
             let row = |a: usize| &block[a * m..(a + 1) * m];
@@ -146,14 +152,14 @@ impl<T: Stored> Work<'_, '_, T> {
             if !moved {
                 break;
             }
-            self.control.spend(pairs::work_of(m));
+            self.control.spend(pairs::multiply_adds(m));
             self.iterations += 1;
         }
         Ok(())
     }
 
-    /// Brings what moved in a block to all variables; whether anything did.
-    fn take_over(&mut self, state: &mut State, set: &[u32], part: &State) -> Result<bool, Interrupt> {
+    /// Applies the moves of a block to all variables; `false` if nothing moved.
+    fn apply_block(&mut self, state: &mut DualState, set: &[u32], part: &DualState) -> Result<bool, Interrupt> {
         let (mut changed, mut delta) = (Vec::new(), Vec::new());
         for (k, &a) in set.iter().enumerate() {
             let (i, a) = (state.active[a as usize], a as usize);
@@ -167,7 +173,7 @@ impl<T: Stored> Work<'_, '_, T> {
             }
         }
         if set.len() == state.active.len() {
-            // The block is everybody.
+            // The block holds all active variables, so that its gradient is theirs.
             state.g.copy_from_slice(&part.g);
             return Ok(!changed.is_empty());
         }
@@ -177,12 +183,13 @@ impl<T: Stored> Work<'_, '_, T> {
     }
 }
 
-/// Positions of up to `size` variables, ascending: half of them those that violate most, the rest from the block before,
-/// free ones first, so that what was settled there is not upset by what comes in.
+/// Positions of up to `size` variables, ascending: half of them those that violate most, the rest from the block
+/// before, free ones first, so that the new variables do not undo what was optimised there.
 ///
-/// Under a constraint a variable can only move against another: as many that want to grow are taken as that want to fall, in every
-/// group. Equal violations, which all are at the start, are told apart by a hash: files are often sorted by class.
-fn pick(state: &State, extremes: &[Extremes], size: usize, before: &[u32]) -> Vec<u32> {
+/// Under a constraint a variable can only move against another: each group contributes as many variables that violate
+/// upwards as downwards. Ties, which all variables are at the start, are broken by a hash: files are often sorted by
+/// class.
+fn select_block(state: &DualState, extremes: &[Extremes], size: usize, before: &[u32]) -> Vec<u32> {
     let n = state.active.len();
     if n <= size {
         return (0..n as u32).collect();
@@ -190,34 +197,34 @@ fn pick(state: &State, extremes: &[Extremes], size: usize, before: &[u32]) -> Ve
     let fresh = if before.is_empty() { size } else { size - size / 2 };
     let mut chosen = vec![false; n];
     let mut count = 0;
-    let mut left: Vec<Wish> = Vec::new();
+    let mut left: Vec<Violator> = Vec::new();
     let share = fresh / (2 * state.ranges.len().max(1));
     for (&(from, to), e) in state.ranges.iter().zip(extremes) {
         let middle = if state.paired { 0.5 * (e.up + e.down) } else { 0.0 };
-        let (mut grow, mut fall): (Vec<Wish>, Vec<Wish>) = (Vec::new(), Vec::new());
+        let (mut upwards, mut downwards): (Vec<Violator>, Vec<Violator>) = (Vec::new(), Vec::new());
         for a in from..to {
             let (up, down) = (middle - state.g[a] - state.up[a], state.g[a] + state.down[a] - middle);
-            let pull = up.max(down);
-            if pull > 0.0 {
-                let wish = Wish { pull, hash: hash(state.active[a]), at: a as u32 };
-                if up >= down { grow.push(wish) } else { fall.push(wish) }
+            let violation = up.max(down);
+            if violation > 0.0 {
+                let violator = Violator { violation, hash: hash(state.active[a]), position: a as u32 };
+                if up >= down { upwards.push(violator) } else { downwards.push(violator) }
             }
         }
         if !state.paired {
-            left.append(&mut grow);
-            left.append(&mut fall);
+            left.append(&mut upwards);
+            left.append(&mut downwards);
             continue;
         }
-        for mut side in [grow, fall] {
+        for mut side in [upwards, downwards] {
             let most = worst_first(&mut side, share);
             let rest = side.split_off(most);
-            side.iter().for_each(|wish| chosen[wish.at as usize] = true);
+            side.iter().for_each(|v| chosen[v.position as usize] = true);
             count += side.len();
             left.extend(rest);
         }
     }
     let most = worst_first(&mut left, fresh - count);
-    left[..most].iter().for_each(|wish| chosen[wish.at as usize] = true);
+    left[..most].iter().for_each(|v| chosen[v.position as usize] = true);
     count += most;
     for want_free in [true, false] {
         for &a in before {
@@ -231,21 +238,21 @@ fn pick(state: &State, extremes: &[Extremes], size: usize, before: &[u32]) -> Ve
 }
 
 /// By how much the variable at a position violates.
-struct Wish {
-    pull: f64,
+struct Violator {
+    violation: f64,
     hash: u32,
-    at: u32,
+    position: u32,
 }
 
-/// Moves up to `count` of those that violate most to the front: how many there are.
-fn worst_first(list: &mut [Wish], count: usize) -> usize {
+/// Moves the worst `count` violators to the front, or all if there are fewer; returns how many.
+fn worst_first(list: &mut [Violator], count: usize) -> usize {
     if list.len() > count && count > 0 {
-        list.select_nth_unstable_by(count - 1, |x, y| y.pull.total_cmp(&x.pull).then(x.hash.cmp(&y.hash)));
+        list.select_nth_unstable_by(count - 1, |x, y| y.violation.total_cmp(&x.violation).then(x.hash.cmp(&y.hash)));
     }
     count.min(list.len())
 }
 
-/// A permutation of all numbers without order in it.
+/// A pseudorandom permutation of the 32-bit numbers.
 fn hash(i: u32) -> u32 {
     let i = (i ^ (i >> 16)).wrapping_mul(0x7feb_352d);
     let i = (i ^ (i >> 15)).wrapping_mul(0x846c_a68b);

@@ -4,34 +4,44 @@
 //! minimise ½βᵀKβ + Σᵢ hᵢ(βᵢ),  hᵢ(β) = pᵢβ + epsᵢ|β| + ½dᵢβ²,  loᵢ ≤ βᵢ ≤ hiᵢ,  Σ_{i∈g} βᵢ = s_g
 //! ```
 //!
-//! Papers 001 (decomposition, worst pair, shrinking) and 004 (the two-variable step). Departures: β is signed, so one
-//! variable a sample serves regression too; the partner of the worst variable is chosen by second order; pair steps only
-//! bring the sets roughly into place, then a Newton method on the free variables ends it exactly (`polish.rs`).
+//! Papers 001 (decomposition, worst pair, shrinking) and 004 (the two-variable step). Differences: β is signed, so that
+//! one variable per sample serves regression too; the partner of the worst variable is chosen by second order; pair
+//! steps only find the active sets roughly, then a Newton method on the free variables finishes exactly (`polish.rs`).
 //!
 //! | file | what |
 //! |---|---|
-//! | `solve.rs` | the outer loop: pairs, polish, the double-precision check before stopping |
-//! | `blocks.rs` | pair steps inside blocks of variables: how the sets are found |
-//! | `pairs.rs` | selection, two-variable steps, shrinking |
+//! | `phases.rs` | the phases and the transitions between them |
+//! | `solve.rs` | the outer loop, which runs the phases |
+//! | `scores.rs` | K·β and the gradient, the double-precision check |
+//! | `blocks.rs` | pair steps inside blocks of variables: how the active sets are found |
+//! | `pairs.rs` | selection and two-variable steps over all active variables |
 //! | `step.rs` | the exact minimum along a pair |
 //! | `polish.rs` | the active-set Newton method, all violators at once |
+//! | `polish_round.rs` | one round of it |
 //! | `newton.rs` | K over the free variables, its factor, minima |
 //! | `pivot.rs` | the same one bound at a time, for singular and badly scaled K |
+//! | `workspace.rs` | what the phases share: rows, counters, reports, products |
+//! | `shrinking.rs` | leaving settled variables out |
 //! | `state.rs` | β, gradient, active variables |
 //! | `rows.rs` | kernel rows within the memory budget |
-//! | `resident.rs` | pair steps where all of K lies in memory: searches |
+//! | `resident.rs` | pair steps on a K that is stored in memory, for searches |
 
 mod blocks;
 mod newton;
 mod options;
 mod pairs;
+mod phases;
 mod pivot;
 mod polish;
+mod polish_round;
 mod resident;
 mod rows;
+mod scores;
+mod shrinking;
 mod solve;
 mod state;
 mod step;
+mod workspace;
 
 pub use options::Options;
 pub use resident::{Scratch, Warm, resident};

@@ -1,29 +1,31 @@
 //! The linear algebra of the polish: K over a set of variables, its factor, and minima over the free ones among them.
 //!
-//! The factor is kept from round to round, grown by released variables and solved with pinned ones held. It may be in single
-//! precision: it is the preconditioner of conjugate gradients on the matrix itself, projected so that every group keeps
-//! its sum.
+//! The factor is kept from round to round: released variables are appended, pinned ones are held at zero in solves. It
+//! may be in single precision, because it is the preconditioner of conjugate gradients on the matrix itself, projected
+//! so that every group keeps its sum.
 //!
-//! Matrix and factor share one square, the matrix above the diagonal: memory m² entries for m variables, and room to grow.
+//! Matrix and factor share one square, with the matrix above the diagonal: m² entries for m variables, and room to
+//! grow.
 
-use super::pairs::Work;
-use super::rows::Stored;
-use super::state::State;
+use super::rows::StoredEntry;
+use super::state::DualState;
+use super::workspace::Workspace;
 use crate::control::Control;
 use crate::gram::Pick;
 use crate::linalg::factor::{Cholesky, FactorError};
 use crate::linalg::{pages, sweep};
 
-/// Conjugate-gradient steps at most for one minimum.
-const REFINE: usize = 30;
+/// Most conjugate-gradient steps for one minimum.
+const MOST_CG_STEPS: usize = 30;
 /// Rows of K computed at a time.
-const SLAB: usize = 256;
-/// Tasks of a product at most; the same for any number of threads, so that sums have the same order.
-const PARTS: usize = 16;
+const ROWS_PER_SLAB: usize = 256;
+/// Most tasks of a product; the same for any number of threads, so that sums have the same order.
+const MOST_TASKS: usize = 16;
+/// Marks a variable outside the set, or a member without a group.
 const NONE: u32 = u32::MAX;
 
 /// The factor of K_SS + D for a set S of variables, with the matrix itself.
-pub(super) struct Newton<T: Stored> {
+pub(super) struct Newton<T: StoredEntry> {
     /// The variables, in the factor's order.
     set: Vec<u32>,
     /// Position in `set`, or NONE.
@@ -31,27 +33,18 @@ pub(super) struct Newton<T: Stored> {
     /// Kᵢᵢ + dᵢ of the set.
     diag: Vec<f64>,
     factor: Option<Cholesky<T>>,
-    /// The square between two factors.
+    /// The memory of the square while there is no factor.
     spare: Vec<T>,
+    /// What is added to the diagonal before it is factored.
     jitter: f64,
-    /// Factorisations from scratch so far.
-    pub(super) factorisations: u64,
 }
 
-impl<T: Stored> Newton<T> {
+impl<T: StoredEntry> Newton<T> {
     pub(super) fn new(n: usize) -> Self {
-        Self {
-            set: Vec::new(),
-            place: vec![NONE; n],
-            diag: Vec::new(),
-            factor: None,
-            spare: Vec::new(),
-            jitter: 0.0,
-            factorisations: 0,
-        }
+        Self { set: Vec::new(), place: vec![NONE; n], diag: Vec::new(), factor: None, spare: Vec::new(), jitter: 0.0 }
     }
 
-    /// The same, with at least so much added to the diagonal before it is factored.
+    /// The same, with at least `jitter` added to the diagonal before it is factored.
     pub(super) fn with_jitter(n: usize, jitter: f64) -> Self {
         Self { jitter, ..Self::new(n) }
     }
@@ -61,19 +54,19 @@ impl<T: Stored> Newton<T> {
         &self.set
     }
 
-    /// Where a member of S is among the others.
+    /// The position of a member of S.
     pub(super) fn place_of(&self, i: u32) -> usize {
         self.place[i as usize] as usize
     }
 
     /// Frees the memory.
-    pub(super) fn forget(&mut self) {
-        self.let_go();
+    pub(super) fn free_memory(&mut self) {
+        self.clear_set();
         self.spare = Vec::new();
     }
 
-    /// Empties S, keeping its square for the next.
-    fn let_go(&mut self) {
+    /// Empties S, but keeps the memory of its square for the next.
+    fn clear_set(&mut self) {
         self.set.iter().for_each(|&i| self.place[i as usize] = NONE);
         self.set.clear();
         self.diag.clear();
@@ -82,8 +75,13 @@ impl<T: Stored> Newton<T> {
         }
     }
 
-    /// Makes S ⊇ `free` with a valid factor; members of S not free are held at zero.
-    pub(super) fn prepare(&mut self, free: &[u32], state: &State, work: &Work<'_, '_, T>) -> Result<(), FactorError> {
+    /// Makes S ⊇ `free` with a valid factor; members of S that are not free are held at zero.
+    pub(super) fn prepare(
+        &mut self,
+        free: &[u32],
+        state: &DualState,
+        work: &Workspace<'_, '_, T>,
+    ) -> Result<(), FactorError> {
         let missing: Vec<u32> = free.iter().copied().filter(|&i| self.place[i as usize] == NONE).collect();
         let held = self.set.len() + missing.len() - free.len();
         let usable = self.factor.is_some() && missing.len() * 3 <= self.set.len() && held * 4 <= free.len();
@@ -97,7 +95,13 @@ impl<T: Stored> Newton<T> {
         self.hold_all_but(free, state, work)
     }
 
-    fn hold_all_but(&mut self, free: &[u32], state: &State, work: &Work<'_, '_, T>) -> Result<(), FactorError> {
+    /// Holds the members of S that are not in `free` at zero, or factors anew where that is cheaper.
+    fn hold_all_but(
+        &mut self,
+        free: &[u32],
+        state: &DualState,
+        work: &Workspace<'_, '_, T>,
+    ) -> Result<(), FactorError> {
         let mut is_free = vec![false; self.set.len()];
         free.iter().for_each(|&i| is_free[self.place[i as usize] as usize] = true);
         let held: Vec<u32> = (0..self.set.len() as u32).filter(|&k| !is_free[k as usize]).collect();
@@ -111,19 +115,21 @@ impl<T: Stored> Newton<T> {
         }
     }
 
-    /// Holds these members of S too.
+    /// Holds these members of S as well.
     pub(super) fn hold_also(&mut self, variables: &[u32], control: &Control) -> Result<(), FactorError> {
         let mut places: Vec<u32> = variables.iter().map(|&i| self.place[i as usize]).collect();
         places.sort_unstable();
         self.factor.as_mut().expect("prepared").hold_also(&places, control)
     }
 
-    fn rows_of(set: &[u32], work: &Work<'_, '_, T>) -> Vec<u32> {
+    /// Rows of K of the given variables.
+    fn rows_of(set: &[u32], work: &Workspace<'_, '_, T>) -> Vec<u32> {
         set.iter().map(|&i| work.problem.row(i as usize) as u32).collect()
     }
 
-    fn refactor(&mut self, free: &[u32], state: &State, work: &Work<'_, '_, T>) -> Result<(), FactorError> {
-        self.let_go();
+    /// Makes S = `free` and factors K_SS + D from scratch.
+    fn refactor(&mut self, free: &[u32], state: &DualState, work: &Workspace<'_, '_, T>) -> Result<(), FactorError> {
+        self.clear_set();
         let m = free.len();
         let mut square = std::mem::take(&mut self.spare);
         let mut side = square.len().isqrt();
@@ -133,9 +139,9 @@ impl<T: Stored> Newton<T> {
             square = pages::zeros(side * side);
         }
         let rows = Self::rows_of(free, work);
-        let mut slab: Vec<T> = pages::zeros(SLAB.min(m) * m);
-        for first in (0..m).step_by(SLAB) {
-            let (count, width) = (SLAB.min(m - first), m - first);
+        let mut slab: Vec<T> = pages::zeros(ROWS_PER_SLAB.min(m) * m);
+        for first in (0..m).step_by(ROWS_PER_SLAB) {
+            let (count, width) = (ROWS_PER_SLAB.min(m - first), m - first);
             let part = &mut slab[..count * width];
             if let Err(why) =
                 T::block(work.gram, &rows[first..first + count], Pick::List(&rows[first..]), part, work.control)
@@ -143,7 +149,7 @@ impl<T: Stored> Newton<T> {
                 self.spare = square;
                 return Err(why.into());
             }
-            // In parallel because this is the first touch of the square's memory.
+            // In parallel, because this first access to the square's memory is slow.
             work.control.threads.chunks(&mut square[first * side..(first + count) * side], 16 * side, |t, lines| {
                 for (r, line) in lines.chunks_mut(side).enumerate() {
                     let k = 16 * t + r;
@@ -161,7 +167,6 @@ impl<T: Stored> Newton<T> {
         self.jitter = self.jitter.max(unit);
         loop {
             let diag: Vec<T> = self.diag.iter().map(|d| T::of(d + self.jitter)).collect();
-            self.factorisations += 1;
             match Cholesky::from_above(square, m, side, &diag, work.control) {
                 Ok(factor) => {
                     self.factor = Some(factor);
@@ -173,14 +178,15 @@ impl<T: Stored> Newton<T> {
                 }
                 Err((back, why)) => {
                     self.spare = back;
-                    self.let_go();
+                    self.clear_set();
                     return Err(why);
                 }
             }
         }
     }
 
-    fn grow(&mut self, missing: &[u32], state: &State, work: &Work<'_, '_, T>) -> Result<(), FactorError> {
+    /// Appends the missing variables to S and its factor.
+    fn grow(&mut self, missing: &[u32], state: &DualState, work: &Workspace<'_, '_, T>) -> Result<(), FactorError> {
         let (n, m) = (self.set.len(), missing.len());
         let old_rows = Self::rows_of(&self.set, work);
         let new_rows = Self::rows_of(missing, work);
@@ -213,8 +219,8 @@ impl<T: Stored> Newton<T> {
     fn multiply(&self, x: &[f64], control: &Control) -> Vec<f64> {
         let m = self.set.len();
         let factor = self.factor.as_ref().expect("prepared");
-        // Rows are shared out so that each task has the same number of entries.
-        let parts = PARTS.min(m / 64).max(1);
+        // Rows are divided so that each task has the same number of entries.
+        let parts = MOST_TASKS.min(m / 64).max(1);
         let bound = |p: usize| (m as f64 * (1.0 - (1.0 - p as f64 / parts as f64).sqrt())).round() as usize;
         let sums = control.threads.map(parts, |p| {
             let (from, until) = (bound(p), bound(p + 1));
@@ -233,9 +239,9 @@ impl<T: Stored> Newton<T> {
         out
     }
 
-    /// The move x of the free members that minimises ½(x + fixed)ᵀK(x + fixed) + slopesᵀx with every group's sum of
-    /// x + fixed zero: projected conjugate gradients, until slopes after the move differ by at most `accuracy` in a group.
-    /// With x comes by how much they do differ.
+    /// The move x of the free members that minimises ½(x + fixed)ᵀK(x + fixed) + slopesᵀx such that x + fixed sums
+    /// to zero in every group: projected conjugate gradients, until slopes after the move differ by at most `accuracy`
+    /// in a group. Returns x and by how much they differ.
     pub(super) fn minimum(
         &self,
         slopes: &[f64],
@@ -243,13 +249,13 @@ impl<T: Stored> Newton<T> {
         start: Option<Vec<f64>>,
         is_free: impl Fn(usize) -> bool,
         accuracy: f64,
-        state: &State,
+        state: &DualState,
         control: &Control,
     ) -> Result<(Vec<f64>, f64), FactorError> {
         let factor = self.factor.as_ref().expect("prepared");
         let m = self.set.len();
         let free: Vec<bool> = (0..m).map(is_free).collect();
-        let groups = Groups::new(self, &free, state, control);
+        let groups = GroupSums::new(self, &free, state, control);
         let mut x = start.unwrap_or_else(|| groups.with_sums(fixed));
         let all: Vec<f64> = x.iter().zip(fixed).map(|(x, f)| x + f).collect();
         let mut residual = self.multiply(&all, control);
@@ -259,7 +265,7 @@ impl<T: Stored> Newton<T> {
         let mut direction = vec![0.0; m];
         let mut before = f64::INFINITY;
         let mut spread = f64::INFINITY;
-        for step in 0..REFINE {
+        for step in 0..MOST_CG_STEPS {
             control.check()?;
             control.spend(3 * m * m);
             let mut z = residual.clone();
@@ -287,9 +293,9 @@ impl<T: Stored> Newton<T> {
     }
 }
 
-/// The sums that moves must keep, and how to bring a vector back to them: along uᵍ = M⁻¹1_g, M being the factor's matrix.
-struct Groups {
-    /// The group of each member; NONE where no sums are kept.
+/// The group sums that moves must keep, and the projection onto them along uᵍ = M⁻¹1_g, M being the factor's matrix.
+struct GroupSums {
+    /// The group of each member; NONE without fixed sums.
     of: Vec<u32>,
     free: Vec<bool>,
     unit: Vec<Vec<f64>>,
@@ -297,8 +303,8 @@ struct Groups {
     inverse: Vec<f64>,
 }
 
-impl Groups {
-    fn new<T: Stored>(newton: &Newton<T>, free: &[bool], state: &State, control: &Control) -> Self {
+impl GroupSums {
+    fn new<T: StoredEntry>(newton: &Newton<T>, free: &[bool], state: &DualState, control: &Control) -> Self {
         let m = newton.set.len();
         let of: Vec<u32> =
             (0..m).map(|k| if state.paired { u32::from(state.group[newton.set[k] as usize]) } else { NONE }).collect();
@@ -338,20 +344,20 @@ impl Groups {
         }
     }
 
-    /// Brings every group's sum to zero.
+    /// Projects v so that every group's sum is zero.
     fn project(&self, v: &mut [f64]) {
         let sums = self.sums(v);
         self.lower(v, &sums);
     }
 
-    /// The smallest vector, as M measures, whose groups make up for what the fixed members moved.
+    /// The smallest vector, in the norm of M, whose group sums cancel those of the fixed members' moves.
     fn with_sums(&self, fixed: &[f64]) -> Vec<f64> {
         let mut x = vec![0.0; self.of.len()];
         self.lower(&mut x, &self.sums(fixed));
         x
     }
 
-    /// How far a residual is from being the same throughout each group.
+    /// The largest distance of a residual from the mean of its group.
     fn spread(&self, residual: &[f64]) -> f64 {
         let sums = self.sums(residual);
         let mut counts = vec![0.0f64; self.unit.len()];
@@ -374,11 +380,11 @@ fn inverse(rows: &[Vec<f64>]) -> Vec<f64> {
     let mut inv = vec![0.0; n * n];
     (0..n).for_each(|i| inv[i * n + i] = 1.0);
     let scale = (0..n).map(|i| a[i * n + i]).fold(0.0, f64::max);
-    let mut dead = vec![false; n];
+    let mut without_pivot = vec![false; n];
     for p in 0..n {
         let pivot = a[p * n + p];
         if !(pivot > 1e-14 * scale) {
-            dead[p] = true;
+            without_pivot[p] = true;
             continue;
         }
         for j in 0..n {
@@ -393,7 +399,7 @@ fn inverse(rows: &[Vec<f64>]) -> Vec<f64> {
             }
         }
     }
-    for p in (0..n).filter(|&p| dead[p]) {
+    for p in (0..n).filter(|&p| without_pivot[p]) {
         (0..n).for_each(|j| {
             inv[p * n + j] = 0.0;
             inv[j * n + p] = 0.0;

@@ -3,18 +3,18 @@
 use crate::error::Result;
 use crate::solver::Stop;
 
-/// How the decomposition solver works. The defaults are right for almost everybody.
+/// Options of the decomposition solver. The defaults suit nearly all problems.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// When to stop.
     pub stop: Stop,
-    /// Leave variables aside that look settled; all are looked at again before stopping.
+    /// Shrinking: variables that look settled are left out for a while; all are checked before stopping.
     pub shrinking: bool,
-    /// Finish with the Newton polish once the sets are roughly right.
+    /// Finish with the Newton polish once the active sets are roughly right.
     pub polish: bool,
-    /// Where to start: one β a variable. Clipped to the box and re-balanced first.
+    /// Warm start: one β per variable, clipped to the box and balanced first.
     pub start: Option<Vec<f64>>,
-    /// Pair steps at most; `None`: no limit.
+    /// Most pair steps; `None`: no limit.
     pub iterations: Option<u64>,
     /// Bytes for kernel rows and factors.
     pub memory: u64,

@@ -1,104 +1,106 @@
-//! The careful form of the Newton polish: one bound at a time.
+//! The slower and safer form of the Newton polish: one bound at a time.
 //!
-//! A primal active-set method on the dual problem, for what pair steps crawl on and the fast polish cannot untangle:
+//! A primal active-set method on the dual problem, for problems on which pair steps are slow and the polish fails:
 //! singular K (linear kernels, duplicates), huge costs, bad scaling. From a feasible β:
 //!
-//! 1. solve for the minimum over the free variables, the rest fixed;
-//! 2. go there, or as far as the first bound met, which is then fixed; repeat from 1 until the minimum is reached;
+//! 1. solve for the minimum over the free variables, with the rest fixed;
+//! 2. go there, or to the first bound met, where that variable is fixed; repeat from 1 until the minimum is reached;
 //! 3. release the most violating variables; end when none violates.
 //!
-//! The dual never falls. A singular K_FF is met by a ridge so small that only directions in which the objective is flat
-//! feel it: along those the step is long, meets a bound, and leaves the free set regular.
+//! The dual never falls. For a singular K_FF a ridge is added, so small that it only affects directions in which the
+//! objective is flat: along those the step is long, meets a bound, and leaves the free set regular.
 //!
-//! Cost a pivot: |F|³/3 to factor (|F| is small here: at most the rank of K plus a few once settled), n·|F| to update.
+//! Cost per pivot: |F|³/3 to factor (|F| is small here: at most the rank of K plus a few near the end), n·|F| to
+//! update.
 
-use super::pairs::Work;
-use super::polish::Polished;
-use super::rows::Stored;
-use super::state::State;
-use crate::gram::Pick;
+use super::polish::PolishEnd;
+use super::rows::StoredEntry;
+use super::state::DualState;
+use super::workspace::Workspace;
+use crate::gram::{Pick, Precision};
 use crate::linalg::factor::{Cholesky, FactorError};
+use crate::linalg::sweep;
+use crate::loss::DualTerm;
 use crate::work_limit::ITERATION;
 
 /// The largest free set this method is used on.
-pub(super) const MOST: usize = 1200;
-/// Multiply–adds of one run at most: what it has gained by then is looked at in double precision before more is spent.
-const WORK: f64 = 2e9;
+const MOST_FREE: usize = 1200;
+/// Most multiply–adds of one run: its gain is measured in double precision before more are spent.
+const MOST_MULTIPLY_ADDS: f64 = 2e9;
 /// What is added to the diagonal before it is factored, relative to its largest entry.
 const RIDGE: f64 = 1e-10;
 
-impl<T: Stored> Work<'_, '_, T> {
+impl<T: StoredEntry> Workspace<'_, '_, T> {
     /// Pivots until the violation of the active variables is at most `goal`.
-    pub(super) fn pivot(&mut self, state: &mut State, goal: f64) -> Polished {
+    pub(super) fn pivot(&mut self, state: &mut DualState, goal: f64) -> PolishEnd {
         let mut free: Vec<u32> = state.active.iter().copied().filter(|&i| state.is_free(i as usize)).collect();
-        if free.len() > MOST {
-            return Polished::TooLarge;
+        if free.len() > MOST_FREE {
+            return PolishEnd::TooLarge;
         }
         let mut position = vec![u32::MAX; state.terms.len()];
         (0..state.active.len()).for_each(|a| position[state.active[a] as usize] = a as u32);
-        // Released at zero, a variable with a kink there moves on the side it was released to.
+        // A variable with a kink at zero that is released there moves on the side it was released to.
         let mut side = vec![0i8; state.terms.len()];
         let mut release = 8;
-        let mut idle = 0;
-        let mut again = 0;
-        let mut work = 0.0;
-        while work < WORK {
+        let mut without_gain = 0;
+        let mut repeats = 0;
+        let mut multiply_adds = 0.0;
+        while multiply_adds < MOST_MULTIPLY_ADDS {
             let violation = state.violation(&state.extremes());
             if let Err(status) = self.report(state, "pivot", violation, false) {
-                return Polished::Stopped(status);
+                return PolishEnd::Stopped(status);
             }
             if violation <= goal {
-                return Polished::Reached;
+                return PolishEnd::Reached;
             }
             self.iterations += 1;
             self.control.spend(ITERATION);
             let m = free.len() as f64;
-            work += m * m * (m / 3.0 + self.gram.effort().min(1e6)) + m * state.active.len() as f64 + 1e4;
+            multiply_adds += m * m * (m / 3.0 + self.gram.effort().min(1e6)) + m * state.active.len() as f64 + 1e4;
             let step = match self.towards_minimum(state, &free, &side, &position) {
                 Ok(step) => step,
-                Err(FactorError::Interrupted(why)) => return Polished::Stopped(why.into()),
-                Err(FactorError::NotPositive(_)) => return Polished::Slow,
+                Err(FactorError::Interrupted(why)) => return PolishEnd::Stopped(why.into()),
+                Err(FactorError::NotPositive(_)) => return PolishEnd::Slow,
             };
             free.retain(|&i| !step.blocked.contains(&i));
             if !step.blocked.is_empty() {
-                idle = if step.gain > 0.0 { 0 } else { idle + 1 };
-                if idle > 3 * release + 10 {
+                without_gain = if step.gain > 0.0 { 0 } else { without_gain + 1 };
+                if without_gain > 3 * release + 10 {
                     if release == 1 {
-                        return Polished::Slow;
+                        return PolishEnd::Slow;
                     }
                     release = 1;
-                    idle = 0;
+                    without_gain = 0;
                 }
                 continue;
             }
-            // A ridge makes the step to the minimum fall short of it: go on while the slopes still even out.
-            if step.gain > 0.0 && step.uneven > 0.1 * goal && again < 4 {
-                again += 1;
+            // The ridge makes steps too short: repeat while slopes still differ.
+            if step.gain > 0.0 && step.uneven > 0.1 * goal && repeats < 4 {
+                repeats += 1;
                 continue;
             }
-            again = 0;
-            // The minimum over the free set: release the worst.
+            repeats = 0;
+            // At the minimum over the free set: release the worst violators.
             if !self.release(state, &mut free, &mut side, release) {
-                return if state.violation(&state.extremes()) <= goal { Polished::Reached } else { Polished::Slow };
+                return if state.violation(&state.extremes()) <= goal { PolishEnd::Reached } else { PolishEnd::Slow };
             }
-            if free.len() > MOST {
-                return Polished::TooLarge;
+            if free.len() > MOST_FREE {
+                return PolishEnd::TooLarge;
             }
         }
-        Polished::Slow
+        PolishEnd::Slow
     }
 
-    /// Frees up to `count` variables on each side of each group, the most violating first. `false`: none violates.
-    fn release(&self, state: &State, free: &mut Vec<u32>, side: &mut [i8], count: usize) -> bool {
+    /// Releases up to `count` variables on each side of each group, the most violating first. `false`: none violates.
+    fn release(&self, state: &DualState, free: &mut Vec<u32>, side: &mut [i8], count: usize) -> bool {
         let multipliers = state.multipliers();
         let before = free.len();
         for (&(from, to), mu) in state.ranges.iter().zip(&multipliers) {
             let mut growing: Vec<(f64, u32)> = Vec::new();
             let mut falling: Vec<(f64, u32)> = Vec::new();
             let has_free = (from..to).any(|a| state.is_free(state.active[a] as usize));
-            let extremes =
-                crate::linalg::sweep::extremes(&state.g[from..to], &state.up[from..to], &state.down[from..to]);
-            // With nothing free in the group μ is only a guess: the worst pair is released whatever it says.
+            let extremes = sweep::extremes(&state.g[from..to], &state.up[from..to], &state.down[from..to]);
+            // With no free variable in the group μ is only a guess, and the worst pair is released in any case.
             let (above, below) = if has_free || !state.paired { (*mu, *mu) } else { (extremes.down, extremes.up) };
             for a in from..to {
                 let i = state.active[a];
@@ -131,19 +133,90 @@ impl<T: Stored> Work<'_, '_, T> {
     /// Moves from β to the minimum over `free`, or until the first bounds are met.
     fn towards_minimum(
         &mut self,
-        state: &mut State,
+        state: &mut DualState,
         free: &[u32],
         side: &[i8],
         position: &[u32],
-    ) -> Result<Move, FactorError> {
+    ) -> Result<PivotStep, FactorError> {
         if free.is_empty() {
-            return Ok(Move { gain: 0.0, uneven: 0.0, blocked: Vec::new() });
+            return Ok(PivotStep::default());
         }
         let m = free.len();
-        let sign = |v: usize| {
-            let b = state.beta[v];
-            if b != 0.0 { b.signum() } else { f64::from(side[v]) }
-        };
+        let signs: Vec<f64> = free
+            .iter()
+            .map(|&i| {
+                let b = state.beta[i as usize];
+                if b != 0.0 { b.signum() } else { f64::from(side[i as usize]) }
+            })
+            .collect();
+        let slope: Vec<f64> = free
+            .iter()
+            .zip(&signs)
+            .map(|(&i, sign)| state.g[position[i as usize] as usize] + state.terms[i as usize].eps * sign)
+            .collect();
+        let multipliers = state.multipliers();
+        let (block, x) = self.newton_direction(state, free, &slope, &multipliers)?;
+        let ends: Vec<f64> = (0..m).map(|k| piece_end(&state.terms[free[k] as usize], signs[k], x[k])).collect();
+        // The share of x after which each variable meets the end of its piece.
+        let ratios: Vec<f64> =
+            (0..m)
+                .map(|k| {
+                    if x[k] == 0.0 { f64::INFINITY } else { ((ends[k] - state.beta[free[k] as usize]) / x[k]).max(0.0) }
+                })
+                .collect();
+        let longest = ratios.iter().fold(f64::INFINITY, |longest, ratio| ratio.min(longest));
+        let mut slope_along = 0.0;
+        (0..m).for_each(|k| slope_along += slope[k] * x[k]);
+        let mut curve = 0.0;
+        for r in 0..m {
+            curve += x[r] * sweep::dot(&block[r * m..(r + 1) * m], &x);
+        }
+        let uneven = free
+            .iter()
+            .zip(&slope)
+            .map(|(&i, s)| (s - multipliers[state.group[i as usize] as usize]).abs())
+            .fold(0.0, f64::max);
+        // Already at the minimum?
+        if !(slope_along < 0.0) || uneven == 0.0 {
+            return Ok(PivotStep::default());
+        }
+        let best = if curve > 0.0 { -slope_along / curve } else { f64::INFINITY };
+        let length = longest.min(best);
+        if !length.is_finite() {
+            return Ok(PivotStep::default());
+        }
+        let meets_bound: Vec<bool> = ratios.iter().map(|ratio| *ratio <= length * (1.0 + 1e-12)).collect();
+        let delta: Vec<f64> = (0..m)
+            .map(|k| {
+                let v = free[k] as usize;
+                let (old, t) = (state.beta[v], &state.terms[v]);
+                let to = if meets_bound[k] { ends[k] } else { (old + length * x[k]).clamp(t.lo, t.hi) };
+                to - old
+            })
+            .collect();
+        let product = self.exact_product(state, free, &delta)?;
+        for (k, &i) in free.iter().enumerate() {
+            let v = i as usize;
+            let to = state.beta[v] + delta[k];
+            state.beta[v] = if meets_bound[k] { snap_to_end(to, &state.terms[v]) } else { to };
+            state.g[position[v] as usize] += state.terms[v].d * delta[k];
+        }
+        state.g.iter_mut().zip(&product).for_each(|(g, p)| *g += p);
+        free.iter().for_each(|&i| state.refresh(position[i as usize] as usize));
+        let blocked = (0..m).filter(|&k| meets_bound[k]).map(|k| free[k]).collect();
+        Ok(PivotStep { gain: -(slope_along * length + 0.5 * curve * length * length), uneven, blocked })
+    }
+
+    /// K + D over the free variables, and the move to the minimum over them that keeps every group's sum. A ridge, as
+    /// small as possible, makes the matrix positive definite.
+    fn newton_direction(
+        &self,
+        state: &DualState,
+        free: &[u32],
+        slope: &[f64],
+        multipliers: &[f64],
+    ) -> Result<(Vec<f64>, Vec<f64>), FactorError> {
+        let m = free.len();
         let rows: Vec<u32> = free.iter().map(|&i| self.problem.row(i as usize) as u32).collect();
         let mut block = vec![0.0; m * m];
         self.problem.gram.block_f64(Pick::List(&rows), Pick::List(&rows), &mut block, self.control)?;
@@ -162,13 +235,8 @@ impl<T: Stored> Work<'_, '_, T> {
                 Err(e) => return Err(e),
             }
         };
-        let slope: Vec<f64> = free
-            .iter()
-            .map(|&i| state.g[position[i as usize] as usize] + state.terms[i as usize].eps * sign(i as usize))
-            .collect();
-        let multipliers = state.multipliers();
         let mut x: Vec<f64> =
-            free.iter().zip(&slope).map(|(&i, s)| multipliers[state.group[i as usize] as usize] - s).collect();
+            free.iter().zip(slope).map(|(&i, s)| multipliers[state.group[i as usize] as usize] - s).collect();
         factor.solve(&mut x);
         if state.paired {
             for g in 0..state.ranges.len() {
@@ -181,85 +249,26 @@ impl<T: Stored> Work<'_, '_, T> {
                 }
             }
         }
-        // The largest step inside the pieces, and who ends it.
-        let mut most = f64::INFINITY;
-        let end = |k: usize| {
-            let v = free[k] as usize;
-            let t = &state.terms[v];
-            let (lo, hi) = match (t.eps > 0.0, sign(v)) {
-                (true, s) if s > 0.0 => (0.0, t.hi),
-                (true, _) => (t.lo, 0.0),
-                _ => (t.lo, t.hi),
-            };
-            if x[k] > 0.0 { hi } else { lo }
-        };
-        let ratio = |k: usize| {
-            if x[k] == 0.0 { f64::INFINITY } else { ((end(k) - state.beta[free[k] as usize]) / x[k]).max(0.0) }
-        };
-        (0..m).for_each(|k| most = ratio(k).min(most));
-        let mut slope_along = 0.0;
-        (0..m).for_each(|k| slope_along += slope[k] * x[k]);
-        let mut curve = 0.0;
-        for r in 0..m {
-            curve += x[r] * crate::linalg::sweep::dot(&block[r * m..(r + 1) * m], &x);
-        }
-        // At the minimum already, up to what the goal asks for?
-        let uneven = free
-            .iter()
-            .zip(&slope)
-            .map(|(&i, s)| (s - multipliers[state.group[i as usize] as usize]).abs())
-            .fold(0.0, f64::max);
-        if !(slope_along < 0.0) || uneven == 0.0 {
-            return Ok(Move { gain: 0.0, uneven: 0.0, blocked: Vec::new() });
-        }
-        let best = if curve > 0.0 { -slope_along / curve } else { f64::INFINITY };
-        let length = most.min(best);
-        if !length.is_finite() {
-            return Ok(Move { gain: 0.0, uneven: 0.0, blocked: Vec::new() });
-        }
-        let blocked: Vec<u32> = (0..m).filter(|&k| ratio(k) <= length * (1.0 + 1e-12)).map(|k| free[k]).collect();
-        let mut delta = Vec::with_capacity(m);
-        for k in 0..m {
-            let v = free[k] as usize;
-            let old = state.beta[v];
-            let to = if blocked.contains(&free[k]) {
-                end(k)
-            } else {
-                (old + length * x[k]).clamp(state.terms[v].lo, state.terms[v].hi)
-            };
-            delta.push(to - old);
-        }
-        let product = self.exact_product(state, free, &delta)?;
-        for (k, &i) in free.iter().enumerate() {
-            let v = i as usize;
-            let a = position[v] as usize;
-            state.beta[v] = if blocked.contains(&i) {
-                end_value(state.beta[v] + delta[k], &state.terms[v])
-            } else {
-                state.beta[v] + delta[k]
-            };
-            state.g[a] += state.terms[v].d * delta[k];
-        }
-        state.g.iter_mut().zip(&product).for_each(|(g, p)| *g += p);
-        free.iter().for_each(|&i| state.refresh(position[i as usize] as usize));
-        Ok(Move { gain: -(slope_along * length + 0.5 * curve * length * length), uneven, blocked })
+        Ok((block, x))
     }
 
     /// K[active, free]·delta in double precision.
-    fn exact_product(&self, state: &State, free: &[u32], delta: &[f64]) -> Result<Vec<f64>, FactorError> {
+    fn exact_product(&self, state: &DualState, free: &[u32], delta: &[f64]) -> Result<Vec<f64>, FactorError> {
         let mut v = vec![0.0; self.problem.gram.shape().1];
         for (&i, &d) in free.iter().zip(delta) {
             v[self.problem.row(i as usize)] += d;
         }
         let mut out = vec![0.0; state.active.len()];
         let rows = self.columns.as_deref().map_or(Pick::All, Pick::List);
-        self.problem.gram.apply(crate::gram::Precision::Double, rows, &v, 1, &mut out, self.control)?;
+        self.problem.gram.apply(Precision::Double, rows, &v, 1, &mut out, self.control)?;
         Ok(out)
     }
 }
 
 /// What one pivot did.
-struct Move {
+#[derive(Default)]
+struct PivotStep {
+    /// Rise of the dual objective.
     gain: f64,
     /// How far the slopes of the free variables were from equal beforehand.
     uneven: f64,
@@ -267,8 +276,18 @@ struct Move {
     blocked: Vec<u32>,
 }
 
-/// The end of a piece exactly, for a β that should stand there up to rounding.
-fn end_value(b: f64, t: &crate::loss::DualTerm) -> f64 {
+/// The end of a variable's piece in the direction of `x`; `sign` is the side of a kink at zero on which it moves.
+fn piece_end(t: &DualTerm, sign: f64, x: f64) -> f64 {
+    let (lo, hi) = match t.eps > 0.0 {
+        true if sign > 0.0 => (0.0, t.hi),
+        true => (t.lo, 0.0),
+        false => (t.lo, t.hi),
+    };
+    if x > 0.0 { hi } else { lo }
+}
+
+/// The exact end of a piece, for a β that is there up to rounding.
+fn snap_to_end(b: f64, t: &DualTerm) -> f64 {
     let ends = [t.lo, 0.0, t.hi];
     ends.into_iter().filter(|e| e.is_finite()).min_by(|x, y| (x - b).abs().total_cmp(&(y - b).abs())).unwrap_or(b)
 }

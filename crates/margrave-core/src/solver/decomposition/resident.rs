@@ -1,20 +1,23 @@
-//! Pair steps on a Gram matrix that lies in memory: for searches that train hundreds of machines on the same K.
+//! Pair steps on a Gram matrix that is stored in memory: for searches that train hundreds of models on the same K.
 //!
-//! No entry is computed, and none copied before variables are set aside: rows are read where they are. Samples held out are
-//! variables of cost 0, pinned to 0; their scores come with the solution, so that a fold is scored without a kernel entry.
-//! A machine starts from another one whose scores are known, at the best of several guesses by the dual objective.
+//! No entry is computed, and none copied before variables are shrunk: rows are read in place. Held-out samples are
+//! variables of cost 0, fixed at 0; their scores come with the solution, so that a fold is scored without a kernel
+//! entry. A model can start from another one whose scores are known, at the best of several guesses by the dual
+//! objective.
 //!
 //! Gradients are sums in double precision over the stored entries: up to the rounding of those sums the answer is exact
-//! for the matrix as stored, and nothing has to be computed again before stopping. Once the sets have settled a
-//! Newton polish ends it, in double precision because pairs crawl where K over the free variables is badly conditioned; where
-//! even that does not help the ordinary solver takes over.
+//! for the matrix as stored, and nothing has to be computed again before stopping. Once the active sets are roughly
+//! right a Newton polish finishes, in double precision because pair steps are slow where K over the free variables is
+//! badly conditioned; where the polish does not help either, the general solver (`solve.rs`) takes over.
 
 use super::Options;
 use super::newton::Newton;
-use super::pairs::{self, Work, restless};
-use super::polish::Polished;
-use super::rows::Rows;
-use super::state::State;
+use super::pairs;
+use super::polish::PolishEnd;
+use super::rows::KernelRows;
+use super::shrinking::unsettled;
+use super::state::DualState;
+use super::workspace::Workspace;
 use crate::control::{Control, Status};
 use crate::error::Result;
 use crate::gram::StoredGram;
@@ -23,41 +26,44 @@ use crate::observe::Silent;
 use crate::problem::KernelProblem;
 use crate::solver::{Solution, Stop};
 
-/// Steps between two looks at the clock.
-const POLL: u64 = 512;
-/// Bytes of shortened rows at most; beyond, they are made anew.
-const SHORT: usize = 96 << 20;
-/// Steps, in units of the samples, after which the ordinary solver takes over.
-const PATIENCE: (u64, u64) = (40, 40_000);
-/// The most free variables the polish factors: 23 MB.
+/// Steps between two polls of the budget.
+const POLL_INTERVAL: u64 = 512;
+/// Most bytes of short rows; beyond, they are discarded.
+const SHORT_ROWS_BYTES: usize = 96 << 20;
+/// The general solver takes over after so many steps per sample, plus `EXTRA_STEPS`.
+const STEPS_PER_SAMPLE: u64 = 40;
+/// See `STEPS_PER_SAMPLE`.
+const EXTRA_STEPS: u64 = 40_000;
+/// Most free variables that the polish factors: 23 MB.
 const MOST_FREE: usize = 1500;
-/// What is added to the diagonal of a factor, relative to K's: stored entries are rounded to single precision, and their
-/// matrix may be indefinite by so much.
+/// What is added to the diagonal of a factor, relative to K's: stored entries are rounded to single precision, and
+/// their matrix may be indefinite by so much.
 const JITTER: f64 = 1e-7;
-/// Where more than one in so many variables cannot move, the others get rows of their own from the start.
-const PINNED: usize = 3;
+/// Where at least one in so many variables is fixed by its bounds, the others get short rows from the start.
+const FIXED_SHARE: usize = 3;
+/// Marks a variable without a short row.
 const NONE: u32 = u32::MAX;
 
-/// Where to begin: guesses near a β whose scores are known.
+/// A warm start: guesses near a β whose scores are known.
 #[derive(Debug, Clone, Default)]
 pub struct Warm {
-    /// Some β, one a variable.
+    /// Some β, one per variable.
     pub known: Vec<f64>,
     /// K·known.
     pub scores: Vec<f64>,
-    /// Where to begin: each is clipped to the box and balanced, and the one of largest dual objective taken. A guess that differs
-    /// from `known` in few places costs little.
+    /// Starting points: each is clipped to the box and balanced, and the one of largest dual objective is used. A guess
+    /// that differs from `known` in few places costs little.
     pub guesses: Vec<Vec<f64>>,
 }
 
-/// Memory that one training leaves to the next: fresh pages cost more than what is done with them.
+/// Memory that one training leaves to the next: allocating fresh pages costs more than the computations with them.
 #[derive(Debug, Default)]
 pub struct Scratch {
     rows: Vec<f32>,
 }
 
-/// Solves the dual of `problem`, whose Gram is `gram`: one variable a row, and at most one sum fixed. The scores of the
-/// solution are those of all rows.
+/// Solves the dual of `problem`, whose Gram is `gram`: one variable per row, and at most one sum fixed. The scores of
+/// the solution are those of all rows.
 pub fn resident(
     problem: &KernelProblem<'_>,
     gram: &StoredGram,
@@ -70,32 +76,32 @@ pub fn resident(
     stop.check()?;
     problem.check()?;
     crate::error::check_len("rows of the stored matrix", problem.len(), gram.len())?;
-    let (state, scores) = begin(problem, gram, warm)?;
+    let (state, scores) = starting_point(problem, gram, warm)?;
     let largest = state.kernel_diag.iter().fold(0.0f64, |most, k| most.max(k.abs()));
-    let mut solver = Solver {
+    let mut solver = ResidentSolver {
         problem,
         gram,
         control,
         scratch,
         newton: Newton::with_jitter(problem.len(), JITTER * largest),
-        all: Vec::new(),
-        at: Vec::new(),
+        full_gradient: Vec::new(),
+        full_beta: Vec::new(),
         short: None,
         steps: 0,
-        polish_at: problem.len() as u64 / 2,
-        polish_below: first_try(&state),
+        polish_from_step: problem.len() as u64 / 2,
+        polish_below: polish_threshold(&state),
         state,
     };
-    solver.all = solver.gradient(&scores);
-    solver.at = solver.state.beta.clone();
-    solver.state.activate((0..problem.len() as u32).collect(), solver.all.clone());
+    solver.full_gradient = solver.gradient(&scores);
+    solver.full_beta = solver.state.beta.clone();
+    solver.state.activate((0..problem.len() as u32).collect(), solver.full_gradient.clone());
     let mut goal = stop.tol.unwrap_or(1e-3);
-    let limit = PATIENCE.0 * problem.len() as u64 + PATIENCE.1;
+    let step_limit = STEPS_PER_SAMPLE * problem.len() as u64 + EXTRA_STEPS;
     loop {
-        let status = match solver.run(goal, limit) {
-            End::Reached => Status::Optimal,
-            End::Stopped(status) => status,
-            End::Crawling => {
+        let status = match solver.run(goal, step_limit) {
+            ResidentEnd::Reached => Status::Optimal,
+            ResidentEnd::Stopped(status) => status,
+            ResidentEnd::Slow => {
                 let options = Options { stop, start: Some(solver.state.beta), memory, ..Options::default() };
                 return super::solve(problem, &options, control, &mut Silent);
             }
@@ -113,13 +119,13 @@ pub fn resident(
             }
         }
         let bias = if solver.state.paired { vec![-solver.state.multipliers()[0]] } else { vec![] };
-        let Solver { state, steps, .. } = solver;
+        let ResidentSolver { state, steps, .. } = solver;
         return Ok(Solution { beta: state.beta, bias, scores: Some(scores), status, iterations: steps, violation });
     }
 }
 
 /// The best of the guesses, or zero, and K·β there.
-fn begin(problem: &KernelProblem<'_>, gram: &StoredGram, warm: &[Warm]) -> Result<(State, Vec<f64>)> {
+fn starting_point(problem: &KernelProblem<'_>, gram: &StoredGram, warm: &[Warm]) -> Result<(DualState, Vec<f64>)> {
     let n = problem.len();
     let from = |known: &[f64], scores: &[f64], beta: &[f64]| {
         let mut f = scores.to_vec();
@@ -131,10 +137,10 @@ fn begin(problem: &KernelProblem<'_>, gram: &StoredGram, warm: &[Warm]) -> Resul
         }
         f
     };
-    let mut best: Option<(f64, State, Vec<f64>)> = None;
+    let mut best: Option<(f64, DualState, Vec<f64>)> = None;
     for warm in warm.iter().filter(|w| w.known.len() == n && w.scores.len() == n) {
         for guess in &warm.guesses {
-            let state = State::new(problem, Some(guess))?;
+            let state = DualState::new(problem, Some(guess))?;
             let f = from(&warm.known, &warm.scores, &state.beta);
             let dual: f64 = state
                 .terms
@@ -154,14 +160,14 @@ fn begin(problem: &KernelProblem<'_>, gram: &StoredGram, warm: &[Warm]) -> Resul
     {
         return Ok((state, f));
     }
-    let state = State::new(problem, None)?;
+    let state = DualState::new(problem, None)?;
     let zero = vec![0.0; n];
     let f = from(&zero, &zero, &state.beta);
     Ok((state, f))
 }
 
-/// The violation at which the polish is tried first, from that of β = 0; for regression it must come near the tube, too.
-fn first_try(state: &State) -> f64 {
+/// The violation from which the polish is tried: a share of that of β = 0, and for regression near the tube's width.
+fn polish_threshold(state: &DualState) -> f64 {
     let (mut up, mut down, mut tube) = (f64::INFINITY, f64::NEG_INFINITY, 0.0f64);
     for t in &state.terms {
         if t.hi > 0.0 {
@@ -180,14 +186,18 @@ fn first_try(state: &State) -> f64 {
     }
 }
 
-enum End {
+/// How the steps ended.
+enum ResidentEnd {
+    /// The violation is at most the goal.
     Reached,
-    Crawling,
+    /// Too many steps: the general solver takes over.
+    Slow,
+    /// A budget ran out, or nothing moves any more.
     Stopped(Status),
 }
 
-/// Rows over the active variables alone.
-struct Short {
+/// Rows over the active variables only.
+struct ShortRows {
     /// Rows of K of the active variables.
     columns: Vec<u32>,
     /// Where the row of a variable is, or NONE.
@@ -195,10 +205,11 @@ struct Short {
     rows: Vec<f32>,
 }
 
-impl Short {
-    fn room(&mut self, wanted: &[usize], gram: &StoredGram) {
+impl ShortRows {
+    /// Makes sure that the rows of the given variables are stored.
+    fn ensure(&mut self, wanted: &[usize], gram: &StoredGram) {
         let width = self.columns.len();
-        if (self.rows.len() + 2 * width) * size_of::<f32>() > SHORT.max(8 * width) {
+        if (self.rows.len() + 2 * width) * size_of::<f32>() > SHORT_ROWS_BYTES.max(8 * width) {
             self.rows.clear();
             self.place.fill(NONE);
         }
@@ -217,31 +228,33 @@ impl Short {
     }
 }
 
-struct Solver<'a> {
+/// The solver on a stored matrix.
+struct ResidentSolver<'a> {
     problem: &'a KernelProblem<'a>,
     gram: &'a StoredGram,
     control: &'a Control,
     scratch: &'a mut Scratch,
-    state: State,
-    /// The gradient of all variables at the β of `at`.
-    all: Vec<f64>,
-    at: Vec<f64>,
-    /// While variables are set aside.
-    short: Option<Short>,
+    state: DualState,
+    /// β when all variables were last active, and the gradient of all variables there.
+    full_beta: Vec<f64>,
+    full_gradient: Vec<f64>,
+    /// While variables are shrunk.
+    short: Option<ShortRows>,
     steps: u64,
     newton: Newton<f64>,
-    /// The polish is tried from so many steps on, where the violation is at most `polish_below`.
-    polish_at: u64,
+    /// The polish is tried from this step on, where the violation is at most `polish_below`.
+    polish_from_step: u64,
     polish_below: f64,
 }
 
-impl Solver<'_> {
+impl ResidentSolver<'_> {
+    /// The gradient of all variables, given K·β.
     fn gradient(&self, scores: &[f64]) -> Vec<f64> {
         let state = &self.state;
         (0..scores.len()).map(|i| scores[i] + state.terms[i].p + state.terms[i].d * state.beta[i]).collect()
     }
 
-    /// K·β of all rows; everybody must be active.
+    /// K·β of all rows; all variables must be active.
     fn scores(&self) -> Vec<f64> {
         let mut f = vec![0.0; self.problem.len()];
         for (a, &i) in self.state.active.iter().enumerate() {
@@ -252,107 +265,112 @@ impl Solver<'_> {
     }
 
     /// Pair steps until the violation of all variables is at most `goal`; all are active afterwards.
-    fn run(&mut self, goal: f64, limit: u64) -> End {
-        let every = 1000.min(self.problem.len() as u64).max(100);
-        let mut next = self.steps + every;
-        let mut near = false;
+    fn run(&mut self, goal: f64, step_limit: u64) -> ResidentEnd {
+        let shrink_interval = 1000.min(self.problem.len() as u64).max(100);
+        let mut next_shrink = self.steps + shrink_interval;
+        let mut all_checked = false;
         let mut extremes = self.state.extremes();
-        let pinned = self.state.terms.iter().filter(|t| t.lo == t.hi).count();
-        if PINNED * pinned >= self.problem.len() {
-            self.set_aside(&mut extremes);
+        let fixed = self.state.terms.iter().filter(|t| t.lo == t.hi).count();
+        if FIXED_SHARE * fixed >= self.problem.len() {
+            self.shrink(&mut extremes);
         }
         loop {
             let violation = self.state.violation(&extremes);
-            let aside = self.short.is_some();
-            // Near the end, those set aside are looked at once before the last digits are computed.
-            if violation <= if aside && !near { 10.0 * goal } else { goal } {
-                if !aside {
-                    return End::Reached;
+            let shrunk = self.short.is_some();
+            // Near the end, shrunk variables are checked once before the last digits are computed.
+            if violation <= if shrunk && !all_checked { 10.0 * goal } else { goal } {
+                if !shrunk {
+                    return ResidentEnd::Reached;
                 }
-                near = true;
-                self.take_back();
+                all_checked = true;
+                self.reactivate_all();
                 extremes = self.state.extremes();
                 if self.state.violation(&extremes) <= goal {
-                    return End::Reached;
+                    return ResidentEnd::Reached;
                 }
-                self.set_aside(&mut extremes);
-                next = self.steps + every;
+                self.shrink(&mut extremes);
+                next_shrink = self.steps + shrink_interval;
                 continue;
             }
-            if self.steps >= self.polish_at && violation <= self.polish_below {
-                self.take_back();
+            if self.steps >= self.polish_from_step && violation <= self.polish_below {
+                self.reactivate_all();
                 if let Some(end) = self.polish(goal) {
                     return end;
                 }
                 extremes = self.state.extremes();
-                self.set_aside(&mut extremes);
-                next = self.steps + every;
+                self.shrink(&mut extremes);
+                next_shrink = self.steps + shrink_interval;
                 continue;
             }
-            if self.steps >= limit {
-                self.take_back();
-                return End::Crawling;
+            if self.steps >= step_limit {
+                self.reactivate_all();
+                return ResidentEnd::Slow;
             }
-            if self.steps % POLL == POLL - 1
+            if self.steps % POLL_INTERVAL == POLL_INTERVAL - 1
                 && let Err(why) = self.control.check()
             {
-                self.take_back();
-                return End::Stopped(why.into());
+                self.reactivate_all();
+                return ResidentEnd::Stopped(why.into());
             }
-            if self.steps >= next {
-                next = self.steps + every;
-                self.set_aside(&mut extremes);
+            if self.steps >= next_shrink {
+                next_shrink = self.steps + shrink_interval;
+                self.shrink(&mut extremes);
             }
             self.steps += 1;
             if !self.step(&mut extremes) {
                 if self.short.is_none() {
                     // Nothing moves in this arithmetic.
-                    return if violation <= 10.0 * goal { End::Stopped(Status::Stalled) } else { End::Crawling };
+                    return if violation <= 10.0 * goal {
+                        ResidentEnd::Stopped(Status::Stalled)
+                    } else {
+                        ResidentEnd::Slow
+                    };
                 }
-                self.take_back();
+                self.reactivate_all();
                 extremes = self.state.extremes();
             }
         }
     }
 
-    /// Rounds of the Newton polish; everybody must be active. `Some`: that was the end.
-    fn polish(&mut self, goal: f64) -> Option<End> {
+    /// Rounds of the Newton polish; all variables must be active. `Some`: the run has ended.
+    fn polish(&mut self, goal: f64) -> Option<ResidentEnd> {
         let (n, state) = (self.problem.len(), &mut self.state);
         let before = state.violation(&state.extremes());
         let free = state.active.iter().filter(|&&i| state.is_free(i as usize)).count();
         let mut silent = Silent;
-        let mut work = Work {
+        let mut work = Workspace {
             problem: self.problem,
             gram: self.problem.gram,
             control: self.control,
             observer: &mut silent,
-            full: Rows::new(n, n, 0),
+            full_rows: KernelRows::new(n, n, 0),
             columns: None,
             shrunk: None,
             bytes: 0,
             iterations: 0,
-            limit: u64::MAX,
+            iteration_limit: u64::MAX,
             shrinking: false,
-            patient: true,
-            enough: None,
+            gradual_polish: true,
+            sufficient_gap: None,
             last_report: 0.0,
-            drift: 0.0,
+            gradient_error: 0.0,
             entry_error: 0.0,
         };
         let ended = match free > MOST_FREE {
-            true => Polished::TooLarge,
+            true => PolishEnd::TooLarge,
             false => work.polish(state, &mut self.newton, goal, MOST_FREE),
         };
-        // After a failure the sets must have settled further, and a factorisation must not cost more than the steps between.
-        self.polish_at = self.steps + (self.steps / 2).max(n as u64 / 2);
+        // After a failure the active sets must improve first, and a factorisation must not cost more than the steps
+        // between.
+        self.polish_from_step = self.steps + (self.steps / 2).max(n as u64 / 2);
         match ended {
-            Polished::Reached => Some(End::Reached),
-            Polished::Stopped(status) => Some(End::Stopped(status)),
-            Polished::TooLarge => {
+            PolishEnd::Reached => Some(ResidentEnd::Reached),
+            PolishEnd::Stopped(status) => Some(ResidentEnd::Stopped(status)),
+            PolishEnd::TooLarge => {
                 self.polish_below = 0.3 * before;
                 None
             }
-            Polished::Slow => {
+            PolishEnd::Slow => {
                 let now = state.violation(&state.extremes());
                 self.polish_below = 0.5 * self.polish_below.min(before).min(now);
                 None
@@ -360,12 +378,13 @@ impl Solver<'_> {
         }
     }
 
+    /// One step on the best pair, or on the steepest variable. `false`: nothing moved.
     fn step(&mut self, extremes: &mut [Extremes]) -> bool {
         let state = &mut self.state;
         let a = if state.paired { extremes[0].up_at } else { pairs::steepest(&extremes[0]) };
         let i = state.active[a] as usize;
         if let Some(short) = &mut self.short {
-            short.room(&[i], self.gram);
+            short.ensure(&[i], self.gram);
         }
         if !state.paired {
             let row = self.short.as_ref().map_or_else(|| self.gram.row(i), |s| s.row(i));
@@ -375,7 +394,7 @@ impl Solver<'_> {
         let Some(b) = pairs::partner(state, &extremes[0], 0, own) else { return false };
         let j = state.active[b] as usize;
         if let Some(short) = &mut self.short {
-            short.room(&[j, i], self.gram);
+            short.ensure(&[j, i], self.gram);
         }
         let (own, other) = match &self.short {
             Some(short) => (short.row(i), short.row(j)),
@@ -384,39 +403,40 @@ impl Solver<'_> {
         pairs::move_pair(state, extremes, (a, b), own, other)
     }
 
-    /// Sets variables aside that would stay where they are whichever of the present violators moved, if they are many.
-    fn set_aside(&mut self, extremes: &mut Vec<Extremes>) {
-        let keep = restless(&self.state, extremes, 0.0);
+    /// Deactivates variables that would stay where they are whichever of the present violators moved, if they are many.
+    fn shrink(&mut self, extremes: &mut Vec<Extremes>) {
+        let keep = unsettled(&self.state, extremes, 0.0);
         let now = self.state.active.len();
         if keep.len() * 5 > now * 4 || keep.is_empty() {
             return;
         }
         if self.short.is_none() {
             for (a, &i) in self.state.active.iter().enumerate() {
-                self.all[i as usize] = self.state.g[a];
+                self.full_gradient[i as usize] = self.state.g[a];
             }
-            self.at.clone_from(&self.state.beta);
+            self.full_beta.clone_from(&self.state.beta);
         }
         self.state.keep(&keep);
         let mut rows = self.short.take().map_or_else(|| std::mem::take(&mut self.scratch.rows), |short| short.rows);
         rows.clear();
-        self.short = Some(Short { columns: self.state.active.clone(), place: vec![NONE; self.problem.len()], rows });
+        self.short =
+            Some(ShortRows { columns: self.state.active.clone(), place: vec![NONE; self.problem.len()], rows });
         *extremes = self.state.extremes();
     }
 
-    /// Takes all variables into work again.
-    fn take_back(&mut self) {
+    /// Makes all variables active again.
+    fn reactivate_all(&mut self) {
         let Some(short) = self.short.take() else { return };
         self.scratch.rows = short.rows;
-        for i in 0..self.at.len() {
-            let by = self.state.beta[i] - self.at[i];
+        for i in 0..self.full_beta.len() {
+            let by = self.state.beta[i] - self.full_beta[i];
             if by != 0.0 {
-                sweep::add_row(&mut self.all, self.gram.row(i), by);
-                self.all[i] += self.state.terms[i].d * by;
+                sweep::add_row(&mut self.full_gradient, self.gram.row(i), by);
+                self.full_gradient[i] += self.state.terms[i].d * by;
             }
         }
-        self.at.clone_from(&self.state.beta);
-        self.state.activate((0..self.at.len() as u32).collect(), self.all.clone());
+        self.full_beta.clone_from(&self.state.beta);
+        self.state.activate((0..self.full_beta.len() as u32).collect(), self.full_gradient.clone());
     }
 }
 

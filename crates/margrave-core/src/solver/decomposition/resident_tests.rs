@@ -11,14 +11,14 @@ use crate::kernel::Kernel;
 use crate::loss::LossSpec;
 use crate::problem::Constraint;
 
-struct Case {
+struct PlanarData {
     points: Points,
     targets: Vec<f64>,
     costs: Vec<f64>,
 }
 
-/// `n` points in the plane, the label or target a noisy function of them; rows from `held` on have no cost.
-fn case(n: usize, held: usize, cost: f64, regression: bool, seed: u64) -> Case {
+/// `n` points in the plane with a noisy function of them as label or target; rows from `train` on have no cost.
+fn planar_data(n: usize, train: usize, cost: f64, regression: bool, seed: u64) -> PlanarData {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let values: Vec<f64> = (0..2 * n).map(|_| rng.random_range(-2.0..2.0)).collect();
     let targets = values
@@ -28,8 +28,8 @@ fn case(n: usize, held: usize, cost: f64, regression: bool, seed: u64) -> Case {
             if regression { s } else { s.signum() }
         })
         .collect();
-    let costs = (0..n).map(|i| if i < held { cost } else { 0.0 }).collect();
-    Case { points: Points::dense_f64(n, 2, values).unwrap(), targets, costs }
+    let costs = (0..n).map(|i| if i < train { cost } else { 0.0 }).collect();
+    PlanarData { points: Points::dense_f64(n, 2, values).unwrap(), targets, costs }
 }
 
 fn matrix(points: &Points) -> StoredGram {
@@ -41,7 +41,7 @@ fn control() -> Control {
     Control::unlimited(Threads::one())
 }
 
-/// The relative gap less the bound on the rounding of entries that are stored in single precision.
+/// The relative gap minus the bound on the rounding of entries that are stored in single precision.
 fn without_rounding(proof: &crate::certificate::Certificate) -> f64 {
     let o = proof.optimality().expect("a convex loss");
     (o.gap() - o.rounding()) / o.primal().abs()
@@ -51,8 +51,8 @@ fn without_rounding(proof: &crate::certificate::Certificate) -> f64 {
 fn answers_are_optimal_for_every_kind_of_term_with_and_without_bias() {
     for (loss, regression) in [("hinge", false), ("squared-hinge", false), ("epsilon:epsilon=0.1", true)] {
         for constraint in [Constraint::free_bias(), Constraint::None] {
-            for (held, cost) in [(400, 1.0), (300, 50.0), (150, 0.2)] {
-                let Case { points, targets, costs } = case(400, held, cost, regression, 5);
+            for (train, cost) in [(400, 1.0), (300, 50.0), (150, 0.2)] {
+                let PlanarData { points, targets, costs } = planar_data(400, train, cost, regression, 5);
                 let stored = matrix(&points);
                 let view = stored.without(0, 0);
                 let loss = loss.parse::<LossSpec>().unwrap().build().unwrap();
@@ -61,10 +61,10 @@ fn answers_are_optimal_for_every_kind_of_term_with_and_without_bias() {
                 let found =
                     resident(&problem, &stored, stop, &[], 64 << 20, &mut Scratch::default(), &control()).unwrap();
                 assert_eq!(found.status, Status::Optimal);
-                assert!(found.beta[held..].iter().all(|b| *b == 0.0));
+                assert!(found.beta[train..].iter().all(|b| *b == 0.0));
                 let proof = certify(&problem, &found.beta, None, None, &control()).unwrap();
                 assert!(without_rounding(&proof) <= 2e-6, "{proof}");
-                // Scores of all rows, those held out included.
+                // Scores of all rows, held-out ones included.
                 let mut f = vec![0.0; 400];
                 let exact = crate::gram::Precision::Double;
                 view.apply(exact, crate::gram::Pick::All, &found.beta, 1, &mut f, &control()).unwrap();
@@ -78,7 +78,7 @@ fn answers_are_optimal_for_every_kind_of_term_with_and_without_bias() {
 
 #[test]
 fn a_start_from_another_cost_saves_steps_and_changes_nothing() {
-    let Case { points, targets, costs } = case(500, 400, 1.0, false, 9);
+    let PlanarData { points, targets, costs } = planar_data(500, 400, 1.0, false, 9);
     let stored = matrix(&points);
     let view = stored.without(0, 0);
     let loss = LossSpec::Hinge.build().unwrap();
@@ -114,8 +114,8 @@ fn a_start_from_another_cost_saves_steps_and_changes_nothing() {
 }
 
 #[test]
-fn a_deadline_ends_it_with_what_there_is() {
-    let Case { points, targets, costs } = case(2000, 2000, 1e4, false, 3);
+fn a_deadline_ends_it_with_the_current_point() {
+    let PlanarData { points, targets, costs } = planar_data(2000, 2000, 1e4, false, 3);
     let stored = matrix(&points);
     let view = stored.without(0, 0);
     let loss = LossSpec::Hinge.build().unwrap();
@@ -129,10 +129,11 @@ fn a_deadline_ends_it_with_what_there_is() {
 }
 
 #[test]
-fn the_polish_ends_what_pairs_would_crawl_through() {
-    // Smooth kernels and large costs: K over the free variables is badly conditioned. Without the polish 4 176 and 28 402 steps.
+fn the_polish_saves_steps_where_pairs_are_slow() {
+    // Smooth kernels and large costs: K over the free variables is badly conditioned. Without the polish
+    // 4176 and 28402 steps.
     for (gamma, cost, most) in [(0.05, 1e3, 2500), (0.1, 1e4, 17_000)] {
-        let Case { points, targets, costs } = case(400, 400, cost, false, 11);
+        let PlanarData { points, targets, costs } = planar_data(400, 400, cost, false, 11);
         let gram = CpuGram::square(Kernel::rbf(gamma), &points).unwrap();
         let stored = StoredGram::new(&gram, &control()).unwrap();
         let view = stored.without(0, 0);

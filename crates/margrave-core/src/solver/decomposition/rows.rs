@@ -1,8 +1,8 @@
 //! Rows of K within a byte budget.
 //!
-//! Missing rows are computed several at a time, straight into their slots: a Gram computes sixteen rows in little more
-//! time than one. The least recently used rows go first. How many rows are fetched ahead follows from how many of those
-//! fetched ahead before were used.
+//! Missing rows are computed several at a time, directly in their slots: a Gram computes sixteen rows in little more
+//! time than one. The least recently used rows are evicted first. How many rows are prefetched depends on how many of
+//! those prefetched before were used.
 
 use crate::control::{Control, Interrupt};
 use crate::gram::{Gram, Pick};
@@ -10,7 +10,7 @@ use crate::linalg::factor::Scalar;
 use crate::linalg::pages;
 
 /// An entry type rows can be stored in.
-pub(super) trait Stored: Scalar {
+pub(super) trait StoredEntry: Scalar {
     /// `out = K[rows, cols]`.
     fn block(
         gram: &dyn Gram,
@@ -21,7 +21,7 @@ pub(super) trait Stored: Scalar {
     ) -> Result<(), Interrupt>;
 }
 
-impl Stored for f32 {
+impl StoredEntry for f32 {
     fn block(
         gram: &dyn Gram,
         rows: &[u32],
@@ -33,7 +33,7 @@ impl Stored for f32 {
     }
 }
 
-impl Stored for f64 {
+impl StoredEntry for f64 {
     fn block(
         gram: &dyn Gram,
         rows: &[u32],
@@ -45,14 +45,15 @@ impl Stored for f64 {
     }
 }
 
-/// Rows fetched together at most.
+/// Most rows fetched together.
 pub(super) const BATCH: usize = 16;
+/// Marks an empty slot, or a variable without one.
 const NONE: u32 = u32::MAX;
 /// Bytes of one allocation, large enough for huge pages.
-const SLAB: usize = 32 << 20;
+const SLAB_BYTES: usize = 32 << 20;
 
 /// Rows of K, each over the same columns.
-pub(super) struct Rows<T> {
+pub(super) struct KernelRows<T> {
     width: usize,
     /// Rows of one slab.
     per_slab: usize,
@@ -60,34 +61,36 @@ pub(super) struct Rows<T> {
     slabs: Vec<Vec<T>>,
     /// The variable in each slot used so far, or NONE.
     owner: Vec<u32>,
+    /// When each slot was last used, by `clock`.
     used: Vec<u64>,
-    /// Whether the row in a slot was asked for, not only fetched ahead.
-    hot: Vec<bool>,
-    /// Slots given back, to be taken from the end.
+    /// Whether the row in a slot was needed, not only prefetched.
+    needed: Vec<bool>,
+    /// Slots that were freed, to be taken from the end.
     free: Vec<u32>,
     /// Slot of each variable, or NONE.
     place: Vec<u32>,
     clock: u64,
-    ahead: usize,
+    /// How many rows to prefetch.
+    prefetch: usize,
 }
 
-impl<T: Stored> Rows<T> {
-    /// Room for rows of `width` entries of any of `n` variables within `bytes`, at least two batches.
+impl<T: StoredEntry> KernelRows<T> {
+    /// Room for rows of `width` entries, of any of `n` variables, within `bytes`; at least two batches.
     pub(super) fn new(n: usize, width: usize, bytes: u64) -> Self {
         let row = width.max(1) * size_of::<T>();
         let capacity = (bytes / row as u64).clamp(2 * BATCH as u64, n.max(2 * BATCH) as u64) as usize;
         Self {
             width,
-            per_slab: (SLAB / row).clamp(1, capacity),
+            per_slab: (SLAB_BYTES / row).clamp(1, capacity),
             capacity,
             slabs: Vec::new(),
             owner: Vec::new(),
             used: Vec::new(),
-            hot: Vec::new(),
+            needed: Vec::new(),
             free: Vec::new(),
             place: vec![NONE; n],
             clock: 0,
-            ahead: BATCH - 1,
+            prefetch: BATCH - 1,
         }
     }
 
@@ -96,19 +99,19 @@ impl<T: Stored> Rows<T> {
         self.capacity
     }
 
-    /// Rows that still fit without dropping any.
+    /// Rows that still fit without evicting any.
     pub(super) fn room(&self) -> usize {
         self.capacity - self.owner.len() + self.free.len()
     }
 
-    /// Whether more rows fit without dropping any.
-    pub(super) fn has_room(&self) -> bool {
+    /// Whether there are slots that were never used.
+    pub(super) fn has_unused_slots(&self) -> bool {
         self.owner.len() < self.capacity
     }
 
-    /// How many rows it has paid to fetch ahead of need.
-    pub(super) fn ahead(&self) -> usize {
-        self.ahead
+    /// How many rows to prefetch with one that is needed.
+    pub(super) fn prefetch(&self) -> usize {
+        self.prefetch
     }
 
     /// Bytes in use.
@@ -116,26 +119,28 @@ impl<T: Stored> Rows<T> {
         (self.slabs.len() * self.per_slab * self.width * size_of::<T>()) as u64
     }
 
+    /// Whether the row of a variable is stored.
     pub(super) fn has(&self, variable: usize) -> bool {
         self.place[variable] != NONE
     }
 
-    /// The row of a variable that is here.
+    /// The row of a variable, which must be stored.
     pub(super) fn get(&self, variable: usize) -> &[T] {
         let slot = self.place[variable] as usize;
         let at = slot % self.per_slab * self.width;
         &self.slabs[slot / self.per_slab][at..at + self.width]
     }
 
-    /// Marks a row as used now.
+    /// Marks a row as needed and used now.
     pub(super) fn touch(&mut self, variable: usize) {
         self.clock += 1;
         let slot = self.place[variable] as usize;
         self.used[slot] = self.clock;
-        self.hot[slot] = true;
+        self.needed[slot] = true;
     }
 
-    /// A slot for a row, dropping old rows if need be; marked as used now, so that no later call takes it away again.
+    /// A slot for a row, evicting old rows if need be. It is marked as used now, so that the next calls do not evict
+    /// it.
     fn slot(&mut self) -> usize {
         let slot = self.find_slot();
         self.used[slot] = self.clock;
@@ -154,26 +159,26 @@ impl<T: Stored> Rows<T> {
             }
             self.owner.push(NONE);
             self.used.push(0);
-            self.hot.push(false);
+            self.needed.push(false);
             return slot;
         }
         self.evict();
-        self.free.pop().expect("slots were given back") as usize
+        self.free.pop().expect("slots were freed") as usize
     }
 
-    /// Gives back the least recently used slots, an eighth of all.
+    /// Frees the least recently used slots, an eighth of all.
     fn evict(&mut self) {
         let mut order: Vec<u32> = (0..self.owner.len() as u32).collect();
         let count = (self.owner.len() / 8).max(BATCH).min(order.len());
         order.select_nth_unstable_by_key(count - 1, |&s| (self.used[s as usize], s));
         order.truncate(count);
-        // Taken from the end: neighbours in memory come out next to each other.
+        // Slots are taken from the end: in this order neighbours in memory follow each other.
         order.sort_unstable_by(|a, b| b.cmp(a));
-        let hot = order.iter().filter(|&&s| self.hot[s as usize]).count();
-        if hot * 2 < count {
-            self.ahead /= 2;
-        } else if hot * 5 > count * 4 {
-            self.ahead = (2 * self.ahead + 1).min(BATCH - 1);
+        let needed = order.iter().filter(|&&s| self.needed[s as usize]).count();
+        if needed * 2 < count {
+            self.prefetch /= 2;
+        } else if needed * 5 > count * 4 {
+            self.prefetch = (2 * self.prefetch + 1).min(BATCH - 1);
         }
         for &s in &order {
             let owner = std::mem::replace(&mut self.owner[s as usize], NONE);
@@ -184,14 +189,14 @@ impl<T: Stored> Rows<T> {
         self.free = order;
     }
 
-    fn settle(&mut self, slot: usize, variable: u32) {
+    fn assign(&mut self, slot: usize, variable: u32) {
         self.owner[slot] = variable;
         self.used[slot] = self.clock;
-        self.hot[slot] = false;
+        self.needed[slot] = false;
         self.place[variable as usize] = slot as u32;
     }
 
-    /// Computes the rows of variables that are not here: row `row_of(v)` of `gram` over `cols`.
+    /// Computes the rows of variables that are not stored: row `row_of(v)` of `gram` over `cols`.
     pub(super) fn fetch(
         &mut self,
         gram: &dyn Gram,
@@ -216,13 +221,13 @@ impl<T: Stored> Rows<T> {
                 self.free.extend(slots[from..].iter().map(|&s| s as u32));
                 return Err(why);
             }
-            (from..to).for_each(|k| self.settle(slots[k], variables[k]));
+            (from..to).for_each(|k| self.assign(slots[k], variables[k]));
             from = to;
         }
         Ok(())
     }
 
-    /// Takes in a row that is the given positions of another.
+    /// Stores a row that consists of the given positions of another.
     pub(super) fn gather(&mut self, variable: u32, source: &[T], positions: &[u32]) {
         self.clock += 1;
         let slot = self.slot();
@@ -231,6 +236,6 @@ impl<T: Stored> Rows<T> {
         for (out, &p) in out.iter_mut().zip(positions) {
             *out = source[p as usize];
         }
-        self.settle(slot, variable);
+        self.assign(slot, variable);
     }
 }

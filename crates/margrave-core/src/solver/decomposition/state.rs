@@ -1,4 +1,4 @@
-//! Where the solver stands: β, the gradient, and the active variables in compact arrays.
+//! The state of the solver: β, the gradient, and the active variables in compact arrays.
 
 use crate::error::{Error, Result};
 use crate::linalg::sweep::{self, Extremes};
@@ -11,10 +11,10 @@ use crate::solver::gap::Gap;
 /// For an active variable at position a, with h its dual term:
 /// - `g[a]` = (Kβ)ᵢ + pᵢ + dᵢβᵢ, the slope of the smooth part;
 /// - `g[a] + up[a]` is the slope of the objective as β grows (+∞ at the upper bound), `g[a] + down[a]` as it falls.
-pub(super) struct State {
+pub(super) struct DualState {
     pub(super) terms: Vec<DualTerm>,
     pub(super) beta: Vec<f64>,
-    /// Variables in work, group by group, ascending in each.
+    /// The active variables, group by group, ascending in each.
     pub(super) active: Vec<u32>,
     /// Positions of each group in `active`; one range of all variables when there is no bias.
     pub(super) ranges: Vec<(usize, usize)>,
@@ -27,12 +27,12 @@ pub(super) struct State {
     pub(super) kernel_diag: Vec<f64>,
     /// Group of every variable (0 without a bias).
     pub(super) group: Vec<u8>,
-    /// Whether sums are fixed: pairs move. Otherwise single variables do.
+    /// Whether sums are fixed, so that pairs move. Otherwise single variables move.
     pub(super) paired: bool,
 }
 
-impl State {
-    /// The dual terms, and a feasible β: the given one repaired, or the least that meets the sums.
+impl DualState {
+    /// The dual terms, and a feasible β: `start` clipped and balanced, or zero balanced.
     pub(super) fn new(problem: &KernelProblem<'_>, start: Option<&[f64]>) -> Result<Self> {
         let n = problem.len();
         let mut terms = Vec::with_capacity(n);
@@ -75,15 +75,15 @@ impl State {
         Ok(state)
     }
 
-    /// Puts right what rounding did to the sums. Gradients are those of the old β: compute them anew afterwards.
+    /// Corrects the sums for rounding. Gradients are then those of the old β and must be computed again.
     pub(super) fn restore_sums(&mut self, constraint: &Constraint) {
         for g in 0..constraint.groups() {
-            // The sums were met before, so they can be.
+            // Cannot fail: the sums were met before.
             let _ = balance(&mut self.beta, &self.terms, &self.group, g as u8, constraint.sum(g));
         }
     }
 
-    /// Takes the given variables into work, with their gradients; anything not listed rests. Sorted by group first.
+    /// Makes exactly the given variables active, with their gradients; sorts them by group first.
     pub(super) fn activate(&mut self, mut active: Vec<u32>, by_variable: Vec<f64>) {
         active.sort_by_key(|&i| (self.group[i as usize], i));
         self.g = active.iter().map(|&i| by_variable[i as usize]).collect();
@@ -102,7 +102,7 @@ impl State {
         (0..self.active.len()).for_each(|a| self.refresh(a));
     }
 
-    /// Keeps only the given positions (ascending).
+    /// Keeps only the given positions (ascending) active.
     pub(super) fn keep(&mut self, positions: &[u32]) {
         let mut by_variable = vec![0.0; self.terms.len()];
         let active: Vec<u32> = positions.iter().map(|&a| self.active[a as usize]).collect();
@@ -112,8 +112,8 @@ impl State {
         self.activate(active, by_variable);
     }
 
-    /// The variables at the given positions (ascending) as a problem of their own, everybody else standing still.
-    pub(super) fn part(&self, positions: &[u32]) -> Self {
+    /// The variables at the given positions (ascending) as a problem of their own, all others fixed.
+    pub(super) fn subproblem(&self, positions: &[u32]) -> Self {
         let variables: Vec<usize> = positions.iter().map(|&a| self.active[a as usize] as usize).collect();
         let mut part = Self {
             terms: variables.iter().map(|&i| self.terms[i]).collect(),
@@ -166,14 +166,15 @@ impl State {
             .collect()
     }
 
-    /// The KKT violation these extremes mean: the largest over the groups; without a bias the steepest single slope.
+    /// The KKT violation that follows from these extremes: the largest over the groups; without a bias the steepest
+    /// slope.
     pub(super) fn violation(&self, extremes: &[Extremes]) -> f64 {
         let each = extremes.iter().map(|e| if self.paired { e.violation() } else { e.down.max(-e.up) });
         each.fold(0.0, f64::max)
     }
 
-    /// P, D and their difference, given (Kβ)ᵢ, with the biases the free variables give. The difference is a sum of terms that
-    /// are not negative, one per variable: it does not suffer from the cancellation of P − D.
+    /// P, D and their difference, given (Kβ)ᵢ, with the biases that follow from the free variables. The difference is a
+    /// sum of non-negative terms, one per variable, without the cancellation of P − D.
     pub(super) fn gap(&self, problem: &KernelProblem<'_>, score: impl Fn(usize) -> f64) -> Gap {
         let bias: Vec<f64> = self.multipliers().iter().map(|mu| -mu).collect();
         let (mut quad, mut loss, mut dual, mut difference, mut size) = (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -201,13 +202,24 @@ impl State {
         }
     }
 
-    /// Whether β stands strictly inside a piece on which the objective is quadratic.
+    /// Whether β is strictly inside a piece on which the objective is quadratic.
     pub(super) fn is_free(&self, i: usize) -> bool {
         let (t, b) = (&self.terms[i], self.beta[i]);
         b > t.lo && b < t.hi && (b != 0.0 || t.eps == 0.0)
     }
 
-    /// The common slope of the free variables of each group, μ = −b; where none is free, the middle of what is allowed.
+    /// The ends of the piece on which a variable moves: with a kink at zero, above it for `side` 1, below it for −1.
+    pub(super) fn piece(&self, i: usize, side: i8) -> (f64, f64) {
+        let t = &self.terms[i];
+        match (t.eps > 0.0, side) {
+            (true, 1) => (0.0, t.hi),
+            (true, -1) => (t.lo, 0.0),
+            _ => (t.lo, t.hi),
+        }
+    }
+
+    /// The common slope of the free variables of each group, μ = −b; where none is free, the middle of the feasible
+    /// interval.
     pub(super) fn multipliers(&self) -> Vec<f64> {
         if !self.paired {
             return vec![0.0];
@@ -236,17 +248,17 @@ impl State {
     }
 }
 
-/// Moves β of one group within its box until it sums to `sum`: in order, as far as needed.
+/// Moves β of one group within its box until it sums to `sum`: one variable after another, as far as needed.
 fn balance(beta: &mut [f64], terms: &[DualTerm], group: &[u8], g: u8, sum: f64) -> Result<()> {
     let members: Vec<usize> = (0..beta.len()).filter(|&i| group[i] == g).collect();
     let total: f64 = members.iter().map(|&i| beta[i]).sum();
     let mut rest = sum - total;
     let scale = members.iter().map(|&i| beta[i].abs()).sum::<f64>() + sum.abs();
-    // A sum that is right up to rounding is left alone, so that a solution restarts as itself.
+    // A sum that is right up to rounding is left alone, so that a restart from a solution is that solution.
     if rest.abs() <= 1e-13 * scale {
         return Ok(());
     }
-    // Free variables first, then those at a bound, then zeros: a warm start keeps its sets where it can.
+    // Free variables first, then those at a bound, then zeros: a warm start keeps its active sets where possible.
     let rank = |b: f64, t: &DualTerm| if b == 0.0 { 2 } else { usize::from(b <= t.lo || b >= t.hi) };
     let ranks: Vec<usize> = members.iter().map(|&i| rank(beta[i], &terms[i])).collect();
     for pass in 0..3 {

@@ -6,8 +6,8 @@ use crate::loss::DualTerm;
 ///
 /// slope·t + ½κt² + kinks, with kinks of size 2·eps where a β passes through zero, up to the nearer bound.
 ///
-/// `slope` < 0 is the slope at t = 0⁺ with the kinks' present sides already counted. Returns 0 if nothing is gained, +∞
-/// only if κ ≤ 0 and no bound is in the way. `down: None` moves `up` alone.
+/// `slope` < 0 is the slope at t = 0⁺, which includes the present sides of the kinks. Returns 0 if nothing is gained,
+/// +∞ only if κ ≤ 0 and no bound is in the way. `down: None` moves `up` alone.
 pub(super) fn length(slope: f64, kappa: f64, up: (f64, &DualTerm), down: Option<(f64, &DualTerm)>) -> f64 {
     let (bi, ti) = up;
     let mut end = ti.hi - bi;
