@@ -46,9 +46,3 @@ pub fn product(a: &[f64], m: usize, v: &[f64], k: usize) -> Vec<f64> {
     }
     out
 }
-
-/// The transpose of a row-major matrix with `m` columns.
-pub fn transpose(a: &[f64], m: usize) -> Vec<f64> {
-    let rows = a.len() / m;
-    (0..m * rows).map(|at| a[(at % rows) * m + at / rows]).collect()
-}

@@ -6,7 +6,6 @@ mod dataset;
 mod dense;
 mod points;
 mod scale;
-mod subset;
 mod targets;
 
 pub use buffer::{Buffer, Real};
@@ -15,5 +14,4 @@ pub use dataset::Dataset;
 pub use dense::Dense;
 pub use points::{Points, Storage};
 pub use scale::{ScaleKind, Scaling};
-pub use subset::Subset;
 pub use targets::{Label, Targets};

@@ -3,14 +3,12 @@
 //! A solver sees K through [`Gram`] alone: a block of entries, or a product that never stores K. Device memory,
 //! packing, SIMD and sparsity are hidden behind it. A kernel of one's own enters by implementing this trait.
 
-mod cache;
 mod matrix;
 mod picked;
 mod precomputed;
 mod spectrum;
 mod stored;
 
-pub use cache::RowCache;
 pub use matrix::Matrix;
 pub use picked::{Picked, part};
 pub use precomputed::PrecomputedGram;
@@ -61,10 +59,13 @@ pub enum Precision {
 
 /// K with `n` rows and `m` columns, computed on demand.
 ///
-/// Every method gives the same bits for any number of threads, and returns `Err` soon (≤ 50 ms) after `control` says
-/// so; the output is then unspecified but initialised.
+/// Every method gives the same bits for any number of threads, and returns `Err` soon (≤ 50 ms) after `control` is
+/// interrupted; the output is then unspecified but initialised.
+///
+/// Six methods are required. The others are optional: they describe the entries or offer faster ones, and their default
+/// bodies are correct for every Gram.
 pub trait Gram: Send + Sync {
-    /// Rows and columns.
+    /// Number of rows and columns.
     fn shape(&self) -> (usize, usize);
 
     /// The diagonal of a square Gram.
@@ -73,7 +74,7 @@ pub trait Gram: Send + Sync {
     /// `out[r·len(cols) + c] = K[rows[r], cols[c]]`, single precision.
     fn block_f32(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f32], control: &Control) -> Result<(), Interrupt>;
 
-    /// The same in double precision.
+    /// `out[r·len(cols) + c] = K[rows[r], cols[c]]`, double precision.
     fn block_f64(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
 
     /// `out = K[rows, :]·V`, V being `m × k` and `out` `len(rows) × k`, both row-major. K is never stored. Columns whose
@@ -88,55 +89,36 @@ pub trait Gram: Send + Sync {
         control: &Control,
     ) -> Result<(), Interrupt>;
 
-    /// `out = Kᵀ·V`, V being `n × k` and `out` `m × k`.
-    fn apply_t(
-        &self,
-        precision: Precision,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt>;
+    /// Number of kernel entries computed so far by this Gram.
+    fn entries(&self) -> u64;
 
-    /// `out = Kᵀ·diag(w)·K·V` in one pass over K, V and `out` being `m × k`, `w` of length `n`.
-    fn normal(
-        &self,
-        precision: Precision,
-        w: &[f64],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt>;
+    // Optional capabilities.
 
-    /// K over the given rows and the same columns alone, as a Gram of its own whose blocks come faster than lists of this
-    /// one would; its entries count here too. `None` where nothing is gained.
+    /// K restricted to the given rows and the same columns, as a Gram of its own whose blocks are faster than blocks of
+    /// this one with index lists. Its entries are counted here too. `None` if there is nothing to gain.
     fn select(&self, _rows: &[u32]) -> Option<Box<dyn Gram + '_>> {
         None
     }
 
-    /// The same K with single-precision entries good to some 1e-5 instead of 1e-6, where those come faster: for solvers that
-    /// check their answer in double precision. Its entries count here too. `None` where nothing is gained.
+    /// The same K with faster single-precision entries, accurate to about 1e-5 instead of 1e-6: for solvers that verify
+    /// their result in double precision. Its entries are counted here too. `None` if there is nothing to gain.
     fn rough(&self) -> Option<Box<dyn Gram + '_>> {
         None
     }
 
-    /// Multiply–adds an entry takes, roughly: tells solvers whether to keep entries or to compute them again. ∞: unknown, and
-    /// to be taken for dear.
+    /// Approximate number of multiply–adds per entry: solvers use it to decide whether to keep entries or to recompute
+    /// them. ∞ means unknown; solvers then treat entries as expensive.
     fn effort(&self) -> f64 {
         f64::INFINITY
     }
 
-    /// How large entries can be, and how exactly they are computed in double precision. Only square Grams are asked.
+    /// Bounds on the entries and on their rounding errors in double precision. Called for square Grams only.
     ///
-    /// The default suits positive semi-definite matrices, for which |K[i, j]| ≤ √(K[i, i]·K[j, j]), and takes entries to be good to
-    /// some 64 units of roundoff.
+    /// The default suits positive semi-definite matrices, for which |K[i, j]| ≤ √(K[i, i]·K[j, j]), and assumes entries
+    /// accurate to 64 units of roundoff.
     fn accuracy(&self) -> Accuracy {
         Accuracy { size: self.diag().iter().map(|k| k.abs().sqrt()).collect(), relative: 64.0, definite: false }
     }
-
-    /// Kernel entries computed so far by this Gram.
-    fn entries(&self) -> u64;
 }
 
 /// Bounds on the entries of a square Gram and on their rounding errors: |K[i, j]| ≤ sizeᵢ·sizeⱼ, and an entry computed in double

@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Accuracy, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 
-/// Rows of one task of a product.
-const CHUNK: usize = 64;
-
 /// K over the given rows and the same columns alone: [`Gram::select`] where it offers something, a [`Picked`] elsewhere.
 pub fn part<'a>(gram: &'a dyn Gram, rows: &[u32]) -> Box<dyn Gram + 'a> {
     gram.select(rows).unwrap_or_else(|| Box::new(Picked::new(gram, rows.to_vec())))
@@ -35,21 +32,6 @@ impl<'a> Picked<'a> {
 
     fn count(&self, entries: usize) {
         self.read.fetch_add(entries as u64, Ordering::Relaxed);
-    }
-
-    /// Calls `each` with every chunk of K: its first row, its entries.
-    fn sweep(&self, rows: Pick<'_>, control: &Control, mut each: impl FnMut(usize, &[f64])) -> Result<(), Interrupt> {
-        let (height, width) = (rows.len(self.rows.len()), self.rows.len());
-        let rows = self.there(rows);
-        let mut block = vec![0.0; CHUNK.min(height) * width];
-        for from in (0..height).step_by(CHUNK) {
-            let to = (from + CHUNK).min(height);
-            let out = &mut block[..(to - from) * width];
-            self.gram.block_f64(Pick::List(&rows[from..to]), Pick::List(&self.rows), out, control)?;
-            each(from, out);
-        }
-        self.count(height * width);
-        Ok(())
     }
 }
 
@@ -95,43 +77,6 @@ impl Gram for Picked<'_> {
         Ok(())
     }
 
-    fn apply_t(
-        &self,
-        _precision: Precision,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        out.fill(0.0);
-        let width = self.rows.len();
-        self.sweep(Pick::All, control, |from, block| {
-            for (r, row) in block.chunks_exact(width).enumerate() {
-                let v = &v[(from + r) * k..(from + r + 1) * k];
-                for (value, out) in row.iter().zip(out.chunks_exact_mut(k)) {
-                    out.iter_mut().zip(v).for_each(|(out, v)| *out += value * v);
-                }
-            }
-        })
-    }
-
-    fn normal(
-        &self,
-        precision: Precision,
-        w: &[f64],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        let mut kv = vec![0.0; self.rows.len() * k];
-        self.apply(precision, Pick::All, v, k, &mut kv, control)?;
-        for (i, weight) in w.iter().enumerate() {
-            kv[i * k..(i + 1) * k].iter_mut().for_each(|value| *value *= weight);
-        }
-        self.apply_t(precision, &kv, k, out, control)
-    }
-
     fn select(&self, rows: &[u32]) -> Option<Box<dyn Gram + '_>> {
         // One view of the Gram behind is as good as a view of this one, and one step shorter.
         Some(part(self.gram, &rows.iter().map(|&row| self.rows[row as usize]).collect::<Vec<_>>()))
@@ -168,8 +113,6 @@ mod tests {
         let mut out = [0.0; 3];
         view.apply(Precision::Double, Pick::All, &[1.0, 0.0, 2.0], 1, &mut out, &control).unwrap();
         assert_eq!(out, [44.0 + 2.0 * 43.0, 14.0 + 2.0 * 13.0, 34.0 + 2.0 * 33.0]);
-        view.apply_t(Precision::Double, &[1.0, 0.0, 2.0], 1, &mut out, &control).unwrap();
-        assert_eq!(out, [44.0 + 2.0 * 34.0, 41.0 + 2.0 * 31.0, 43.0 + 2.0 * 33.0]);
         let inner = view.select(&[2]).unwrap();
         assert_eq!(inner.diag(), [33.0]);
     }

@@ -84,41 +84,6 @@ impl Gram for PrecomputedGram {
         })
     }
 
-    fn apply_t(
-        &self,
-        _precision: Precision,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        out.fill(0.0);
-        let width = self.shape().1;
-        self.rows(Pick::All, Pick::All, control, |at, value| {
-            let (r, c) = (at / width, at % width);
-            for j in 0..k {
-                out[c * k + j] += value * v[r * k + j];
-            }
-        })
-    }
-
-    fn normal(
-        &self,
-        precision: Precision,
-        w: &[f64],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        let mut kv = vec![0.0; self.shape().0 * k];
-        self.apply(precision, Pick::All, v, k, &mut kv, control)?;
-        for (i, weight) in w.iter().enumerate() {
-            kv[i * k..(i + 1) * k].iter_mut().for_each(|value| *value *= weight);
-        }
-        self.apply_t(precision, &kv, k, out, control)
-    }
-
     fn effort(&self) -> f64 {
         1.0
     }

@@ -229,35 +229,6 @@ impl Gram for Without<'_> {
         control.check()
     }
 
-    fn apply_t(
-        &self,
-        precision: Precision,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        // K is symmetric up to the rounding of its entries.
-        self.apply(precision, Pick::All, v, k, out, control)
-    }
-
-    fn normal(
-        &self,
-        precision: Precision,
-        w: &[f64],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        let mut kv = vec![0.0; self.len() * k];
-        self.apply(precision, Pick::All, v, k, &mut kv, control)?;
-        for (i, weight) in w.iter().enumerate() {
-            kv[i * k..(i + 1) * k].iter_mut().for_each(|value| *value *= weight);
-        }
-        self.apply(precision, Pick::All, &kv, k, out, control)
-    }
-
     /// Entries are kept in single precision.
     fn accuracy(&self) -> Accuracy {
         const SINGLE: f64 = (1u64 << 30) as f64;

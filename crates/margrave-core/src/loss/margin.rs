@@ -279,10 +279,6 @@ impl Loss for Logistic {
         let e = (-m.abs()).exp();
         -y * if m > 0.0 { e } else { 1.0 } / (1.0 + e)
     }
-    fn second(&self, y: f64, z: f64) -> f64 {
-        let e = (-(y * z).abs()).exp();
-        e / ((1.0 + e) * (1.0 + e))
-    }
     fn conjugate(&self, y: f64, v: f64) -> Option<f64> {
         let a = -v * y;
         Some(if (0.0..=1.0).contains(&a) { x_ln_x(a) + complement(a) } else { f64::INFINITY })
@@ -297,7 +293,7 @@ impl Loss for Logistic {
         let weight = weight.min(cap);
         Reweight { weight, target: 0.5 * y / weight }
     }
-    fn curvature(&self, y: f64, z: f64) -> f64 {
+    fn curvature(&self, y: f64, z: f64, _step: f64) -> f64 {
         let e = (-(y * z).abs()).exp();
         e / ((1.0 + e) * (1.0 + e))
     }

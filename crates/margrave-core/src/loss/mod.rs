@@ -78,11 +78,6 @@ pub trait Loss: Send + Sync {
     fn value(&self, y: f64, z: f64) -> f64;
     /// dℓ/dz; at a kink any number between the two one-sided slopes.
     fn slope(&self, y: f64, z: f64) -> f64;
-    /// d²ℓ/dz², where it exists; a central difference of the slope unless a loss knows better.
-    fn second(&self, y: f64, z: f64) -> f64 {
-        let h = 1e-5 * z.abs().max(1.0);
-        (self.slope(y, z + h) - self.slope(y, z - h)) / (2.0 * h)
-    }
     /// ℓ*(y, u) = sup_z (u·z − ℓ(y, z)); `None` when the loss is not convex or the conjugate is not known.
     /// +∞ outside [`domain`](Loss::domain).
     fn conjugate(&self, y: f64, u: f64) -> Option<f64>;
@@ -90,9 +85,10 @@ pub trait Loss: Send + Sync {
     fn domain(&self, y: f64) -> (f64, f64);
     /// The IRWLS quadratic at z; weights are capped at `cap` (K-smoothing of paper 000).
     fn reweight(&self, y: f64, z: f64, cap: f64) -> Reweight;
-    /// d²ℓ/dz²; some large number at a kink. By differences of the slope unless a loss knows better.
-    fn curvature(&self, y: f64, z: f64) -> f64 {
-        let h = 1e-6 * z.abs().max(1.0);
+    /// d²ℓ/dz²; some large number at a kink. The default is a central difference of the slope over ±`step`·max(1, |z|); a
+    /// loss with a formula ignores `step`.
+    fn curvature(&self, y: f64, z: f64, step: f64) -> f64 {
+        let h = step * z.abs().max(1.0);
         (self.slope(y, z + h) - self.slope(y, z - h)) / (2.0 * h)
     }
     /// Whether the slope jumps or nearly does, so that the curvature at one score says little about the next: IRWLS then

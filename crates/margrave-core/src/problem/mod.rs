@@ -19,7 +19,7 @@ mod weights;
 
 pub use formulations::{Formulation, Machine, Setup, Task};
 pub use linear_problem::{Bias, LinearProblem, Penalty};
-pub use weights::{ClassWeight, binary_labels};
+pub use weights::ClassWeight;
 
 use crate::error::{Error, Result, check_len};
 use crate::gram::Gram;

@@ -292,23 +292,6 @@ impl CpuGram {
             counter.fetch_add(entries, Ordering::Relaxed);
         });
     }
-
-    fn transposed(
-        &self,
-        precision: Precision,
-        weights: Option<&[f64]>,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        self.spend(precision, self.rows.len() * self.cols.len(), control);
-        let entries = in_precision!(self, precision, control, source => {
-            Tasks { source: &source, control }.transposed(weights, v, k, out)?
-        });
-        self.count(entries);
-        Ok(())
-    }
 }
 
 impl Gram for CpuGram {
@@ -353,33 +336,6 @@ impl Gram for CpuGram {
         in_precision!(self, precision, control, source => source.multiply_some(rows, &active, v, k, out, control)?);
         self.count((height * active.len()) as u64);
         Ok(())
-    }
-
-    fn apply_t(
-        &self,
-        precision: Precision,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        // K of one set of points is its own transpose, to the bit.
-        if self.square {
-            return self.apply(precision, Pick::All, v, k, out, control);
-        }
-        self.transposed(precision, None, v, k, out, control)
-    }
-
-    fn normal(
-        &self,
-        precision: Precision,
-        w: &[f64],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        self.transposed(precision, Some(w), v, k, out, control)
     }
 
     fn select(&self, rows: &[u32]) -> Option<Box<dyn Gram + '_>> {

@@ -275,9 +275,4 @@ impl<T: Scalar> Cholesky<T> {
         }
         Ok(diag)
     }
-
-    /// log det K = 2 Σ log Lᵢᵢ.
-    pub fn log_det(&self) -> f64 {
-        (0..self.n).map(|i| 2.0 * self.l[i * self.ld + i].wide().ln()).sum()
-    }
 }
