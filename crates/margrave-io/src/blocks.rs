@@ -5,7 +5,7 @@ use std::io::Read;
 use rayon::prelude::*;
 
 use crate::error::{Fault, ReadError, Result, malformed};
-use crate::source::Source;
+use crate::source::ByteSource;
 
 /// Usual size of a block: large enough to hide the cost of a task, small enough to stay in cache.
 const BLOCK: usize = 1 << 20;
@@ -14,14 +14,14 @@ const BLOCK: usize = 1 << 20;
 const LONGEST_LINE: usize = 1 << 30;
 
 /// What one block gave.
-pub(crate) trait Part: Send {
+pub(crate) trait ParsedPart: Send {
     /// Lines in the block.
     fn lines(&self) -> u64;
 }
 
 struct Blocks<'a> {
     reader: Box<dyn Read + Send + 'a>,
-    source: &'a Source,
+    source: &'a ByteSource,
     /// What follows the last line end of the block before.
     rest: Vec<u8>,
     /// Emptied blocks, whose memory is used again.
@@ -32,7 +32,7 @@ struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    fn new(source: &'a Source) -> Result<Self> {
+    fn new(source: &'a ByteSource) -> Result<Self> {
         let left = source.len().unwrap_or(u64::MAX);
         let reader = source.reader()?;
         Ok(Self { reader, source, rest: Vec::new(), spare: Vec::new(), left, started: false, ended: false })
@@ -92,7 +92,7 @@ impl<'a> Blocks<'a> {
 }
 
 /// Drops a UTF-8 byte order mark; refuses UTF-16.
-pub(crate) fn start_of_text(block: &mut Vec<u8>, source: &Source) -> Result<()> {
+pub(crate) fn start_of_text(block: &mut Vec<u8>, source: &ByteSource) -> Result<()> {
     if block.starts_with(b"\xEF\xBB\xBF") {
         block.drain(..3);
     } else if block.starts_with(b"\xFF\xFE") || block.starts_with(b"\xFE\xFF") {
@@ -105,8 +105,8 @@ pub(crate) fn start_of_text(block: &mut Vec<u8>, source: &Source) -> Result<()> 
 /// each with the number of lines before it. `parse` is told whether its block is the first.
 ///
 /// Memory: two batches of blocks and parts, whatever the size of the file.
-pub(crate) fn parse_blocks<P: Part>(
-    source: &Source,
+pub(crate) fn parse_blocks<P: ParsedPart>(
+    source: &ByteSource,
     parse: impl Fn(&[u8], bool) -> Result<P, Fault> + Sync,
     mut fold: impl FnMut(P, u64) -> Result<()> + Send,
 ) -> Result<()> {

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::error::{Result, malformed};
 use crate::options::Format;
-use crate::source::Source;
+use crate::source::ByteSource;
 
 /// The format of `source`: by magic bytes, then by its name, then by its first lines.
-pub(crate) fn detect(source: &Source) -> Result<Format> {
+pub(crate) fn detect(source: &ByteSource) -> Result<Format> {
     let head = source.head();
     if let Some(format) = by_magic(head) {
         return Ok(format);
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     fn of(name: &str, bytes: &[u8]) -> Option<Format> {
-        detect(&Source::from_bytes(bytes.into(), name).unwrap()).ok()
+        detect(&ByteSource::from_bytes(bytes.into(), name).unwrap()).ok()
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub use guard::is_guarded;
 use margrave_core::data::{Csr, Dataset, Dense, Points};
 pub use options::{Column, Format, ReadOptions};
 pub use schema::{Encoding, ExtraColumn, FeatureColumn, Schema};
-use source::Source;
+use source::ByteSource;
 pub use stream::{Streamed, StreamedRows, stream, streams};
 pub use write::{write_csv, write_libsvm};
 
@@ -58,20 +58,20 @@ pub struct Loaded {
 
 /// Reads the file at `path`, or standard input if that is `-`.
 pub fn load(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Loaded> {
-    read_source(&Source::open(path.as_ref())?, options)
+    read_source(&ByteSource::open(path.as_ref())?, options)
 }
 
 /// Reads all that `reader` gives; `name` is for messages and for telling the format.
 pub fn read(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Loaded> {
-    read_source(&Source::from_reader(reader, name)?, options)
+    read_source(&ByteSource::from_reader(reader, name)?, options)
 }
 
 /// Reads a file that is in memory; `name` is for messages and for telling the format.
 pub fn read_bytes(bytes: &[u8], name: &str, options: &ReadOptions) -> Result<Loaded> {
-    read_source(&Source::from_bytes(bytes.into(), name)?, options)
+    read_source(&ByteSource::from_bytes(bytes.into(), name)?, options)
 }
 
-fn read_source(source: &Source, options: &ReadOptions) -> Result<Loaded> {
+fn read_source(source: &ByteSource, options: &ReadOptions) -> Result<Loaded> {
     if let Some(schema) = options.schema {
         schema.check().map_err(|e| ReadError::Data { file: source.name().to_owned(), source: e })?;
     }
@@ -80,7 +80,7 @@ fn read_source(source: &Source, options: &ReadOptions) -> Result<Loaded> {
     })
 }
 
-fn read_as<T: number::Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+fn read_as<T: number::Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {

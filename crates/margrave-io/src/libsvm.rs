@@ -9,12 +9,12 @@
 
 use margrave_core::data::{Csr, Dataset, Dense, Points, Targets};
 
-use crate::blocks::{Part, parse_blocks};
+use crate::blocks::{ParsedPart, parse_blocks};
 use crate::error::{Fault, Place, ReadError, Result, malformed};
 use crate::number::{self, Number};
 use crate::options::{Format, ReadOptions};
 use crate::schema::Schema;
-use crate::source::Source;
+use crate::source::ByteSource;
 use crate::{Loaded, storage};
 
 /// The labels of some rows.
@@ -24,7 +24,7 @@ enum Labels {
 }
 
 /// Rows of one block.
-struct Rows<T> {
+struct LibsvmRows<T> {
     lines: u64,
     labels: Labels,
     /// End of every row in `columns`.
@@ -41,14 +41,14 @@ struct Rows<T> {
     first_label: Option<u64>,
 }
 
-impl<T: Send> Part for Rows<T> {
+impl<T: Send> ParsedPart for LibsvmRows<T> {
     fn lines(&self) -> u64 {
         self.lines
     }
 }
 
 /// Reads LIBSVM text.
-pub(crate) fn load<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+pub(crate) fn load<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -65,7 +65,7 @@ where
     if options.weights.is_some() {
         return refuse("--weights", "weight");
     }
-    let mut all = Rows::<T>::default();
+    let mut all = LibsvmRows::<T>::default();
     let mut starts = vec![0];
     let limits = Limits {
         unlabelled: options.no_target,
@@ -124,7 +124,7 @@ where
 /// Reads LIBSVM text part by part: `take` gets the row ends, columns and values of each; nothing but the labels is kept. Gives
 /// the targets and the number of features.
 pub(crate) fn each_part(
-    source: &Source,
+    source: &ByteSource,
     options: &ReadOptions,
     mut take: impl FnMut(&[usize], &[u32], &[f64]) -> Result<()> + Send,
 ) -> Result<(Targets, usize)> {
@@ -133,7 +133,7 @@ pub(crate) fn each_part(
         features: options.schema.map_or(u64::from(u32::MAX), |s| s.features as u64),
         schema: options.schema.is_some(),
     };
-    let mut all = Rows::<f64>::default();
+    let mut all = LibsvmRows::<f64>::default();
     let mut dims = 0;
     parse_blocks(
         source,
@@ -156,7 +156,7 @@ pub(crate) fn each_part(
     Ok((targets, options.schema.map_or(dims, |s| s.features)))
 }
 
-fn data_error(source: &Source) -> impl Fn(margrave_core::Error) -> ReadError + '_ {
+fn data_error(source: &ByteSource) -> impl Fn(margrave_core::Error) -> ReadError + '_ {
     |e| ReadError::Data { file: source.name().to_owned(), source: e }
 }
 
@@ -170,7 +170,7 @@ struct Limits {
     schema: bool,
 }
 
-impl<T> Default for Rows<T> {
+impl<T> Default for LibsvmRows<T> {
     fn default() -> Self {
         Self {
             lines: 0,
@@ -186,9 +186,9 @@ impl<T> Default for Rows<T> {
     }
 }
 
-impl<T: Number> Rows<T> {
+impl<T: Number> LibsvmRows<T> {
     /// Puts `part`, which `before` lines precede, behind these rows. Row ends are the caller's.
-    fn append(&mut self, part: Rows<T>, before: u64) -> Result<(), Fault> {
+    fn append(&mut self, part: LibsvmRows<T>, before: u64) -> Result<(), Fault> {
         self.columns.extend_from_slice(&part.columns);
         self.values.extend_from_slice(&part.values);
         self.serials.extend_from_slice(&part.serials);
@@ -234,8 +234,8 @@ fn word(line: &[u8], at: usize) -> &[u8] {
     &rest[..rest.iter().position(|b| is_blank(*b)).unwrap_or(rest.len())]
 }
 
-fn parse_block<T: Number>(block: &[u8], limits: &Limits) -> Result<Rows<T>, Fault> {
-    let mut rows = Rows::<T>::default();
+fn parse_block<T: Number>(block: &[u8], limits: &Limits) -> Result<LibsvmRows<T>, Fault> {
+    let mut rows = LibsvmRows::<T>::default();
     // Short rows are the common case; both grow where they are not.
     rows.columns.reserve(block.len() / 8);
     rows.values.reserve(block.len() / 8);
@@ -249,7 +249,7 @@ fn parse_block<T: Number>(block: &[u8], limits: &Limits) -> Result<Rows<T>, Faul
     Ok(rows)
 }
 
-fn parse_line<T: Number>(line: &[u8], rows: &mut Rows<T>, limits: &Limits) -> Result<(), Fault> {
+fn parse_line<T: Number>(line: &[u8], rows: &mut LibsvmRows<T>, limits: &Limits) -> Result<(), Fault> {
     let number = rows.lines;
     let mut at = skip_blanks(line, 0);
     if at == line.len() || line[at] == b'#' {
@@ -316,7 +316,7 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
 }
 
 /// Takes the label at `at` and returns where it ends.
-fn parse_label<T: Number>(line: &[u8], at: usize, rows: &mut Rows<T>, limits: &Limits) -> Result<usize, Fault> {
+fn parse_label<T: Number>(line: &[u8], at: usize, rows: &mut LibsvmRows<T>, limits: &Limits) -> Result<usize, Fault> {
     let number = rows.lines;
     if limits.unlabelled {
         let first = word(line, at);
@@ -363,7 +363,7 @@ fn parse_label<T: Number>(line: &[u8], at: usize, rows: &mut Rows<T>, limits: &L
 
 /// Keeps `0:serial`; a value that is no serial makes the whole row plain, so that the index is refused in the end.
 #[cold]
-fn note_serial<T: Number>(line: &[u8], at: usize, value: f64, rows: &mut Rows<T>) {
+fn note_serial<T: Number>(line: &[u8], at: usize, value: f64, rows: &mut LibsvmRows<T>) {
     let serial = value >= 1.0 && value <= f64::from(u32::MAX) && value.fract() == 0.0;
     if rows.zero.is_none() {
         rows.zero = Some(
@@ -421,7 +421,7 @@ fn bad_index(line: &[u8], at: usize, number: u64, index: u64, last: u64, limits:
 }
 
 /// A precomputed kernel has every value of every row.
-fn check_precomputed(source: &Source, starts: &[usize], width: usize) -> Result<()> {
+fn check_precomputed(source: &ByteSource, starts: &[usize], width: usize) -> Result<()> {
     match starts.windows(2).position(|w| w[1] - w[0] != width) {
         Some(row) => Err(malformed(
             source.name(),

@@ -18,14 +18,14 @@ use crate::Loaded;
 use crate::error::{Fault, Place, Result, malformed};
 use crate::number::Number;
 use crate::options::{Format, ReadOptions};
-use crate::source::Source;
-use crate::table::{self, Action, Kind, Plan, Rows, Unfit};
+use crate::source::ByteSource;
+use crate::table::{self, Action, CellKind, TablePlan, TableRows, Unfit};
 
 /// Rows unpacked at a time.
 const BATCH: usize = 8192;
 
 /// Reads a Parquet file.
-pub(crate) fn load<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+pub(crate) fn load<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -44,11 +44,11 @@ where
     crate::guard::caught(work).unwrap_or_else(|_| Err(damaged(source, &"its parts contradict each other")))
 }
 
-fn damaged(source: &Source, error: &dyn std::fmt::Display) -> crate::ReadError {
+fn damaged(source: &ByteSource, error: &dyn std::fmt::Display) -> crate::ReadError {
     malformed(source.name(), format!("the Parquet file is damaged ({error})"), "copy it or save it again")
 }
 
-fn read<T: Number, R: ChunkReader + 'static>(source: &Source, input: R, options: &ReadOptions) -> Result<Loaded>
+fn read<T: Number, R: ChunkReader + 'static>(source: &ByteSource, input: R, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -58,9 +58,9 @@ where
     let fields = reader.metadata().file_metadata().schema().get_fields();
     let names = fields.iter().map(|f| f.name().to_owned()).collect::<Vec<_>>();
     let codes = fields.iter().enumerate().map(|(at, f)| code(source, at, f)).collect::<Result<Vec<_>>>()?;
-    let kinds = codes.iter().map(|code| if *code == Code::Text { Kind::Text } else { Kind::Number }).collect();
-    let plan = Plan::new(source.name(), Some(names), kinds, options)?;
-    let mut rows = Rows::new(&plan);
+    let kinds = codes.iter().map(|code| if *code == Code::Text { CellKind::Text } else { CellKind::Number }).collect();
+    let plan = TablePlan::new(source.name(), Some(names), kinds, options)?;
+    let mut rows = TableRows::new(&plan);
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(|e| damaged(source, &e))?;
         read_group::<T>(source, group.as_ref(), &codes, &plan, &mut rows)?;
@@ -69,7 +69,7 @@ where
 }
 
 /// Every column chunk must lie within the file: the decoder makes room for a chunk before it reads it.
-fn check_ranges(source: &Source, metadata: &ParquetMetaData, length: u64) -> Result<()> {
+fn check_ranges(source: &ByteSource, metadata: &ParquetMetaData, length: u64) -> Result<()> {
     for chunk in metadata.row_groups().iter().flat_map(|group| group.columns()) {
         let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
         let within = match (u64::try_from(start), u64::try_from(chunk.compressed_size())) {
@@ -106,7 +106,7 @@ enum Code {
 }
 
 /// How a column is read; refuses what cannot be a feature.
-fn code(source: &Source, column: usize, field: &Type) -> Result<Code> {
+fn code(source: &ByteSource, column: usize, field: &Type) -> Result<Code> {
     let refuse = |what: &str, remedy: &str| {
         let place = Place::Entry { row: 0, column: Some(column), name: Some(field.name().to_owned()) };
         Err(Fault::new(place, format!("the column holds {what}"), remedy).within(source.name(), 0))
@@ -152,7 +152,7 @@ enum Cells {
 }
 
 /// A column of a row group that is being read.
-struct Column {
+struct GroupColumn {
     reader: ColumnReader,
     code: Code,
     /// The level of a value that is there; 0 where none can be missing.
@@ -173,11 +173,11 @@ impl From<ParquetError> for Unread {
 }
 
 fn read_group<T: Number>(
-    source: &Source,
+    source: &ByteSource,
     group: &dyn RowGroupReader,
     codes: &[Code],
-    plan: &Plan,
-    rows: &mut Rows<T>,
+    plan: &TablePlan,
+    rows: &mut TableRows<T>,
 ) -> Result<()> {
     let damaged = |e: &dyn std::fmt::Display| damaged(source, e);
     if group.num_columns() != codes.len() || plan.actions.len() != codes.len() {
@@ -190,7 +190,7 @@ fn read_group<T: Number>(
             true => {
                 let reader = group.get_column_reader(at).map_err(|e| damaged(&e))?;
                 let present = group.metadata().column(at).column_descr().max_def_level();
-                Some(Column { reader, code: *code, present })
+                Some(GroupColumn { reader, code: *code, present })
             }
             false => None,
         });
@@ -228,11 +228,11 @@ fn read_group<T: Number>(
     Ok(())
 }
 
-fn place(plan: &Plan, row: u64, column: usize) -> Place {
+fn place(plan: &TablePlan, row: u64, column: usize) -> Place {
     Place::Entry { row, column: Some(column), name: plan.name(column) }
 }
 
-impl Column {
+impl GroupColumn {
     /// The next `count` values.
     fn read(&mut self, count: usize, texts: bool) -> std::result::Result<Cells, Unread> {
         let (code, present) = (self.code, self.present);
@@ -317,7 +317,12 @@ fn half(bits: u16) -> f64 {
     }
 }
 
-fn push_row<T: Number>(rows: &mut Rows<T>, plan: &Plan, cells: &[Cells], row: usize) -> Result<(), (usize, Unfit)> {
+fn push_row<T: Number>(
+    rows: &mut TableRows<T>,
+    plan: &TablePlan,
+    cells: &[Cells],
+    row: usize,
+) -> Result<(), (usize, Unfit)> {
     let line = rows.count as u64 + 1;
     for (column, (action, cell)) in plan.actions.iter().zip(cells).enumerate() {
         match cell {

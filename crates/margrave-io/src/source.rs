@@ -13,22 +13,22 @@ use crate::error::{ReadError, Result, malformed};
 /// Bytes looked at to tell format, separator, header and column types.
 pub(crate) const HEAD: usize = 64 << 10;
 
-enum Origin {
+enum ByteOrigin {
     File(PathBuf),
     Memory(Arc<[u8]>),
 }
 
 /// A named sequence of bytes that can be opened more than once.
-pub(crate) struct Source {
+pub(crate) struct ByteSource {
     name: String,
-    origin: Origin,
+    origin: ByteOrigin,
     stored: u64,
     gzip: bool,
     head: Vec<u8>,
     complete: bool,
 }
 
-impl Source {
+impl ByteSource {
     /// Opens `path`, or standard input if it is `-`.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let name = path.to_string_lossy().into_owned();
@@ -45,7 +45,7 @@ impl Source {
             // A pipe or a device cannot be opened again.
             return Self::from_reader(&mut file, &name);
         }
-        Self::start(name, Origin::File(path.to_owned()), metadata.len())
+        Self::start(name, ByteOrigin::File(path.to_owned()), metadata.len())
     }
 
     /// Takes all that `reader` gives.
@@ -62,10 +62,10 @@ impl Source {
     /// Bytes in memory.
     pub(crate) fn from_bytes(bytes: Arc<[u8]>, name: &str) -> Result<Self> {
         let stored = bytes.len() as u64;
-        Self::start(name.to_owned(), Origin::Memory(bytes), stored)
+        Self::start(name.to_owned(), ByteOrigin::Memory(bytes), stored)
     }
 
-    fn start(name: String, origin: Origin, stored: u64) -> Result<Self> {
+    fn start(name: String, origin: ByteOrigin, stored: u64) -> Result<Self> {
         let mut source = Self { name, origin, stored, gzip: false, head: Vec::new(), complete: false };
         let mut magic = Vec::new();
         source.raw()?.take(2).read_to_end(&mut magic).map_err(|e| source.io(e))?;
@@ -79,12 +79,12 @@ impl Source {
 
     fn raw(&self) -> Result<Box<dyn Read + Send + '_>> {
         Ok(match &self.origin {
-            Origin::File(path) => Box::new(File::open(path).map_err(|source| ReadError::Io {
+            ByteOrigin::File(path) => Box::new(File::open(path).map_err(|source| ReadError::Io {
                 file: self.name.clone(),
                 doing: "open it",
                 source,
             })?),
-            Origin::Memory(bytes) => Box::new(Cursor::new(&bytes[..])),
+            ByteOrigin::Memory(bytes) => Box::new(Cursor::new(&bytes[..])),
         })
     }
 
@@ -104,7 +104,7 @@ impl Source {
     /// The file itself, if it is one and not compressed.
     pub(crate) fn file(&self) -> Result<Option<File>> {
         match &self.origin {
-            Origin::File(path) if !self.gzip => File::open(path).map(Some).map_err(|e| self.io(e)),
+            ByteOrigin::File(path) if !self.gzip => File::open(path).map(Some).map_err(|e| self.io(e)),
             _ => Ok(None),
         }
     }
@@ -112,8 +112,8 @@ impl Source {
     /// The path, if this is a file.
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.origin {
-            Origin::File(path) => Some(path),
-            Origin::Memory(_) => None,
+            ByteOrigin::File(path) => Some(path),
+            ByteOrigin::Memory(_) => None,
         }
     }
 

@@ -21,7 +21,7 @@ use margrave_core::{Control, Interrupt};
 use crate::error::{ReadError, Result, malformed};
 use crate::options::{Format, ReadOptions};
 use crate::schema::Schema;
-use crate::source::Source;
+use crate::source::ByteSource;
 use crate::{blocks, detect, libsvm};
 
 /// Stored values of a block, unless one row has more.
@@ -29,7 +29,7 @@ const BLOCK: usize = 1 << 20;
 
 /// Where a block is.
 #[derive(Debug, Clone, Copy)]
-struct Block {
+struct StoredBlock {
     first: usize,
     rows: usize,
     stored: usize,
@@ -41,7 +41,7 @@ struct Block {
 #[derive(Debug)]
 pub struct StreamedRows {
     file: Mutex<File>,
-    blocks: Vec<Block>,
+    blocks: Vec<StoredBlock>,
     rows: usize,
     dims: usize,
     stored: usize,
@@ -63,7 +63,7 @@ pub struct Streamed {
 /// Writes blocks.
 struct Writer {
     file: BufWriter<File>,
-    blocks: Vec<Block>,
+    blocks: Vec<StoredBlock>,
     offset: u64,
     rows: usize,
     ends: Vec<u32>,
@@ -101,7 +101,7 @@ impl Writer {
         }
         put(&mut bytes, true, &mut self.file)?;
         let (rows, stored) = (self.ends.len(), self.columns.len());
-        self.blocks.push(Block { first: self.rows - rows, rows, stored, offset: self.offset, single });
+        self.blocks.push(StoredBlock { first: self.rows - rows, rows, stored, offset: self.offset, single });
         self.offset += written;
         self.ends.clear();
         self.columns.clear();
@@ -133,7 +133,7 @@ pub fn streams(path: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Opti
     if path.as_os_str() == "-" || !metadata.is_file() || asks {
         return Ok(None);
     }
-    let source = Source::open(path)?;
+    let source = ByteSource::open(path)?;
     let format = match options.format {
         Some(format) => format,
         None => detect::detect(&source)?,
@@ -144,7 +144,7 @@ pub fn streams(path: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Opti
 /// Parses the LIBSVM text at `path` into a temporary file in `folder`, and lends its rows from there.
 pub fn stream(path: impl AsRef<Path>, folder: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Streamed> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let source = Source::open(path.as_ref())?;
+    let source = ByteSource::open(path.as_ref())?;
     let name = format!(".margrave-rows-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let cache = folder.as_ref().join(name);
     let io = |doing| {
@@ -201,7 +201,7 @@ impl StreamedRows {
         self.broken.lock().map_or_else(|e| e.into_inner().clone(), |b| b.clone())
     }
 
-    fn load(&self, block: &Block) -> std::io::Result<Points> {
+    fn load(&self, block: &StoredBlock) -> std::io::Result<Points> {
         let words = block.rows + block.stored;
         let width = if block.single { 4 } else { 8 };
         let mut bytes = vec![0u8; 4 * words + width * block.stored];

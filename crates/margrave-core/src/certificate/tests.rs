@@ -143,7 +143,7 @@ fn bounds_on_rounding_hold_in_exact_arithmetic() {
 }
 
 /// A random problem of every shape: losses, costs (some zero), constraint, rows used twice.
-struct Case {
+struct RandomProblem {
     gram: CpuGram,
     rows: Option<Vec<u32>>,
     targets: Vec<f64>,
@@ -152,7 +152,7 @@ struct Case {
     constraint: Constraint,
 }
 
-impl Case {
+impl RandomProblem {
     fn random(rng: &mut ChaCha8Rng, spec: LossSpec) -> Self {
         let rows_of_k = 9;
         let loss = spec.build().unwrap();
@@ -204,7 +204,7 @@ fn every_dual_lies_below_every_primal() {
             continue;
         }
         for _ in 0..12 {
-            let case = Case::random(&mut rng, info.spec);
+            let case = RandomProblem::random(&mut rng, info.spec);
             case.with(|problem| {
                 let (mut lowest, mut highest) = (f64::INFINITY, f64::NEG_INFINITY);
                 for trial in 0..8 {

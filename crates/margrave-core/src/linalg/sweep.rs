@@ -73,10 +73,10 @@ macro_rules! versions {
                 }
                 match level() {
                     // SAFETY: `level` has checked that this processor has the features the function is compiled for.
-                    Level::Wide => return unsafe { wide($($arg),*) },
+                    InstructionSet::Wide => return unsafe { wide($($arg),*) },
                     // SAFETY: as above.
-                    Level::Middle => return unsafe { middle($($arg),*) },
-                    Level::Base => {}
+                    InstructionSet::Middle => return unsafe { middle($($arg),*) },
+                    InstructionSet::Base => {}
                 }
             }
             $body($($arg),*)
@@ -85,7 +85,7 @@ macro_rules! versions {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Level {
+enum InstructionSet {
     Wide,
     Middle,
     Base,
@@ -93,18 +93,18 @@ enum Level {
 
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn level() -> Level {
+fn level() -> InstructionSet {
     // The standard library caches the answers.
     if is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512bw")
     {
-        Level::Wide
+        InstructionSet::Wide
     } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        Level::Middle
+        InstructionSet::Middle
     } else {
-        Level::Base
+        InstructionSet::Base
     }
 }
 

@@ -7,7 +7,7 @@
 use super::{Loss, Properties, Reweight};
 use crate::error::{Error, Result};
 
-type Scalar = Box<dyn Fn(f64, f64) -> f64 + Send + Sync>;
+type ScoreFunction = Box<dyn Fn(f64, f64) -> f64 + Send + Sync>;
 
 /// The farthest score looked at: slopes beyond it are taken to have reached their limits.
 const FAR: f64 = 1e6;
@@ -15,8 +15,8 @@ const FAR: f64 = 1e6;
 /// ℓ(y, z) given by two closures.
 pub struct CustomLoss {
     name: String,
-    value: Scalar,
-    slope: Scalar,
+    value: ScoreFunction,
+    slope: ScoreFunction,
     properties: Properties,
 }
 

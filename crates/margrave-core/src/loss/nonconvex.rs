@@ -6,7 +6,7 @@
 use super::{Loss, LossSpec, Properties, Reweight, slack_weight};
 
 /// L(ξ) and L′(ξ) for ξ ≥ 0.
-trait Level {
+trait SaturatingLoss {
     fn at(&self, xi: f64) -> f64;
     fn rise(&self, xi: f64) -> f64;
     /// The largest slope.
@@ -59,7 +59,7 @@ pub struct Ramp {
     pub limit: f64,
 }
 
-impl Level for Ramp {
+impl SaturatingLoss for Ramp {
     fn at(&self, xi: f64) -> f64 {
         xi.min(self.limit)
     }
@@ -84,7 +84,7 @@ pub struct Sigmoid {
     pub eta: f64,
 }
 
-impl Level for Sigmoid {
+impl SaturatingLoss for Sigmoid {
     fn at(&self, xi: f64) -> f64 {
         // (tanh t + 1)/2 = 1/(1 + e^(−2t)), without cancellation for t ≪ 0.
         1.0 / (1.0 + (-2.0 * self.eta * (xi - 1.0)).exp())
@@ -119,7 +119,7 @@ pub struct Polynomial {
     pub kappa: f64,
 }
 
-impl Level for Polynomial {
+impl SaturatingLoss for Polynomial {
     fn at(&self, xi: f64) -> f64 {
         let ratio = (xi + self.kappa) / (1.0 + self.kappa);
         if xi < 1.0 { 0.5 * ratio.powf(self.s) } else { 1.0 - 0.5 * ratio.powf(-self.s) }

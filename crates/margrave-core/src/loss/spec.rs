@@ -103,30 +103,30 @@ pub struct LossInfo {
 
 /// The range a parameter must lie in.
 #[derive(Clone, Copy)]
-enum Range {
+enum ParameterRange {
     Positive,
     NotNegative,
     Unit,
     AtLeastOne,
 }
 
-impl Range {
+impl ParameterRange {
     fn holds(self, v: f64) -> bool {
         v.is_finite()
             && match self {
-                Range::Positive => v > 0.0,
-                Range::NotNegative => v >= 0.0,
-                Range::Unit => v > 0.0 && v < 1.0,
-                Range::AtLeastOne => v >= 1.0,
+                ParameterRange::Positive => v > 0.0,
+                ParameterRange::NotNegative => v >= 0.0,
+                ParameterRange::Unit => v > 0.0 && v < 1.0,
+                ParameterRange::AtLeastOne => v >= 1.0,
             }
     }
 
     fn text(self) -> &'static str {
         match self {
-            Range::Positive => "a finite number > 0",
-            Range::NotNegative => "a finite number ≥ 0",
-            Range::Unit => "a number between 0 and 1, both excluded",
-            Range::AtLeastOne => "a finite number ≥ 1",
+            ParameterRange::Positive => "a finite number > 0",
+            ParameterRange::NotNegative => "a finite number ≥ 0",
+            ParameterRange::Unit => "a number between 0 and 1, both excluded",
+            ParameterRange::AtLeastOne => "a finite number ≥ 1",
         }
     }
 }
@@ -192,20 +192,22 @@ impl LossSpec {
         }
     }
 
-    fn keys(&mut self) -> Vec<(&'static str, Range, &mut f64)> {
+    fn keys(&mut self) -> Vec<(&'static str, ParameterRange, &mut f64)> {
         match self {
-            LossSpec::SmoothHinge { k } => vec![("K", Range::Positive, k)],
-            LossSpec::Power { s } => vec![("s", Range::AtLeastOne, s)],
-            LossSpec::HuberHinge { delta } | LossSpec::Huber { delta } => vec![("delta", Range::Positive, delta)],
-            LossSpec::Ramp { limit } => vec![("limit", Range::Positive, limit)],
-            LossSpec::Sigmoid { eta } => vec![("eta", Range::Positive, eta)],
+            LossSpec::SmoothHinge { k } => vec![("K", ParameterRange::Positive, k)],
+            LossSpec::Power { s } => vec![("s", ParameterRange::AtLeastOne, s)],
+            LossSpec::HuberHinge { delta } | LossSpec::Huber { delta } => {
+                vec![("delta", ParameterRange::Positive, delta)]
+            }
+            LossSpec::Ramp { limit } => vec![("limit", ParameterRange::Positive, limit)],
+            LossSpec::Sigmoid { eta } => vec![("eta", ParameterRange::Positive, eta)],
             LossSpec::Polynomial { s, kappa } => {
-                vec![("s", Range::AtLeastOne, s), ("kappa", Range::NotNegative, kappa)]
+                vec![("s", ParameterRange::AtLeastOne, s), ("kappa", ParameterRange::NotNegative, kappa)]
             }
             LossSpec::Epsilon { epsilon } | LossSpec::SquaredEpsilon { epsilon } => {
-                vec![("epsilon", Range::NotNegative, epsilon)]
+                vec![("epsilon", ParameterRange::NotNegative, epsilon)]
             }
-            LossSpec::Pinball { tau } | LossSpec::Expectile { tau } => vec![("tau", Range::Unit, tau)],
+            LossSpec::Pinball { tau } | LossSpec::Expectile { tau } => vec![("tau", ParameterRange::Unit, tau)],
             LossSpec::Hinge
             | LossSpec::SquaredHinge
             | LossSpec::Square

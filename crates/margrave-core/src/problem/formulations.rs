@@ -86,7 +86,7 @@ pub enum Formulation {
 
 /// Which of the derivations above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Derivation {
     Classify,
     Regress,
     NuClassify,
@@ -98,7 +98,7 @@ enum Kind {
 /// A problem without its Gram matrix, and the way back from its solution to a machine.
 #[derive(Clone)]
 pub struct Setup {
-    kind: Kind,
+    kind: Derivation,
     rows: usize,
     row_of: Option<Vec<u32>>,
     targets: Vec<f64>,
@@ -152,7 +152,7 @@ fn largest_nu(positive: f64, negative: f64) -> f64 {
 
 impl Setup {
     fn plain(
-        kind: Kind,
+        kind: Derivation,
         targets: &[f64],
         weights: Option<&[f64]>,
         c: f64,
@@ -178,12 +178,12 @@ impl Setup {
     /// Two classes, labels ±1, with any margin loss or the square.
     pub fn classify(labels: &[f64], weights: Option<&[f64]>, c: f64, loss: Arc<dyn Loss>, bias: bool) -> Result<Self> {
         check_labels(labels)?;
-        Self::plain(Kind::Classify, labels, weights, c, loss, bias)
+        Self::plain(Derivation::Classify, labels, weights, c, loss, bias)
     }
 
     /// Real targets with any residual loss.
     pub fn regress(targets: &[f64], weights: Option<&[f64]>, c: f64, loss: Arc<dyn Loss>, bias: bool) -> Result<Self> {
-        Self::plain(Kind::Regress, targets, weights, c, loss, bias)
+        Self::plain(Derivation::Regress, targets, weights, c, loss, bias)
     }
 
     /// ν-classification, labels ±1. Fails beyond the largest feasible ν, and names it.
@@ -206,7 +206,7 @@ impl Setup {
         }
         let half = (0.5 * nu * (positive + negative)).min(positive).min(negative);
         Ok(Self {
-            kind: Kind::NuClassify,
+            kind: Derivation::NuClassify,
             rows: labels.len(),
             row_of: None,
             targets: vec![0.0; labels.len()],
@@ -223,7 +223,7 @@ impl Setup {
     pub fn nu_regress(targets: &[f64], weights: Option<&[f64]>, c: f64, nu: f64) -> Result<Self> {
         check_nu(nu)?;
         let n = targets.len();
-        let one = Self::plain(Kind::NuRegress, targets, weights, c, Arc::new(Above), true)?;
+        let one = Self::plain(Derivation::NuRegress, targets, weights, c, Arc::new(Above), true)?;
         let half = 0.5 * nu * one.costs.iter().sum::<f64>();
         Ok(Self {
             row_of: Some((0..n as u32).chain(0..n as u32).collect()),
@@ -244,7 +244,7 @@ impl Setup {
         let costs = weights_or_ones(n, weights)?;
         let sum = nu * costs.iter().sum::<f64>();
         Ok(Self {
-            kind: Kind::OneClass,
+            kind: Derivation::OneClass,
             rows: n,
             row_of: None,
             targets: vec![0.0; n],
@@ -263,7 +263,7 @@ impl Setup {
             return Err(Error::option("C", c, format!("with this data at least {least}")));
         }
         Ok(Self {
-            kind: Kind::Svdd,
+            kind: Derivation::Svdd,
             rows: diagonal.len(),
             row_of: None,
             targets: diagonal.iter().map(|k| 0.5 * k).collect(),
@@ -306,15 +306,15 @@ impl Setup {
     /// What it predicts.
     pub fn task(&self) -> Task {
         match self.kind {
-            Kind::Classify | Kind::NuClassify => Task::Classify,
-            Kind::Regress | Kind::NuRegress => Task::Regress,
-            Kind::OneClass | Kind::Svdd => Task::Novelty,
+            Derivation::Classify | Derivation::NuClassify => Task::Classify,
+            Derivation::Regress | Derivation::NuRegress => Task::Regress,
+            Derivation::OneClass | Derivation::Svdd => Task::Novelty,
         }
     }
 
     /// Whether the width of a tube is part of what is found: ν-regression.
     pub fn finds_tube(&self) -> bool {
-        self.kind == Kind::NuRegress
+        self.kind == Derivation::NuRegress
     }
 
     /// Number of rows of the data.
@@ -371,7 +371,7 @@ impl Setup {
 
     /// The same with a bias of the caller's choice, which may be penalised.
     pub fn linear_with<'a>(&'a self, matrix: &'a dyn Matrix, bias: Bias) -> Result<LinearProblem<'a>> {
-        if !matches!(self.kind, Kind::Classify | Kind::Regress) {
+        if !matches!(self.kind, Derivation::Classify | Derivation::Regress) {
             return Err(Error::Unsupported {
                 solver: "linear",
                 what: "ν-machines and novelty detection".into(),
@@ -407,7 +407,7 @@ impl Setup {
             machine.coefficients[self.row(i)] += b;
         }
         match (self.kind, bias) {
-            (Kind::NuClassify, &[positive, negative]) => {
+            (Derivation::NuClassify, &[positive, negative]) => {
                 machine.bias = 0.5 * (positive + negative);
                 let rho = 0.5 * (negative - positive);
                 let scalable = |v: f64| (v / rho).is_finite();
@@ -420,7 +420,7 @@ impl Setup {
                     machine.tube = Some(rho);
                 }
             }
-            (Kind::NuRegress, &[up, down]) => {
+            (Derivation::NuRegress, &[up, down]) => {
                 machine.bias = 0.5 * (up + down);
                 machine.tube = Some(0.5 * (up - down));
             }
@@ -454,12 +454,12 @@ impl Setup {
         let rho = machine.rho;
         let coefficients = machine.coefficients.iter().map(|v| v * rho);
         match self.kind {
-            Kind::NuClassify => {
+            Derivation::NuClassify => {
                 let b = machine.bias * rho;
                 let half = machine.tube.unwrap_or(rho);
                 (coefficients.collect(), vec![b - half, b + half])
             }
-            Kind::NuRegress => {
+            Derivation::NuRegress => {
                 let mut up: Vec<f64> = machine.coefficients.iter().map(|v| v.max(0.0)).collect();
                 let mut down: Vec<f64> = machine.coefficients.iter().map(|v| v.min(0.0)).collect();
                 self.pull_both_ways(&mut up, &mut down);

@@ -4,13 +4,13 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::scalar::{Class, Layout, Scalar};
+use super::scalar::{Class, ElementLayout, ScalarType};
 use super::{Head, Open};
 use crate::error::{Result, excerpt, malformed};
-use crate::source::Source;
+use crate::source::ByteSource;
 
 /// Reads the head of an idx file.
-pub(super) fn open(source: &Source) -> Result<Open<'_>> {
+pub(super) fn open(source: &ByteSource) -> Result<Open<'_>> {
     let mut reader = source.reader()?;
     let mut take = |count: usize| -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn open(source: &Source) -> Result<Open<'_>> {
     let sizes = take(4 * dims)?;
     let size_of = |b: &[u8]| b.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
     let shape = sizes.chunks_exact(4).map(size_of).collect();
-    let layout = Layout::Number(Scalar { class, size, big_endian: true });
+    let layout = ElementLayout::Number(ScalarType { class, size, big_endian: true });
     let left = source.len().map(|all| all.saturating_sub(4 + 4 * dims as u64));
     let head = Head { layout, fortran: false, shape };
     Ok(Open { name: source.name().to_owned(), head, reader, left })

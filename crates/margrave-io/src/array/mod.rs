@@ -19,16 +19,16 @@ use crate::error::{ReadError, Result, malformed};
 use crate::number::Number;
 use crate::options::{Format, ReadOptions};
 use crate::schema::Schema;
-use crate::source::Source;
-use crate::table::{self, Kind, Plan, Rows};
+use crate::source::ByteSource;
+use crate::table::{self, CellKind, TablePlan, TableRows};
 
 pub(crate) use npz::load as load_npz;
-use scalar::{Layout, Scalar};
+use scalar::{ElementLayout, ScalarType};
 
 /// What the head of an array says.
 #[derive(Debug, Clone)]
 struct Head {
-    layout: Layout,
+    layout: ElementLayout,
     /// Column by column.
     fortran: bool,
     shape: Vec<usize>,
@@ -95,7 +95,7 @@ impl Open<'_> {
     /// The targets this array holds.
     fn targets(mut self) -> Result<Targets> {
         let (n, d) = self.matrix()?;
-        let numbers = matches!(self.head.layout, Layout::Number(_));
+        let numbers = matches!(self.head.layout, ElementLayout::Number(_));
         if d == 0 || d > 1 && (self.head.shape.len() > 2 || !numbers) {
             return Err(malformed(
                 &self.name,
@@ -107,7 +107,7 @@ impl Open<'_> {
             ));
         }
         match self.head.layout {
-            Layout::Number(_) => {
+            ElementLayout::Number(_) => {
                 let name = self.name.clone();
                 let values: Vec<f64> = self.numbers()?;
                 if let Some(at) = values.iter().position(|v| !v.is_finite()) {
@@ -119,16 +119,16 @@ impl Open<'_> {
                 }
                 Ok(if d == 1 { Targets::Real(values) } else { Targets::Several { outputs: d, values } })
             }
-            Layout::Text(text) => {
+            ElementLayout::Text(text) => {
                 Ok(Targets::Text(text.read(&mut self.reader, n, self.left).map_err(|e| self.fail(e))?))
             }
         }
     }
 
-    fn scalar(&self) -> Result<Scalar> {
+    fn scalar(&self) -> Result<ScalarType> {
         match self.head.layout {
-            Layout::Number(scalar) => Ok(scalar),
-            Layout::Text(_) => {
+            ElementLayout::Number(scalar) => Ok(scalar),
+            ElementLayout::Text(_) => {
                 Err(malformed(&self.name, "the array holds texts where numbers are needed", "encode them"))
             }
         }
@@ -139,12 +139,12 @@ impl Open<'_> {
     }
 }
 
-fn data_error(source: &Source) -> impl Fn(margrave_core::Error) -> ReadError + '_ {
+fn data_error(source: &ByteSource) -> impl Fn(margrave_core::Error) -> ReadError + '_ {
     |e| ReadError::Data { file: source.name().to_owned(), source: e }
 }
 
 /// Opens the one array of an NPY or idx file.
-fn open(source: &Source, format: Format) -> Result<Open<'_>> {
+fn open(source: &ByteSource, format: Format) -> Result<Open<'_>> {
     match format {
         Format::Idx => idx::open(source),
         _ => npy::open(source.name().to_owned(), source.reader()?, source.len(), |e| source.io(e)),
@@ -152,7 +152,7 @@ fn open(source: &Source, format: Format) -> Result<Open<'_>> {
 }
 
 /// Reads an NPY file: a matrix with its target among the columns, or with targets in a file of their own.
-pub(crate) fn load_npy<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+pub(crate) fn load_npy<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -169,7 +169,7 @@ where
 }
 
 /// Reads an idx file of images, whose labels are in a file of their own.
-pub(crate) fn load_idx<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+pub(crate) fn load_idx<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -200,7 +200,7 @@ where
     table_of::<T>(source, array, Some(targets), options, Format::Idx)
 }
 
-fn refuse_columns(source: &Source, options: &ReadOptions) -> Result<()> {
+fn refuse_columns(source: &ByteSource, options: &ReadOptions) -> Result<()> {
     let option = match (&options.target, &options.weights) {
         (Some(_), _) => "--target",
         (_, Some(_)) => "--weights",
@@ -215,7 +215,7 @@ fn refuse_columns(source: &Source, options: &ReadOptions) -> Result<()> {
 
 /// The data set of a matrix; `targets` are those kept apart, `None` if they are among its columns.
 fn table_of<T: Number>(
-    source: &Source,
+    source: &ByteSource,
     array: Open,
     targets: Option<Targets>,
     options: &ReadOptions,
@@ -234,20 +234,20 @@ where
             "give at least one row and one column",
         ));
     }
-    let plan = || Plan::new(source.name(), None, vec![Kind::Number; d], &options);
+    let plan = || TablePlan::new(source.name(), None, vec![CellKind::Number; d], &options);
     let all_features =
         options.no_target && options.weights.is_none() && options.schema.is_none_or(|s| s.weights.is_none());
     // A plan has an entry a column, so the values come first: a header may promise any number of columns.
     let (plan, rows) = if all_features {
         let values: Vec<T> = array.numbers()?;
         let plan = plan()?;
-        let rows = Rows::of_features(n, values, &plan);
+        let rows = TableRows::of_features(n, values, &plan);
         (plan, rows)
     } else {
         // Targets and weights keep double precision.
         let values: Vec<f64> = array.numbers()?;
         let plan = plan()?;
-        let mut rows = Rows::new(&plan);
+        let mut rows = TableRows::new(&plan);
         values.chunks_exact(d).for_each(|row| rows.push_row(&plan, row.iter().copied()));
         (plan, rows)
     };
@@ -258,7 +258,7 @@ where
     Ok(loaded)
 }
 
-fn set_targets(source: &Source, data: &mut Dataset, targets: Targets) -> Result<()> {
+fn set_targets(source: &ByteSource, data: &mut Dataset, targets: Targets) -> Result<()> {
     if !matches!(targets, Targets::None) && targets.len() != data.len() {
         return Err(malformed(
             source.name(),
@@ -272,7 +272,7 @@ fn set_targets(source: &Source, data: &mut Dataset, targets: Targets) -> Result<
 
 /// Reads targets from an NPY or idx file.
 fn load_targets(path: &Path) -> Result<Targets> {
-    let source = Source::open(path)?;
+    let source = ByteSource::open(path)?;
     match detect(&source)? {
         format @ (Format::Npy | Format::Idx) => open(&source, format)?.targets(),
         other => Err(malformed(
@@ -284,7 +284,7 @@ fn load_targets(path: &Path) -> Result<Targets> {
 }
 
 /// The data set of sparse rows.
-fn sparse_set<T: Number>(source: &Source, points: Csr<T>, targets: Targets, options: &ReadOptions) -> Result<Loaded>
+fn sparse_set<T: Number>(source: &ByteSource, points: Csr<T>, targets: Targets, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use super::scalar::{Class, FixedText, Layout, Scalar};
+use super::scalar::{Class, ElementLayout, FixedText, ScalarType};
 use super::{Head, Open};
 use crate::error::{ReadError, Result, excerpt, malformed};
 
@@ -80,7 +80,7 @@ fn parse(header: &[u8]) -> Result<Head, Problem> {
 }
 
 /// The elements that a type string such as `<f8` tells of.
-fn layout(descr: &str) -> Result<Layout, Problem> {
+fn layout(descr: &str) -> Result<ElementLayout, Problem> {
     let refuse = |remedy| (format!("elements of type `{descr}` cannot be read"), remedy);
     let mut chars = descr.chars();
     let big_endian = match chars.next() {
@@ -97,7 +97,7 @@ fn layout(descr: &str) -> Result<Layout, Problem> {
         ));
     }
     let size: usize = chars.as_str().parse().map_err(|_| refuse("save an array of numbers"))?;
-    let number = |class| Ok(Layout::Number(Scalar { class, size, big_endian }));
+    let number = |class| Ok(ElementLayout::Number(ScalarType { class, size, big_endian }));
     match (code, size) {
         (Some('b'), 1) => number(Class::Bool),
         (Some('i'), 1 | 2 | 4 | 8) => number(Class::Signed),
@@ -106,7 +106,7 @@ fn layout(descr: &str) -> Result<Layout, Problem> {
         (Some('f'), _) => Err(refuse("convert it to float64")),
         (Some('c'), _) => Err(refuse("complex numbers are not supported; save real and imaginary parts as columns")),
         (Some(code @ ('S' | 'a' | 'U')), 0..=65_536) => {
-            Ok(Layout::Text(FixedText { units: size, wide: code == 'U', big_endian }))
+            Ok(ElementLayout::Text(FixedText { units: size, wide: code == 'U', big_endian }))
         }
         (Some('M' | 'm'), _) => Err(refuse("convert dates to numbers")),
         _ => Err(refuse("save an array of numbers")),

@@ -10,7 +10,7 @@ use crate::Loaded;
 use crate::error::{ReadError, Result, malformed};
 use crate::number::Number;
 use crate::options::{Column, Format, ReadOptions};
-use crate::source::Source;
+use crate::source::ByteSource;
 
 /// Names features go by; then those of targets.
 const FEATURES: [&str; 4] = ["X", "x", "data", "features"];
@@ -22,7 +22,7 @@ impl<R: Read + Seek> ReadSeek for R {}
 type Archive = ZipArchive<Box<dyn ReadSeek>>;
 
 /// One array of the archive.
-struct Entry {
+struct ArrayEntry {
     name: String,
     /// Number in the archive.
     at: usize,
@@ -31,7 +31,7 @@ struct Entry {
 }
 
 /// Reads an NPZ file.
-pub(crate) fn load<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+pub(crate) fn load<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -46,7 +46,7 @@ where
         let Some(name) = name.strip_suffix(".npy").map(str::to_owned) else { continue };
         // Arrays that are not asked for may be of any type.
         let dims = open(source, &mut archive, at, &name).ok().map(|array| array.head.shape.len());
-        entries.push(Entry { name, at, dims });
+        entries.push(ArrayEntry { name, at, dims });
     }
     let by_name = |name: &str| entries.iter().find(|e| e.name == name);
     let sparse = ["data", "indices", "indptr", "shape"].map(by_name);
@@ -69,7 +69,7 @@ where
         _ => None,
     };
     let usual = || TARGETS.iter().find_map(|n| by_name(n).filter(|e| e.dims.is_none_or(|k| k < 3)));
-    let weighed = |e: &Entry| matches!(&options.weights, Some(Column::Name(name)) if *name == e.name);
+    let weighed = |e: &ArrayEntry| matches!(&options.weights, Some(Column::Name(name)) if *name == e.name);
     let other = || entries.iter().find(|e| e.dims == Some(1) && !is_sparse && !weighed(e));
     let targets = match &options.target_file {
         _ if options.no_target => None,
@@ -116,16 +116,16 @@ where
     Ok(loaded)
 }
 
-fn names(entries: &[Entry]) -> String {
+fn names(entries: &[ArrayEntry]) -> String {
     let names: Vec<_> = entries.iter().take(10).map(|e| format!("{:?}", e.name)).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-fn damaged(source: &Source, error: &zip::result::ZipError) -> ReadError {
+fn damaged(source: &ByteSource, error: &zip::result::ZipError) -> ReadError {
     malformed(source.name(), format!("the zip archive is damaged ({error})"), "copy it or save it again")
 }
 
-fn open<'a>(source: &Source, archive: &'a mut Archive, at: usize, name: &str) -> Result<Open<'a>> {
+fn open<'a>(source: &ByteSource, archive: &'a mut Archive, at: usize, name: &str) -> Result<Open<'a>> {
     let file = archive.by_index(at).map_err(|e| damaged(source, &e))?;
     // The size of an entry that is not packed is known, if the archive can hold so much.
     let stored = file.compression() == zip::CompressionMethod::Stored;
@@ -135,7 +135,7 @@ fn open<'a>(source: &Source, archive: &'a mut Archive, at: usize, name: &str) ->
 }
 
 /// A CSR matrix as `scipy.sparse.save_npz` writes it.
-fn load_csr<T: Number>(source: &Source, archive: &mut Archive, entries: &[Entry]) -> Result<Csr<T>> {
+fn load_csr<T: Number>(source: &ByteSource, archive: &mut Archive, entries: &[ArrayEntry]) -> Result<Csr<T>> {
     let find = |name: &str| {
         entries.iter().find(|e| e.name == name).ok_or_else(|| {
             malformed(
@@ -208,7 +208,7 @@ fn ordered<T: Number>(starts: &[u64], indices: Vec<u64>, values: Vec<T>) -> (Vec
 impl Open<'_> {
     /// The one text of an array without dimensions.
     fn first_text(mut self) -> Result<String> {
-        let super::Layout::Text(text) = self.head.layout else {
+        let super::ElementLayout::Text(text) = self.head.layout else {
             return Err(malformed(&self.name, "a text is expected here", "save the matrix again"));
         };
         let texts = text.read(&mut self.reader, 1, self.left).map_err(|e| self.fail(e))?;

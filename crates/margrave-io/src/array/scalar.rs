@@ -16,7 +16,7 @@ pub(super) enum Class {
 
 /// A number of `size` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Scalar {
+pub(super) struct ScalarType {
     pub(super) class: Class,
     pub(super) size: usize,
     pub(super) big_endian: bool,
@@ -32,17 +32,17 @@ pub(super) struct FixedText {
 
 /// What an array is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
-    Number(Scalar),
+pub(super) enum ElementLayout {
+    Number(ScalarType),
     Text(FixedText),
 }
 
-impl Layout {
+impl ElementLayout {
     /// Bytes of an element.
     pub(super) fn size(&self) -> usize {
         match self {
-            Layout::Number(scalar) => scalar.size,
-            Layout::Text(text) => text.size().max(1),
+            ElementLayout::Number(scalar) => scalar.size,
+            ElementLayout::Text(text) => text.size().max(1),
         }
     }
 }
@@ -136,7 +136,7 @@ fn half(bits: u16) -> f64 {
     }
 }
 
-impl Scalar {
+impl ScalarType {
     fn value(self, bytes: &[u8]) -> f64 {
         let bits = unsigned(bytes, self.big_endian);
         // Shifted up and down again, the sign bit of a short number fills the upper bytes.
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn numbers_of_every_kind() {
-        let value = |class, bytes: &[u8], big_endian| Scalar { class, size: bytes.len(), big_endian }.value(bytes);
+        let value = |class, bytes: &[u8], big_endian| ScalarType { class, size: bytes.len(), big_endian }.value(bytes);
         assert_eq!(value(Class::Signed, &[0xff], false), -1.0);
         assert_eq!(value(Class::Signed, &[0xff, 0x7f], true), -129.0);
         assert_eq!(value(Class::Signed, &i64::MIN.to_le_bytes(), false), i64::MIN as f64);

@@ -1,6 +1,6 @@
 //! Separator and header of a table, told by its first records.
 
-use super::records::{self, Record};
+use super::records::{self, CsvRecord};
 use crate::number;
 use crate::options::ReadOptions;
 use crate::table::is_missing;
@@ -29,7 +29,7 @@ pub(crate) fn separator(head: &[u8], complete: bool) -> u8 {
 
 /// Whether the first record holds names: it has a text where all others have numbers; or it is all texts, none of
 /// which comes again below.
-pub(crate) fn has_header(sample: &[Record], options: &ReadOptions) -> bool {
+pub(crate) fn has_header(sample: &[CsvRecord], options: &ReadOptions) -> bool {
     if let Some(header) = options.header {
         return header;
     }

@@ -231,7 +231,7 @@ fn whole(line: usize, text: &str) -> Result<usize, Broken> {
 
 /// The header of a model file.
 #[derive(Default)]
-struct Header<'a> {
+struct LibsvmHeader<'a> {
     kind: Option<LibsvmKind>,
     kernel: Option<&'a str>,
     gamma: Option<f64>,
@@ -247,7 +247,7 @@ struct Header<'a> {
     counts: Vec<usize>,
 }
 
-impl<'a> Header<'a> {
+impl<'a> LibsvmHeader<'a> {
     /// Takes in one line; true after the last.
     fn line(&mut self, at: usize, line: &'a str) -> Result<bool, Broken> {
         let mut words = line.split_whitespace();
@@ -320,7 +320,7 @@ impl<'a> Header<'a> {
 pub(super) fn parse(bytes: &[u8]) -> Result<LibsvmModel, Broken> {
     let text = std::str::from_utf8(bytes).map_err(|_| Broken::new("the LIBSVM model is not text"))?;
     let mut lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim_end()));
-    let mut header = Header::default();
+    let mut header = LibsvmHeader::default();
     loop {
         let Some((at, line)) = lines.next() else {
             return Err(Broken::new("the LIBSVM model ends before its support vectors"));

@@ -6,8 +6,8 @@ mod plan;
 use std::collections::HashMap;
 
 use margrave_core::data::{Csr, Dataset, Dense, Points, Targets};
-pub(crate) use plan::{Action, Kind, Plan, is_missing};
-use plan::{Role, list};
+pub(crate) use plan::{Action, CellKind, TablePlan, is_missing};
+use plan::{ColumnRole, list};
 
 use crate::Loaded;
 use crate::error::{Fault, Place, ReadError, Result, malformed};
@@ -22,7 +22,7 @@ const DENSE_EXPANSION: usize = 8;
 const MOSTLY: f64 = 0.9;
 
 /// A text that occurs in a column.
-struct Entry {
+struct TextEntry {
     text: String,
     count: u64,
     line: u64,
@@ -32,7 +32,7 @@ struct Entry {
 #[derive(Default)]
 pub(crate) struct Dictionary {
     codes: HashMap<Vec<u8>, u32>,
-    entries: Vec<Entry>,
+    entries: Vec<TextEntry>,
 }
 
 impl Dictionary {
@@ -45,19 +45,19 @@ impl Dictionary {
         let text = std::str::from_utf8(cell).ok()?.to_owned();
         let code = u32::try_from(self.entries.len()).ok()?;
         self.codes.insert(cell.to_vec(), code);
-        self.entries.push(Entry { text, count, line });
+        self.entries.push(TextEntry { text, count, line });
         Some(code)
     }
 
     /// The codes here of the entries of `other`, which `before` lines precede.
     fn merge(&mut self, other: &Dictionary, before: u64) -> Vec<u32> {
-        let entry = |e: &Entry| self.code(e.text.as_bytes(), e.line + before, e.count).unwrap_or_default();
+        let entry = |e: &TextEntry| self.code(e.text.as_bytes(), e.line + before, e.count).unwrap_or_default();
         other.entries.iter().map(entry).collect()
     }
 }
 
-/// Rows of a table, taken apart by the actions of a [`Plan`].
-pub(crate) struct Rows<T> {
+/// Rows of a table, taken apart by the actions of a [`TablePlan`].
+pub(crate) struct TableRows<T> {
     pub(crate) count: usize,
     /// Feature numbers, row-major.
     numbers: Vec<T>,
@@ -78,8 +78,8 @@ pub(crate) enum Unfit {
     Text,
 }
 
-impl<T: Number> Rows<T> {
-    pub(crate) fn new(plan: &Plan) -> Self {
+impl<T: Number> TableRows<T> {
+    pub(crate) fn new(plan: &TablePlan) -> Self {
         Self {
             count: 0,
             numbers: Vec::new(),
@@ -159,7 +159,7 @@ impl<T: Number> Rows<T> {
     }
 
     /// Puts `part`, which `before` lines precede, behind these rows.
-    pub(crate) fn append(&mut self, part: Rows<T>, before: u64) {
+    pub(crate) fn append(&mut self, part: TableRows<T>, before: u64) {
         self.count += part.count;
         self.numbers.extend_from_slice(&part.numbers);
         self.target_numbers.extend_from_slice(&part.target_numbers);
@@ -199,14 +199,14 @@ fn intern(dictionary: &mut Dictionary, cell: &[u8], line: u64) -> Result<u32, Un
     dictionary.code(cell, line, 1).ok_or_else(|| wrong("the text is not UTF-8", "save the file as UTF-8"))
 }
 
-impl<T: Number> Rows<T> {
+impl<T: Number> TableRows<T> {
     /// The rows of a table of nothing but features.
-    pub(crate) fn of_features(count: usize, numbers: Vec<T>, plan: &Plan) -> Self {
+    pub(crate) fn of_features(count: usize, numbers: Vec<T>, plan: &TablePlan) -> Self {
         Self { count, numbers, ..Self::new(plan) }
     }
 
     /// The next row of a table of numbers.
-    pub(crate) fn push_row(&mut self, plan: &Plan, row: impl Iterator<Item = f64>) {
+    pub(crate) fn push_row(&mut self, plan: &TablePlan, row: impl Iterator<Item = f64>) {
         for (action, value) in plan.actions.iter().zip(row) {
             match action {
                 Action::Number => self.numbers.push(T::from_f64(value)),
@@ -220,7 +220,7 @@ impl<T: Number> Rows<T> {
 }
 
 /// Makes the data set of all rows of a table.
-pub(crate) fn finish<T: Number>(plan: &Plan, rows: Rows<T>, format: Format, lines: bool) -> Result<Loaded>
+pub(crate) fn finish<T: Number>(plan: &TablePlan, rows: TableRows<T>, format: Format, lines: bool) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -284,7 +284,7 @@ where
     } else {
         expand(plan, n, d, &columns, &rows.numbers, &rows.codes, &maps, dense).map_err(data_error)?
     };
-    let find = |role: Role| plan.roles.iter().position(|r| *r == role);
+    let find = |role: ColumnRole| plan.roles.iter().position(|r| *r == role);
     let mut targets = Targets::None;
     let (mut target, mut several) = (None, Vec::new());
     if plan.targets.len() > 1 {
@@ -309,7 +309,7 @@ where
         };
         target = Some(ExtraColumn { name: plan.name(position), position, text });
     }
-    let weights = find(Role::Weight);
+    let weights = find(ColumnRole::Weight);
     let schema = match plan.schema {
         Some(schema) => schema.clone(),
         None => Schema {
@@ -331,7 +331,7 @@ where
 
 /// Features from numbers and category codes.
 fn expand<T: Number>(
-    plan: &Plan,
+    plan: &TablePlan,
     n: usize,
     d: usize,
     columns: &[FeatureColumn],
@@ -402,18 +402,18 @@ where
 }
 
 /// Refuses a text column that is rather a column of numbers with something wrong in it.
-fn check_text(dictionary: &Dictionary, n: usize, format: Format) -> Result<(), (&Entry, String, &'static str)> {
+fn check_text(dictionary: &Dictionary, n: usize, format: Format) -> Result<(), (&TextEntry, String, &'static str)> {
     if format != Format::Csv {
         return Ok(());
     }
-    let is_number = |e: &&Entry| number::whole::<f64>(e.text.as_bytes()).is_some();
+    let is_number = |e: &&TextEntry| number::whole::<f64>(e.text.as_bytes()).is_some();
     let numbers: u64 = dictionary.entries.iter().filter(is_number).map(|e| e.count).sum();
     let odd = || dictionary.entries.iter().filter(|e| !is_number(e));
     let Some(first) = odd().min_by_key(|e| e.line) else { return Ok(()) };
     if numbers > 0 && odd().all(|e| is_missing(e.text.as_bytes())) {
         return Err((first, "a value is missing".to_owned(), FILL));
     }
-    let comma = |e: &Entry| {
+    let comma = |e: &TextEntry| {
         let mut parts = e.text.splitn(2, ',');
         let digits = |p: Option<&str>| p.is_some_and(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()));
         let whole = parts.next().map(|p| p.trim_start_matches(['-', '+']));

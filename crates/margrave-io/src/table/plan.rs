@@ -8,7 +8,7 @@ use crate::schema::{Encoding, ExtraColumn, Schema};
 
 /// What a column is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum ColumnRole {
     Feature,
     Target,
     Weight,
@@ -17,7 +17,7 @@ pub(crate) enum Role {
 
 /// What the cells of a column hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CellKind {
     Number,
     Text,
 }
@@ -36,10 +36,10 @@ pub(crate) enum Action {
 }
 
 /// What is to be done with every column of a table.
-pub(crate) struct Plan<'a> {
+pub(crate) struct TablePlan<'a> {
     pub(crate) names: Option<Vec<String>>,
     pub(crate) actions: Vec<Action>,
-    pub(super) roles: Vec<Role>,
+    pub(super) roles: Vec<ColumnRole>,
     /// Columns of the table that hold the features, in the order of the features.
     pub(super) order: Vec<usize>,
     /// Columns of the table that hold the targets, in the order asked for.
@@ -54,17 +54,17 @@ pub(crate) fn is_missing(cell: &[u8]) -> bool {
     MARKS.iter().any(|m| m.as_bytes().eq_ignore_ascii_case(cell))
 }
 
-impl<'a> Plan<'a> {
+impl<'a> TablePlan<'a> {
     /// Gives every one of `kinds.len()` columns its role. With a schema, the kinds of its columns are the schema's.
     pub(crate) fn new(
         file: &'a str,
         names: Option<Vec<String>>,
-        mut kinds: Vec<Kind>,
+        mut kinds: Vec<CellKind>,
         options: &ReadOptions<'a>,
     ) -> Result<Self> {
         let names = names.map(distinct);
         let count = kinds.len();
-        let mut roles = vec![Role::Ignored; count];
+        let mut roles = vec![ColumnRole::Ignored; count];
         let resolver = Resolver { file, names: names.as_deref(), count };
         let (targets, weights, order) = match options.schema {
             Some(schema) => resolver.by_schema(schema, options)?,
@@ -102,23 +102,23 @@ impl<'a> Plan<'a> {
                 "check the separator and the target column",
             ));
         }
-        order.iter().for_each(|k| roles[*k] = Role::Feature);
-        targets.iter().for_each(|k| roles[*k] = Role::Target);
-        weights.into_iter().for_each(|k| roles[k] = Role::Weight);
+        order.iter().for_each(|k| roles[*k] = ColumnRole::Feature);
+        targets.iter().for_each(|k| roles[*k] = ColumnRole::Target);
+        weights.into_iter().for_each(|k| roles[k] = ColumnRole::Weight);
         if let Some(schema) = options.schema {
             for (at, &column) in order.iter().enumerate() {
                 kinds[column] = match schema.columns.as_ref().map(|c| &c[at].encoding) {
-                    Some(Encoding::OneHot(_)) => Kind::Text,
-                    _ => Kind::Number,
+                    Some(Encoding::OneHot(_)) => CellKind::Text,
+                    _ => CellKind::Number,
                 };
             }
             if let ([column], Some(known)) = (targets.as_slice(), &schema.target)
                 && known.text
             {
-                kinds[*column] = Kind::Text;
+                kinds[*column] = CellKind::Text;
             }
         }
-        if let Some(column) = targets.iter().find(|k| targets.len() > 1 && kinds[**k] == Kind::Text) {
+        if let Some(column) = targets.iter().find(|k| targets.len() > 1 && kinds[**k] == CellKind::Text) {
             let named = names.as_ref().map_or_else(|| column.to_string(), |names| format!("{:?}", names[*column]));
             return Err(ReadError::Option {
                 file: file.to_owned(),
@@ -132,27 +132,27 @@ impl<'a> Plan<'a> {
     }
 
     /// Sets what the cells hold.
-    pub(crate) fn set_kinds(&mut self, kinds: &[Kind]) {
+    pub(crate) fn set_kinds(&mut self, kinds: &[CellKind]) {
         let mut texts = 0;
-        let action = |(role, kind): (&Role, &Kind)| match (role, kind) {
-            (Role::Feature, Kind::Number) => Action::Number,
-            (Role::Feature, Kind::Text) => {
+        let action = |(role, kind): (&ColumnRole, &CellKind)| match (role, kind) {
+            (ColumnRole::Feature, CellKind::Number) => Action::Number,
+            (ColumnRole::Feature, CellKind::Text) => {
                 texts += 1;
                 Action::Text(texts - 1)
             }
-            (Role::Target, Kind::Number) => Action::TargetNumber,
-            (Role::Target, Kind::Text) => Action::TargetText,
-            (Role::Weight, _) => Action::Weight,
-            (Role::Ignored, _) => Action::Skip,
+            (ColumnRole::Target, CellKind::Number) => Action::TargetNumber,
+            (ColumnRole::Target, CellKind::Text) => Action::TargetText,
+            (ColumnRole::Weight, _) => Action::Weight,
+            (ColumnRole::Ignored, _) => Action::Skip,
         };
         self.actions = self.roles.iter().zip(kinds).map(action).collect();
     }
 
     /// What the cells hold.
-    pub(crate) fn kinds(&self) -> Vec<Kind> {
+    pub(crate) fn kinds(&self) -> Vec<CellKind> {
         let kind = |action: &Action| match action {
-            Action::Text(_) | Action::TargetText => Kind::Text,
-            _ => Kind::Number,
+            Action::Text(_) | Action::TargetText => CellKind::Text,
+            _ => CellKind::Number,
         };
         self.actions.iter().map(kind).collect()
     }
@@ -160,10 +160,10 @@ impl<'a> Plan<'a> {
     /// Whether a column of numbers may turn out to hold text.
     pub(crate) fn may_be_text(&self, column: usize) -> bool {
         match self.roles[column] {
-            Role::Feature => self.schema.is_none(),
-            Role::Target if self.targets.len() > 1 => false,
-            Role::Target => self.schema.is_none_or(|s| s.target.as_ref().is_none_or(|t| t.text)),
-            Role::Weight | Role::Ignored => false,
+            ColumnRole::Feature => self.schema.is_none(),
+            ColumnRole::Target if self.targets.len() > 1 => false,
+            ColumnRole::Target => self.schema.is_none_or(|s| s.target.as_ref().is_none_or(|t| t.text)),
+            ColumnRole::Weight | ColumnRole::Ignored => false,
         }
     }
 

@@ -7,7 +7,7 @@
 //! may be too large, the few entries that are large are computed again from differences; where they are not few, all are.
 
 use super::exact;
-use super::simd::Scalar;
+use super::simd::SimdScalar;
 use super::tile::{Sum, chain};
 use crate::data::{Points, Storage};
 use crate::kernel::{Kernel, Statistic};
@@ -25,7 +25,7 @@ const FEW: f64 = 0.02;
 
 /// How an entry is computed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Recipe {
+pub(crate) struct EntryRecipe {
     pub(crate) sum: Sum,
     /// Entries above this are computed again from the original points.
     pub(crate) again_above: Option<f64>,
@@ -39,9 +39,9 @@ pub(crate) struct Arithmetic {
     /// Subtracted from every point: translation-invariant kernels do not see it, but norms shrink.
     pub(crate) centre: Option<Vec<f64>>,
     /// For single precision; `None`: double precision, rounded when stored.
-    pub(crate) single: Option<Recipe>,
+    pub(crate) single: Option<EntryRecipe>,
     /// For double precision.
-    pub(crate) double: Recipe,
+    pub(crate) double: EntryRecipe,
     /// Bound on the error of an entry in double precision, in units of roundoff: the worst case, where the estimates above
     /// take the typical one. Relative to what [`size_of`] says of the two points.
     pub(crate) double_error: f64,
@@ -115,28 +115,28 @@ impl Arithmetic {
             _ => size.absolute,
         };
         let in_range = |max: f64| largest.max(size.square) < 1e-3 * max;
-        let plain = Recipe { sum, again_above: None };
+        let plain = EntryRecipe { sum, again_above: None };
         let mostly_small = |above: f64| share_above(kernel, rows, cols, square, above) <= FEW;
 
-        let single = if !in_range(<f32 as Scalar>::MAX) {
+        let single = if !in_range(<f32 as SimdScalar>::MAX) {
             None
         } else if sensitivity * f32::ROUND <= limit {
             Some(plain)
         } else {
             let above = limit / (sensitivity * f32::ROUND);
             let again = kernel.unit_diagonal() && mostly_small(above);
-            again.then_some(Recipe { sum, again_above: Some(above) })
+            again.then_some(EntryRecipe { sum, again_above: Some(above) })
         };
         let double = if !kernel.unit_diagonal() || (in_range(f64::MAX) && sensitivity * f64::ROUND <= DOUBLE) {
             plain
         } else {
             // Zero where the sensitivity overflows: then every entry is computed again.
             let above = DOUBLE / (sensitivity * f64::ROUND);
-            let again = Recipe { sum, again_above: Some(above) };
+            let again = EntryRecipe { sum, again_above: Some(above) };
             match statistic {
                 _ if sparse => again,
                 Statistic::SquaredDistance if in_range(f64::MAX) && mostly_small(above) => again,
-                Statistic::SquaredDistance => Recipe { sum: Sum::SquaredDifference, again_above: None },
+                Statistic::SquaredDistance => EntryRecipe { sum: Sum::SquaredDifference, again_above: None },
                 _ => plain,
             }
         };

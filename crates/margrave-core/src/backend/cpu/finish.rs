@@ -2,7 +2,7 @@
 
 use super::exact;
 use super::math::{self, ExpTable};
-use super::simd::{Scalar, Simd};
+use super::simd::{Simd, SimdScalar};
 use crate::data::{Points, Real};
 use crate::kernel::Kernel;
 
@@ -17,30 +17,30 @@ pub(crate) struct Refine<'a> {
 
 /// Which columns the lanes of a run of panels are.
 #[derive(Clone, Copy)]
-pub(crate) enum Columns<'a> {
+pub(crate) enum LaneColumns<'a> {
     /// `first`, `first + 1`, …: `count` of them.
     From { first: usize, count: usize },
     /// Those listed.
     List(&'a [u32]),
 }
 
-impl Columns<'_> {
+impl LaneColumns<'_> {
     /// The column in `lane`, unless that is padding.
     #[inline(always)]
     pub(crate) fn get(&self, lane: usize) -> Option<usize> {
         match self {
-            Columns::From { first, count } => (lane < *count).then_some(first + lane),
-            Columns::List(list) => list.get(lane).map(|c| *c as usize),
+            LaneColumns::From { first, count } => (lane < *count).then_some(first + lane),
+            LaneColumns::List(list) => list.get(lane).map(|c| *c as usize),
         }
     }
 
     /// From `lane` on, at most `width` lanes.
     pub(crate) fn part(&self, lane: usize, width: usize) -> Self {
         match *self {
-            Columns::From { first, count } => {
-                Columns::From { first: first + lane, count: count.saturating_sub(lane).min(width) }
+            LaneColumns::From { first, count } => {
+                LaneColumns::From { first: first + lane, count: count.saturating_sub(lane).min(width) }
             }
-            Columns::List(list) => Columns::List(&list[lane.min(list.len())..(lane + width).min(list.len())]),
+            LaneColumns::List(list) => LaneColumns::List(&list[lane.min(list.len())..(lane + width).min(list.len())]),
         }
     }
 }
@@ -56,7 +56,7 @@ pub(crate) struct Tile<'a, T> {
     pub(crate) norms: *const T,
     /// Numbers of the rows.
     pub(crate) rows: &'a [u32],
-    pub(crate) columns: Columns<'a>,
+    pub(crate) columns: LaneColumns<'a>,
 }
 
 /// A function of a sum and the norms of its row and columns. A trait rather than closures because methods can be made to
@@ -72,7 +72,7 @@ trait Map<V: Simd>: Copy {
 struct Plain;
 /// (γ·s + c)^degree
 #[derive(Clone, Copy)]
-struct Power<V> {
+struct PowerMap<V> {
     gamma: V,
     coef0: V,
     degree: u32,
@@ -118,7 +118,7 @@ impl<V: Simd> Map<V> for Plain {
     }
 }
 
-impl<V: Simd> Map<V> for Power<V> {
+impl<V: Simd> Map<V> for PowerMap<V> {
     #[inline(always)]
     unsafe fn map(self, sum: V, _row: V, _column: V) -> V {
         // SAFETY: the caller has the instructions of V.
@@ -229,7 +229,7 @@ pub(crate) unsafe fn finish<V: Simd>(
         match (kernel, common) {
             (Kernel::Linear | Kernel::Precomputed, _) => each::<V>(tile, to, stride, Plain),
             (Kernel::Poly { gamma, coef0, degree }, _) => {
-                each(tile, to, stride, Power::<V> { gamma: splat(gamma), coef0: splat(coef0), degree });
+                each(tile, to, stride, PowerMap::<V> { gamma: splat(gamma), coef0: splat(coef0), degree });
             }
             (Kernel::Sigmoid { gamma, coef0 }, _) => {
                 each(tile, to, stride, Tanh::<V> { gamma: splat(gamma), coef0: splat(coef0) });

@@ -7,7 +7,7 @@
 use super::simd::Simd;
 
 /// Constants of the exponential for one scalar.
-pub(crate) trait ExpTable: super::simd::Scalar {
+pub(crate) trait ExpTable: super::simd::SimdScalar {
     const LOG2E: Self;
     /// −ln 2 in two parts, the first short enough that n·HIGH is exact.
     const HIGH: Self;
@@ -157,7 +157,7 @@ pub(crate) unsafe fn powi<V: Simd>(x: V, degree: u32) -> V {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simd::{Level, Scalar, Wide32, Wide64};
+    use super::super::simd::{Level, SimdScalar, Wide32, Wide64};
     use super::*;
 
     #[derive(Clone, Copy)]
@@ -229,7 +229,7 @@ mod tests {
 
     /// |got − want| in units of the last place of `want` at the precision of `T`, subnormals having that of the smallest
     /// normal number.
-    fn ulps<T: Scalar + ExpTable>(got: T, want: f64) -> f64 {
+    fn ulps<T: SimdScalar + ExpTable>(got: T, want: f64) -> f64 {
         let size = want.abs().max(T::TINY.to_f64());
         let unit = 2.0 * T::ROUND * 2f64.powi(size.log2().floor() as i32);
         (got.to_f64() - want).abs() / unit

@@ -26,12 +26,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub use simd::Level;
 pub use statistics::Statistics;
 
-use self::accuracy::{Arithmetic, Recipe};
-use self::dense::Dense;
+use self::accuracy::{Arithmetic, EntryRecipe};
+use self::dense::PackedSource;
 use self::finish::Refine;
 use self::pack::{Panels, View};
-use self::sparse::{Sparse, SparseEngine, Values};
-use self::tasks::{Source, Tasks};
+use self::sparse::{SparseEngine, SparseSource, SparseValues};
+use self::tasks::{EntrySource, Tasks};
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real};
 use crate::error::{Error, Result};
@@ -67,7 +67,7 @@ impl<P> Lazy<P> {
 /// The column side made ready in one precision: packed, or sparse as stored.
 struct Ready<T> {
     panels: Lazy<Panels<T>>,
-    values: Lazy<Values<T>>,
+    values: Lazy<SparseValues<T>>,
 }
 
 impl<T> Default for Ready<T> {
@@ -121,7 +121,7 @@ macro_rules! in_precision {
 }
 
 /// Sources that can be cut down to some of their columns where that saves work.
-trait Restrict: Source {
+trait Restrict: EntrySource {
     /// `out = K[rows, columns]·V[columns]`.
     fn multiply_some(
         &self,
@@ -134,7 +134,7 @@ trait Restrict: Source {
     ) -> Result<(), Interrupt>;
 }
 
-impl<T: SparseEngine> Restrict for Sparse<'_, T> {
+impl<T: SparseEngine> Restrict for SparseSource<'_, T> {
     fn multiply_some(
         &self,
         rows: Pick<'_>,
@@ -148,7 +148,7 @@ impl<T: SparseEngine> Restrict for Sparse<'_, T> {
     }
 }
 
-impl<T: SparseEngine> Restrict for Dense<'_, T> {
+impl<T: SparseEngine> Restrict for PackedSource<'_, T> {
     fn multiply_some(
         &self,
         rows: Pick<'_>,
@@ -171,7 +171,7 @@ impl<T: SparseEngine> Restrict for Dense<'_, T> {
         let cols = View { points: &chosen, centre: self.cols.centre };
         let panels = Panels::new(cols, self.level, control)?;
         let refine = self.refine.map(|refine| Refine { cols: &chosen, ..refine });
-        let part = Dense { refine, cols, panels: &panels, ..*self };
+        let part = PackedSource { refine, cols, panels: &panels, ..*self };
         let mut compact = Vec::with_capacity(columns.len() * k);
         columns.iter().for_each(|&j| compact.extend_from_slice(&v[j as usize * k..(j as usize + 1) * k]));
         Tasks { source: &part, control }.multiply(rows, Pick::All, &compact, k, out)
@@ -230,26 +230,26 @@ impl CpuGram {
     fn dense<'a, T: SparseEngine>(
         &'a self,
         ready: &'a Ready<T>,
-        recipe: Recipe,
+        recipe: EntryRecipe,
         control: &Control,
-    ) -> Result<Dense<'a, T>, Interrupt> {
+    ) -> Result<PackedSource<'a, T>, Interrupt> {
         let (rows, cols) = (self.view(&self.rows), self.view(&self.cols));
         let panels = ready.panels.get(|| Panels::new(cols, self.level, control))?;
         let refine = self.refine(recipe);
-        Ok(Dense { kernel: self.kernel, sum: recipe.sum, refine, level: self.level, rows, cols, panels })
+        Ok(PackedSource { kernel: self.kernel, sum: recipe.sum, refine, level: self.level, rows, cols, panels })
     }
 
     fn sparse<'a, T: SparseEngine>(
         &'a self,
         ready: &'a Ready<T>,
-        recipe: Recipe,
+        recipe: EntryRecipe,
         control: &Control,
-    ) -> Result<Sparse<'a, T>, Interrupt> {
+    ) -> Result<SparseSource<'a, T>, Interrupt> {
         let values = ready.values.get(|| {
             control.check()?;
-            Ok(Values::new(&self.cols, recipe.sum, self.level))
+            Ok(SparseValues::new(&self.cols, recipe.sum, self.level))
         })?;
-        Ok(Sparse {
+        Ok(SparseSource {
             kernel: self.kernel,
             sum: recipe.sum,
             refine: self.refine(recipe),
@@ -260,7 +260,7 @@ impl CpuGram {
         })
     }
 
-    fn refine(&self, recipe: Recipe) -> Option<Refine<'_>> {
+    fn refine(&self, recipe: EntryRecipe) -> Option<Refine<'_>> {
         recipe.again_above.map(|above| Refine { above, rows: &self.rows, cols: &self.cols })
     }
 

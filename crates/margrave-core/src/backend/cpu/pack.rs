@@ -1,7 +1,7 @@
 //! Points packed for the register tiles: columns in panels, rows in groups.
 
-use super::finish::Columns;
-use super::simd::{Level, PORTABLE_FMA, Scalar};
+use super::finish::LaneColumns;
+use super::simd::{Level, PORTABLE_FMA, SimdScalar};
 use super::tile::chain;
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real, Storage};
@@ -47,8 +47,8 @@ pub(crate) struct View<'a> {
 
 impl View<'_> {
     /// Writes point `i` to `out[k·stride]`, k = 0 … d − 1, which must be zero where the point stores nothing.
-    fn scatter<T: Scalar>(&self, i: usize, out: &mut [T], stride: usize) {
-        fn dense<T: Scalar, S: Real>(row: &[S], centre: Option<&[f64]>, out: &mut [T], stride: usize) {
+    fn scatter<T: SimdScalar>(&self, i: usize, out: &mut [T], stride: usize) {
+        fn dense<T: SimdScalar, S: Real>(row: &[S], centre: Option<&[f64]>, out: &mut [T], stride: usize) {
             let lines = out.chunks_mut(stride);
             match centre {
                 Some(centre) => lines
@@ -73,7 +73,7 @@ impl View<'_> {
     }
 
     /// Packs up to `width` points side by side: `out[k·width + j]` is feature k of point `index(j)`, and their squared norms.
-    fn pack<T: Scalar>(
+    fn pack<T: SimdScalar>(
         &self,
         level: Level,
         width: usize,
@@ -101,7 +101,7 @@ impl View<'_> {
 }
 
 /// Transposes rows into `out`, sixteen features at a time so that the lines written stay in the first-level cache.
-fn interleave<'a, T: Scalar, S: Real>(
+fn interleave<'a, T: SimdScalar, S: Real>(
     width: usize,
     count: usize,
     row: impl Fn(usize) -> &'a [S],
@@ -140,9 +140,9 @@ fn interleave<'a, T: Scalar, S: Real>(
 }
 
 /// Squared norms by the very chain of operations of the register tiles.
-fn squared_norms<T: Scalar>(level: Level, d: usize, width: usize, values: &[T], norms: &mut [T]) {
+fn squared_norms<T: SimdScalar>(level: Level, d: usize, width: usize, values: &[T], norms: &mut [T]) {
     #[inline(always)]
-    fn all<T: Scalar, const FMA: bool>(d: usize, width: usize, values: &[T], norms: &mut [T]) {
+    fn all<T: SimdScalar, const FMA: bool>(d: usize, width: usize, values: &[T], norms: &mut [T]) {
         let step = chain(d);
         norms[..width].fill(T::default());
         let mut sums = [T::default(); 32];
@@ -161,7 +161,7 @@ fn squared_norms<T: Scalar>(level: Level, d: usize, width: usize, values: &[T], 
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    fn fused<T: Scalar>(d: usize, width: usize, values: &[T], norms: &mut [T]) {
+    fn fused<T: SimdScalar>(d: usize, width: usize, values: &[T], norms: &mut [T]) {
         all::<T, true>(d, width, values, norms);
     }
     match level {
@@ -180,7 +180,7 @@ pub(crate) struct Panels<T> {
     d: usize,
 }
 
-impl<T: Scalar> Panels<T> {
+impl<T: SimdScalar> Panels<T> {
     /// Packs every point. Uses threads of its own rather than the pool: a pool's thread that waits here could be handed
     /// another task that waits for this very packing.
     pub(crate) fn new(view: View<'_>, level: Level, control: &Control) -> Result<Self, Interrupt> {
@@ -235,7 +235,7 @@ impl<T: Scalar> Panels<T> {
             values: &self.values[first * line..(first + count) * line],
             norms: &self.norms[first * T::NR..(first + count) * T::NR],
             count,
-            columns: Columns::From { first: first * T::NR, count: (count * T::NR).min(self.n - first * T::NR) },
+            columns: LaneColumns::From { first: first * T::NR, count: (count * T::NR).min(self.n - first * T::NR) },
         }
     }
 }
@@ -248,7 +248,7 @@ pub(crate) struct PackedRows<T> {
     d: usize,
 }
 
-impl<T: Scalar> PackedRows<T> {
+impl<T: SimdScalar> PackedRows<T> {
     /// Packs the points `index(0 .. count)`.
     pub(crate) fn new(view: View<'_>, level: Level, count: usize, index: impl Fn(usize) -> usize) -> Self {
         let d = view.points.dims();

@@ -7,9 +7,9 @@ use crate::gram::Pick;
 pub(crate) enum Item {
     /// Whole panels whose columns are wanted in order, at position `at` of the output.
     Run { first: usize, count: usize, at: usize },
-    /// Some lanes of a panel: elements `from..until` of [`Plan::lanes`] and [`Plan::at`].
+    /// Some lanes of a panel: elements `from..until` of [`ColumnPlan::lanes`] and [`ColumnPlan::at`].
     Part { panel: usize, from: usize, until: usize },
-    /// Columns to be packed afresh: elements `from..until` of [`Plan::columns`] and [`Plan::at`].
+    /// Columns to be packed afresh: elements `from..until` of [`ColumnPlan::columns`] and [`ColumnPlan::at`].
     Gather { from: usize, until: usize },
 }
 
@@ -25,7 +25,7 @@ impl Item {
 
 /// The pieces of a request.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct ColumnPlan {
     pub(crate) items: Vec<Item>,
     /// Column numbers, in the order of the items.
     pub(crate) columns: Vec<u32>,
@@ -33,11 +33,11 @@ pub(crate) struct Plan {
     pub(crate) at: Vec<u32>,
 }
 
-impl Plan {
+impl ColumnPlan {
     /// The columns `cols` out of `m`, panels being `nr` wide and runs at most `longest` panels. Fewer than `few` columns of one
     /// panel are packed together with others; `None`: nothing is packed, so that any columns make a panel.
     pub(crate) fn new(cols: Pick<'_>, m: usize, nr: usize, longest: usize, few: Option<usize>) -> Self {
-        let mut plan = Plan::default();
+        let mut plan = ColumnPlan::default();
         match cols {
             Pick::All => plan.range(0, m, nr, longest, few.is_some()),
             Pick::Range(from, to) => plan.range(from, to, nr, longest, few.is_some()),
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     /// Output position → column, by walking the items.
-    fn answer(plan: &Plan, nr: usize, width: usize) -> Vec<usize> {
+    fn answer(plan: &ColumnPlan, nr: usize, width: usize) -> Vec<usize> {
         let mut out = vec![usize::MAX; width];
         for item in &plan.items {
             match *item {
@@ -156,14 +156,14 @@ mod tests {
             mixed.extend(160..320);
             mixed.extend([5, 5, 5, 999, 0]);
             for list in [&ascending, &mixed] {
-                let plan = Plan::new(Pick::List(list), m, nr, 4, few);
+                let plan = ColumnPlan::new(Pick::List(list), m, nr, 4, few);
                 let wanted: Vec<usize> = list.iter().map(|c| *c as usize).collect();
                 assert_eq!(answer(&plan, nr, list.len()), wanted);
                 let items: usize = plan.chunks(5).into_iter().map(|chunk| chunk.len()).sum();
                 assert_eq!(items, plan.items.len());
             }
             for (from, to) in [(0, m), (3, 999), (17, 18), (16, 48), (40, 40)] {
-                let plan = Plan::new(Pick::Range(from, to), m, nr, 4, few);
+                let plan = ColumnPlan::new(Pick::Range(from, to), m, nr, 4, few);
                 assert_eq!(answer(&plan, nr, to - from), (from..to).collect::<Vec<_>>());
             }
         }

@@ -1,32 +1,32 @@
 //! Small products of a block of entries with vectors, summed in double precision.
 
-use super::simd::{Level, PORTABLE_FMA, Scalar};
+use super::simd::{Level, PORTABLE_FMA, SimdScalar};
 
 /// A row-major block of entries, lines of `stride`.
 #[derive(Clone, Copy)]
-pub(crate) struct Block<'a, T> {
+pub(crate) struct EntryBlock<'a, T> {
     pub(crate) values: &'a [T],
     pub(crate) stride: usize,
     pub(crate) rows: usize,
     pub(crate) width: usize,
 }
 
-impl<'a, T> Block<'a, T> {
+impl<'a, T> EntryBlock<'a, T> {
     fn row(&self, r: usize) -> &'a [T] {
         &self.values[r * self.stride..r * self.stride + self.width]
     }
 }
 
 /// `out += B·V`, V being `width × k`, `out` `rows × k`, with the instructions of `level`.
-pub(crate) fn times<T: Scalar>(level: Level, block: Block<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
+pub(crate) fn times<T: SimdScalar>(level: Level, block: EntryBlock<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
-    fn avx512<T: Scalar>(block: Block<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
+    fn avx512<T: SimdScalar>(block: EntryBlock<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
         times_body::<T, true>(block, v, k, out);
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    fn avx2<T: Scalar>(block: Block<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
+    fn avx2<T: SimdScalar>(block: EntryBlock<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
         times_body::<T, true>(block, v, k, out);
     }
     match level {
@@ -41,7 +41,7 @@ pub(crate) fn times<T: Scalar>(level: Level, block: Block<'_, T>, v: &[f64], k: 
 }
 
 #[inline(always)]
-fn times_body<T: Scalar, const FMA: bool>(block: Block<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
+fn times_body<T: SimdScalar, const FMA: bool>(block: EntryBlock<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
     if k == 1 {
         const LANES: usize = 16;
         let (v_lanes, v_rest) = v[..block.width].as_chunks::<LANES>();
@@ -81,8 +81,8 @@ fn times_body<T: Scalar, const FMA: bool>(block: Block<'_, T>, v: &[f64], k: usi
 
 /// Columns `c..c + C` of the product, four rows at a time; returns `C`.
 #[inline(always)]
-fn times_part<T: Scalar, const FMA: bool, const C: usize>(
-    block: Block<'_, T>,
+fn times_part<T: SimdScalar, const FMA: bool, const C: usize>(
+    block: EntryBlock<'_, T>,
     v: &[f64],
     k: usize,
     c: usize,

@@ -6,7 +6,7 @@
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
 use faer::{Accum, MatMut, MatRef, Par};
 
-use super::simd::{Level, PORTABLE_FMA, Scalar};
+use super::simd::{Level, PORTABLE_FMA, SimdScalar};
 use crate::control::{Control, Interrupt};
 use crate::data::{Csr, Dense, Points, Real, Storage};
 use crate::gram::{Matrix, Pick};
@@ -211,15 +211,15 @@ fn thin(width: usize, d: usize) -> bool {
 macro_rules! dispatched {
     ($(#[$doc:meta])* $name:ident => $body:ident, $in:ident: $it:ty, $out:ident: $ot:ty) => {
         $(#[$doc])*
-        fn $name<T: Scalar>(level: Level, m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
+        fn $name<T: SimdScalar>(level: Level, m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
-            fn avx512<T: Scalar>(m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
+            fn avx512<T: SimdScalar>(m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
                 $body::<T, true>(m, rows, $in, $out);
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
-            fn avx2<T: Scalar>(m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
+            fn avx2<T: SimdScalar>(m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
                 $body::<T, true>(m, rows, $in, $out);
             }
             match level {
@@ -247,7 +247,7 @@ dispatched!(
 const LANES: usize = 16;
 
 #[inline(always)]
-fn dense_dot<T: Scalar, const FMA: bool>(x: &[T], w: &[f64]) -> f64 {
+fn dense_dot<T: SimdScalar, const FMA: bool>(x: &[T], w: &[f64]) -> f64 {
     let mut sums = [0.0f64; LANES];
     let (xs, ws) = (x.chunks_exact(LANES), w.chunks_exact(LANES));
     let (xr, wr) = (xs.remainder(), ws.remainder());
@@ -275,14 +275,14 @@ fn dense_dot<T: Scalar, const FMA: bool>(x: &[T], w: &[f64]) -> f64 {
 }
 
 #[inline(always)]
-fn dense_dots_body<T: Scalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, w: &[f64], out: &mut [f64]) {
+fn dense_dots_body<T: SimdScalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, w: &[f64], out: &mut [f64]) {
     for (k, out) in out.iter_mut().enumerate() {
         *out = dense_dot::<T, FMA>(m.row(rows.get(k)), w);
     }
 }
 
 #[inline(always)]
-fn dense_combine_body<T: Scalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, c: &[f64], out: &mut [f64]) {
+fn dense_combine_body<T: SimdScalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, c: &[f64], out: &mut [f64]) {
     for (k, c) in c.iter().enumerate() {
         if *c != 0.0 {
             for (o, x) in out.iter_mut().zip(m.row(rows.get(k))) {

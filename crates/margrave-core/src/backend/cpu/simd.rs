@@ -44,7 +44,7 @@ impl Level {
 }
 
 /// A scalar that entries are computed in.
-pub(crate) trait Scalar: Real {
+pub(crate) trait SimdScalar: Real {
     /// Columns in a panel: two 512-bit vectors.
     const NR: usize;
     /// Unit roundoff.
@@ -57,7 +57,7 @@ pub(crate) trait Scalar: Real {
     fn plus(a: Self, b: Self) -> Self;
 }
 
-impl Scalar for f32 {
+impl SimdScalar for f32 {
     const NR: usize = 32;
     const ROUND: f64 = (f32::EPSILON / 2.0) as f64;
     const MAX: f64 = f32::MAX as f64;
@@ -71,7 +71,7 @@ impl Scalar for f32 {
     }
 }
 
-impl Scalar for f64 {
+impl SimdScalar for f64 {
     const NR: usize = 16;
     const ROUND: f64 = f64::EPSILON / 2.0;
     const MAX: f64 = f64::MAX;
@@ -93,7 +93,7 @@ pub(crate) const PORTABLE_FMA: bool = cfg!(any(target_arch = "aarch64", target_f
 /// # Safety
 /// Every method needs the instructions of the implementing type; `load` and `store` need `N` valid scalars at the pointer.
 pub(crate) trait Simd: Copy {
-    type T: Scalar;
+    type T: SimdScalar;
     /// Number of scalars; divides `T::NR`.
     const N: usize;
     /// Rows of a register tile that is two vectors wide.
@@ -332,7 +332,7 @@ macro_rules! portable {
             #[inline(always)]
             unsafe fn fma(mut self, b: Self, c: Self) -> Self {
                 for ((a, b), c) in self.0.iter_mut().zip(b.0).zip(c.0) {
-                    *a = <$t as Scalar>::fma::<PORTABLE_FMA>(*a, b, c);
+                    *a = <$t as SimdScalar>::fma::<PORTABLE_FMA>(*a, b, c);
                 }
                 self
             }

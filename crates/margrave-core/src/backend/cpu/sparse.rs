@@ -10,23 +10,23 @@
 
 use std::ops::Range;
 
-use super::finish::{Columns, Refine, Tile, finish};
+use super::finish::{LaneColumns, Refine, Tile, finish};
 use super::math::ExpTable;
 use super::pack::Aligned;
-use super::plan::{Item, Plan};
-use super::simd::{Level, PORTABLE_FMA, Scalar, Simd, Wide32, Wide64};
-use super::tasks::{Fresh, Source};
-use super::tile::{Engine, PanelRun, Product, Step, Sum};
+use super::plan::{ColumnPlan, Item};
+use super::simd::{Level, PORTABLE_FMA, Simd, SimdScalar, Wide32, Wide64};
+use super::tasks::{EntrySource, Fresh};
+use super::tile::{Engine, PanelRun, Product, Sum, SumStep};
 use crate::data::{Points, Real, Storage};
 use crate::kernel::{Kernel, Statistic};
 
 /// Values of sparse points in the scalar entries are computed in, with the norms of the points.
-pub(crate) struct Values<T> {
+pub(crate) struct SparseValues<T> {
     values: Vec<T>,
     norms: Vec<T>,
 }
 
-impl<T: Scalar> Values<T> {
+impl<T: SimdScalar> SparseValues<T> {
     pub(crate) fn new(points: &Points, sum: Sum, level: Level) -> Self {
         let values: Vec<T> = match points.storage() {
             Storage::SparseF32(m) => m.values().iter().map(|x| T::from_f64(x.to_f64())).collect(),
@@ -49,7 +49,7 @@ fn layout(points: &Points) -> (&[usize], &[u32]) {
 }
 
 /// The norm of a point by the very chain that gives what it has in common with itself.
-fn norm<T: Scalar>(level: Level, sum: Sum, values: &[T]) -> T {
+fn norm<T: SimdScalar>(level: Level, sum: Sum, values: &[T]) -> T {
     let squares = sum == Sum::Product;
     let fused = level != Level::Portable || PORTABLE_FMA;
     values.iter().fold(T::default(), |total, x| match (squares, fused) {
@@ -64,7 +64,7 @@ struct CommonPart;
 /// Σ 2ab/(a + b)
 struct HarmonicPart;
 
-impl Step for CommonPart {
+impl SumStep for CommonPart {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V
     where
@@ -78,7 +78,7 @@ impl Step for CommonPart {
     }
 }
 
-impl Step for HarmonicPart {
+impl SumStep for HarmonicPart {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V
     where
@@ -109,23 +109,23 @@ pub(crate) struct SpreadRows<T> {
 
 /// Entries of sparse columns in one precision.
 #[derive(Clone, Copy)]
-pub(crate) struct Sparse<'a, T> {
+pub(crate) struct SparseSource<'a, T> {
     pub(crate) kernel: Kernel,
     pub(crate) sum: Sum,
     pub(crate) refine: Option<Refine<'a>>,
     pub(crate) level: Level,
     pub(crate) rows: &'a Points,
     pub(crate) cols: &'a Points,
-    pub(crate) values: &'a Values<T>,
+    pub(crate) values: &'a SparseValues<T>,
 }
 
-impl<T: SparseEngine> Sparse<'_, T> {
+impl<T: SparseEngine> SparseSource<'_, T> {
     const LANES: usize = T::NR / 2;
     /// Rows that are taken one by one.
     const SINGLE: usize = 2;
 }
 
-impl<T: SparseEngine> Source for Sparse<'_, T> {
+impl<T: SparseEngine> EntrySource for SparseSource<'_, T> {
     type T = T;
     type Rows = SpreadRows<T>;
 
@@ -188,11 +188,11 @@ impl<T: SparseEngine> Source for Sparse<'_, T> {
         SpreadRows { values, norms, numbers, lanes }
     }
 
-    fn run<'b>(&'b self, plan: &'b Plan, item: &Item, _fresh: &'b mut Fresh<T>) -> PanelRun<'b, T> {
+    fn run<'b>(&'b self, plan: &'b ColumnPlan, item: &Item, _fresh: &'b mut Fresh<T>) -> PanelRun<'b, T> {
         let (count, columns) = match *item {
-            Item::Run { first, count, .. } => (count, Columns::From { first: first * T::NR, count: count * T::NR }),
+            Item::Run { first, count, .. } => (count, LaneColumns::From { first: first * T::NR, count: count * T::NR }),
             Item::Part { from, until, .. } | Item::Gather { from, until } => {
-                (1, Columns::List(&plan.columns[from..until]))
+                (1, LaneColumns::List(&plan.columns[from..until]))
             }
         };
         PanelRun { values: &[], norms: &[], count, columns }
@@ -218,10 +218,10 @@ impl<T: SparseEngine> Source for Sparse<'_, T> {
 /// Needs the instructions of `V`; `W·V::N` lanes make up half a panel's width; `spread` must have that many values for every feature, `tile` as
 /// many lines of `NR`.
 #[inline(always)]
-unsafe fn panel<V: Simd, S: Step, const W: usize>(
-    source: &Sparse<'_, V::T>,
+unsafe fn panel<V: Simd, S: SumStep, const W: usize>(
+    source: &SparseSource<'_, V::T>,
     spread: *const V::T,
-    columns: Columns<'_>,
+    columns: LaneColumns<'_>,
     tile: *mut V::T,
 ) where
     V::T: SparseEngine,
@@ -259,9 +259,9 @@ unsafe fn panel<V: Simd, S: Step, const W: usize>(
 /// The sums of one row with up to `NR` columns.
 #[inline(always)]
 fn single<T: SparseEngine, const FMA: bool>(
-    source: &Sparse<'_, T>,
+    source: &SparseSource<'_, T>,
     spread: &[T],
-    columns: Columns<'_>,
+    columns: LaneColumns<'_>,
     tile: &mut [T],
 ) {
     let (starts, numbers) = layout(source.cols);
@@ -275,13 +275,13 @@ fn single<T: SparseEngine, const FMA: bool>(
     }
 }
 
-/// See [`Source::tiles`].
+/// See [`EntrySource::tiles`].
 ///
 /// # Safety
 /// As there, and needs the instructions of `V`.
 #[inline(always)]
 unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
-    source: &Sparse<'_, V::T>,
+    source: &SparseSource<'_, V::T>,
     rows: &SpreadRows<V::T>,
     groups: Range<usize>,
     run: PanelRun<'_, V::T>,
@@ -344,12 +344,12 @@ unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
 
 /// A scalar with entry points for every level.
 pub(crate) trait SparseEngine: Engine {
-    /// See [`Source::tiles`].
+    /// See [`EntrySource::tiles`].
     ///
     /// # Safety
     /// As there, and the processor must have the level of the source.
     unsafe fn sparse_tiles(
-        source: &Sparse<'_, Self>,
+        source: &SparseSource<'_, Self>,
         rows: &SpreadRows<Self>,
         groups: Range<usize>,
         run: PanelRun<'_, Self>,
@@ -363,7 +363,7 @@ macro_rules! sparse_engine {
     ($t:ty, $portable:ty, $avx2:ident, $avx512:ident) => {
         impl SparseEngine for $t {
             unsafe fn sparse_tiles(
-                source: &Sparse<'_, $t>,
+                source: &SparseSource<'_, $t>,
                 rows: &SpreadRows<$t>,
                 groups: Range<usize>,
                 run: PanelRun<'_, $t>,
@@ -374,7 +374,7 @@ macro_rules! sparse_engine {
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
                 unsafe fn avx512(
-                    source: &Sparse<'_, $t>,
+                    source: &SparseSource<'_, $t>,
                     rows: &SpreadRows<$t>,
                     groups: Range<usize>,
                     run: PanelRun<'_, $t>,
@@ -390,7 +390,7 @@ macro_rules! sparse_engine {
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx2,fma")]
                 unsafe fn avx2(
-                    source: &Sparse<'_, $t>,
+                    source: &SparseSource<'_, $t>,
                     rows: &SpreadRows<$t>,
                     groups: Range<usize>,
                     run: PanelRun<'_, $t>,

@@ -1,7 +1,7 @@
 //! What a kernel is a function of, for all pairs of points, kept once: K for another γ is then one pass of exp.
 
 use super::CpuGram;
-use super::finish::{Columns, Tile, finish};
+use super::finish::{LaneColumns, Tile, finish};
 use super::simd::{Level, Simd, Wide32};
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
@@ -127,7 +127,7 @@ impl Statistics {
 
 /// The kernel of every number of a tile.
 fn map(level: Level, kernel: Kernel, sums: &[f32], out: &mut [f32; SIDE * SIDE]) {
-    const { assert!(SIDE == <f32 as super::simd::Scalar>::NR) }
+    const { assert!(SIDE == <f32 as super::simd::SimdScalar>::NR) }
     #[inline(always)]
     unsafe fn all<V: Simd<T = f32>>(kernel: Kernel, sums: &[f32], out: &mut [f32; SIDE * SIDE]) {
         let zeros = [0f32; SIDE];
@@ -137,7 +137,7 @@ fn map(level: Level, kernel: Kernel, sums: &[f32], out: &mut [f32; SIDE * SIDE])
             row_norms: zeros.as_ptr(),
             norms: zeros.as_ptr(),
             rows: &[],
-            columns: Columns::List(&[]),
+            columns: LaneColumns::List(&[]),
         };
         // SAFETY: `sums` has `SIDE` lines of `NR`, the norms one line, `out` as much room with lines of `SIDE`; the caller has
         // the instructions of V.

@@ -4,9 +4,9 @@ use std::any::TypeId;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::plan::{Item, Plan};
-use super::product::{self, Block};
-use super::simd::{Level, Scalar};
+use super::plan::{ColumnPlan, Item};
+use super::product::{self, EntryBlock};
+use super::simd::{Level, SimdScalar};
 use super::tile::{Engine, PanelRun};
 use crate::control::{Control, Interrupt};
 use crate::data::Real;
@@ -16,7 +16,7 @@ use crate::gram::Pick;
 const TASK: usize = 1 << 20;
 
 /// Where entries come from: packed columns, or sparse ones.
-pub(crate) trait Source: Sync {
+pub(crate) trait EntrySource: Sync {
     /// What entries are computed in.
     type T: Engine;
     /// Rows made ready.
@@ -33,7 +33,7 @@ pub(crate) trait Source: Sync {
     fn group(&self) -> usize;
     /// Groups that stay in the second-level cache together.
     fn groups(&self) -> usize;
-    /// Rows made ready at a time for a block, a multiple of [`Source::group`].
+    /// Rows made ready at a time for a block, a multiple of [`EntrySource::group`].
     fn slab(&self) -> usize;
     /// Columns of one panel from which it pays to compute the whole panel for `rows` rows, rather than pack them with others; `None`: columns
     /// are never packed.
@@ -41,7 +41,7 @@ pub(crate) trait Source: Sync {
     /// Makes the rows `index(0 .. count)` ready.
     fn pack(&self, count: usize, index: impl Fn(usize) -> usize) -> Self::Rows;
     /// The panels of an item; columns to be gathered may be packed into `fresh`.
-    fn run<'b>(&'b self, plan: &'b Plan, item: &Item, fresh: &'b mut Fresh<Self::T>) -> PanelRun<'b, Self::T>;
+    fn run<'b>(&'b self, plan: &'b ColumnPlan, item: &Item, fresh: &'b mut Fresh<Self::T>) -> PanelRun<'b, Self::T>;
     /// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride + j]`.
     ///
     /// # Safety
@@ -71,13 +71,13 @@ impl<T> Default for Fresh<T> {
 
 /// An output that tasks write disjoint parts of.
 #[derive(Clone, Copy)]
-pub(crate) struct Shared<O>(pub(crate) *mut O);
+pub(crate) struct SharedOutput<O>(pub(crate) *mut O);
 // SAFETY: used only to write disjoint parts of a slice that the request borrows mutably.
-unsafe impl<O: Send> Sync for Shared<O> {}
+unsafe impl<O: Send> Sync for SharedOutput<O> {}
 // SAFETY: as above.
-unsafe impl<O: Send> Send for Shared<O> {}
+unsafe impl<O: Send> Send for SharedOutput<O> {}
 
-impl<O> Shared<O> {
+impl<O> SharedOutput<O> {
     pub(crate) fn at(&self, offset: usize) -> *mut O {
         self.0.wrapping_add(offset)
     }
@@ -111,7 +111,7 @@ struct Lines<O> {
     groups: Range<usize>,
     count: usize,
     /// The line of the first row made ready.
-    to: Shared<O>,
+    to: SharedOutput<O>,
     width: usize,
 }
 
@@ -121,8 +121,8 @@ pub(crate) struct Tasks<'a, S> {
     pub(crate) control: &'a Control,
 }
 
-impl<S: Source> Tasks<'_, S> {
-    const NR: usize = <S::T as Scalar>::NR;
+impl<S: EntrySource> Tasks<'_, S> {
+    const NR: usize = <S::T as SimdScalar>::NR;
 
     /// `out[r·len(cols) + c] = K[rows[r], cols[c]]`, rounded to `O`.
     pub(crate) fn block<O: Real>(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [O]) -> Result<(), Interrupt> {
@@ -137,10 +137,10 @@ impl<S: Source> Tasks<'_, S> {
         let slab = source.slab();
         let fit = source.panels_at_once();
         let longest = fit.max(TASK / (height.min(slab) * source.work() * Self::NR)).max(1);
-        let plan = Plan::new(cols, m, Self::NR, longest, source.few(height));
+        let plan = ColumnPlan::new(cols, m, Self::NR, longest, source.few(height));
         let chunks = plan.chunks(longest);
         let alone = height * width * source.work() < 2 * TASK;
-        let to = Shared(out.as_mut_ptr());
+        let to = SharedOutput(out.as_mut_ptr());
         for first in (0..height).step_by(slab) {
             let count = slab.min(height - first);
             let packed = source.pack(count, |i| rows.get(first + i));
@@ -154,7 +154,7 @@ impl<S: Source> Tasks<'_, S> {
                 let lines = Lines {
                     groups: from.min(groups)..(from + share).min(groups),
                     count,
-                    to: Shared(to.at(first * width)),
+                    to: SharedOutput(to.at(first * width)),
                     width,
                 };
                 self.fill(&packed, lines, &plan, &plan.items[chunks[task / split].clone()])
@@ -164,7 +164,13 @@ impl<S: Source> Tasks<'_, S> {
     }
 
     /// One task of [`Tasks::block`].
-    fn fill<O: Real>(&self, packed: &S::Rows, lines: Lines<O>, plan: &Plan, items: &[Item]) -> Result<(), Interrupt> {
+    fn fill<O: Real>(
+        &self,
+        packed: &S::Rows,
+        lines: Lines<O>,
+        plan: &ColumnPlan,
+        items: &[Item],
+    ) -> Result<(), Interrupt> {
         let (group, tall, nr) = (self.source.group(), self.source.groups(), Self::NR);
         let Lines { groups, count, to, width } = lines;
         let same = TypeId::of::<S::T>() == TypeId::of::<O>();
@@ -236,14 +242,14 @@ impl<S: Source> Tasks<'_, S> {
         let (height, m) = (out.len() / k, source.shape().1);
         let tall = (source.groups() * group).min(height.div_ceil(group) * group);
         let longest = Self::strip(tall);
-        let plan = Plan::new(cols, m, nr, longest, source.few(height));
+        let plan = ColumnPlan::new(cols, m, nr, longest, source.few(height));
         let blocks = height.div_ceil(tall);
         // Few rows: share out the columns as well. The parts depend on the shape alone, so sums do too.
         let parts = if blocks >= 8 { 1 } else { plan.items.len().clamp(1, 8 / blocks) };
         let share = plan.items.len().div_ceil(parts);
         let alone = height * cols.len(m) * source.work() < 2 * TASK;
         let mut sums = vec![0.0; parts * height * k];
-        let to = Shared(sums.as_mut_ptr());
+        let to = SharedOutput(sums.as_mut_ptr());
         each_task(self.control, blocks * parts, alone, |task| {
             let (block, part) = (task / parts, task % parts);
             let first = block * tall;
@@ -269,9 +275,9 @@ impl<S: Source> Tasks<'_, S> {
         &self,
         packed: &S::Rows,
         count: usize,
-        plan: &Plan,
+        plan: &ColumnPlan,
         items: &'p [Item],
-        mut use_strip: impl FnMut(Block<'_, S::T>, &'p Item),
+        mut use_strip: impl FnMut(EntryBlock<'_, S::T>, &'p Item),
     ) -> Result<(), Interrupt> {
         let groups = count.div_ceil(self.source.group());
         let lines = groups * self.source.group();
@@ -285,14 +291,14 @@ impl<S: Source> Tasks<'_, S> {
             strip.resize((lines * width).max(strip.len()), S::T::default());
             // SAFETY: `strip` has a line of `width` for every row.
             unsafe { self.source.tiles(packed, 0..groups, run, strip.as_mut_ptr(), width, &mut scratch) };
-            use_strip(Block { values: &strip, stride: width, rows: count, width }, item);
+            use_strip(EntryBlock { values: &strip, stride: width, rows: count, width }, item);
         }
         Ok(())
     }
 }
 
 /// The lines of V that belong to the lanes of an item, zero for lanes nobody asked for.
-fn lanes<'v>(plan: &Plan, item: &Item, v: &'v [f64], k: usize, nr: usize) -> std::borrow::Cow<'v, [f64]> {
+fn lanes<'v>(plan: &ColumnPlan, item: &Item, v: &'v [f64], k: usize, nr: usize) -> std::borrow::Cow<'v, [f64]> {
     let (first, from, until) = match *item {
         Item::Run { first, count, .. } => return v[first * nr * k..(first + count) * nr * k].into(),
         Item::Part { panel, from, until } => (Some(panel * nr), from, until),

@@ -4,10 +4,10 @@
 //! Every entry is one chain of additions over the features, cut into the same pieces whichever side a point is on, so
 //! K is symmetric to the bit and ‖x‖² computed by the same chain cancels exactly on the diagonal.
 
-use super::finish::{Columns, Refine, Tile, finish};
+use super::finish::{LaneColumns, Refine, Tile, finish};
 use super::math::ExpTable;
 use super::pack::{GROUP, PackedRows};
-use super::simd::{Level, Scalar, Simd, Wide32, Wide64};
+use super::simd::{Level, Simd, SimdScalar, Wide32, Wide64};
 use crate::kernel::{Kernel, Statistic};
 
 /// What is summed over the features.
@@ -32,7 +32,7 @@ pub(crate) fn chain(d: usize) -> usize {
 }
 
 /// Everything needed to compute tiles.
-pub(crate) struct Job<'a, T> {
+pub(crate) struct TileJob<'a, T> {
     pub(crate) kernel: Kernel,
     pub(crate) sum: Sum,
     pub(crate) refine: Option<Refine<'a>>,
@@ -48,10 +48,10 @@ pub(crate) struct PanelRun<'a, T> {
     /// `count · NR` squared norms.
     pub(crate) norms: &'a [T],
     pub(crate) count: usize,
-    pub(crate) columns: Columns<'a>,
+    pub(crate) columns: LaneColumns<'a>,
 }
 
-impl<T: Scalar> PanelRun<'_, T> {
+impl<T: SimdScalar> PanelRun<'_, T> {
     /// Panel `p` alone.
     pub(crate) fn panel(&self, p: usize) -> Self {
         let line = self.values.len() / self.count;
@@ -66,7 +66,7 @@ impl<T: Scalar> PanelRun<'_, T> {
 }
 
 /// One step of a chain.
-pub(crate) trait Step {
+pub(crate) trait SumStep {
     /// # Safety
     /// Needs the instructions of `V`.
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V
@@ -79,14 +79,14 @@ struct SquaredDifference;
 struct AbsoluteDifference;
 struct ChiSquare;
 
-impl Step for Product {
+impl SumStep for Product {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V {
         // SAFETY: the caller has the instructions of V.
         unsafe { a.fma(b, sum) }
     }
 }
-impl Step for SquaredDifference {
+impl SumStep for SquaredDifference {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V {
         // SAFETY: the caller has the instructions of V.
@@ -96,14 +96,14 @@ impl Step for SquaredDifference {
         }
     }
 }
-impl Step for AbsoluteDifference {
+impl SumStep for AbsoluteDifference {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V {
         // SAFETY: the caller has the instructions of V.
         unsafe { sum.add(a.sub(b).abs()) }
     }
 }
-impl Step for ChiSquare {
+impl SumStep for ChiSquare {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V
     where
@@ -123,7 +123,7 @@ impl Step for ChiSquare {
 /// # Safety
 /// Needs the instructions of `V`; `a` has `length` lines of `a_stride ≥ M`, `b` of `T::NR`, `tile` `M` lines of `T::NR`.
 #[inline(always)]
-unsafe fn micro<V: Simd, S: Step, const M: usize, const W: usize>(
+unsafe fn micro<V: Simd, S: SumStep, const M: usize, const W: usize>(
     length: usize,
     a: *const V::T,
     a_stride: usize,
@@ -166,7 +166,7 @@ unsafe fn micro<V: Simd, S: Step, const M: usize, const W: usize>(
 /// # Safety
 /// As [`micro`], for `height` rows.
 #[inline(always)]
-unsafe fn group<V: Simd, S: Step>(
+unsafe fn group<V: Simd, S: SumStep>(
     height: usize,
     length: usize,
     a: *const V::T,
@@ -216,8 +216,8 @@ unsafe fn group<V: Simd, S: Step>(
 /// # Safety
 /// Needs the instructions of `V`; `panel` has `d` lines of `NR`; `scratch` room for all the groups.
 #[inline(always)]
-unsafe fn sums<V: Simd, S: Step>(
-    job: &Job<'_, V::T>,
+unsafe fn sums<V: Simd, S: SumStep>(
+    job: &TileJob<'_, V::T>,
     groups: std::ops::Range<usize>,
     panel: *const V::T,
     scratch: &mut [V::T],
@@ -253,7 +253,7 @@ unsafe fn sums<V: Simd, S: Step>(
 /// of the groups; `scratch` for a panel-wide tile of all the groups.
 #[inline(always)]
 unsafe fn tiles<V: Simd>(
-    job: &Job<'_, V::T>,
+    job: &TileJob<'_, V::T>,
     groups: std::ops::Range<usize>,
     run: PanelRun<'_, V::T>,
     to: *mut V::T,
@@ -301,7 +301,7 @@ pub(crate) trait Engine: ExpTable {
     /// The processor must have `level`; `to` must have room as [`tiles`] says.
     unsafe fn tiles(
         level: Level,
-        job: &Job<'_, Self>,
+        job: &TileJob<'_, Self>,
         groups: std::ops::Range<usize>,
         run: PanelRun<'_, Self>,
         to: *mut Self,
@@ -315,7 +315,7 @@ macro_rules! engine {
         impl Engine for $t {
             unsafe fn tiles(
                 level: Level,
-                job: &Job<'_, $t>,
+                job: &TileJob<'_, $t>,
                 groups: std::ops::Range<usize>,
                 run: PanelRun<'_, $t>,
                 to: *mut $t,
@@ -325,7 +325,7 @@ macro_rules! engine {
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
                 unsafe fn avx512(
-                    job: &Job<'_, $t>,
+                    job: &TileJob<'_, $t>,
                     groups: std::ops::Range<usize>,
                     run: PanelRun<'_, $t>,
                     to: *mut $t,
@@ -338,7 +338,7 @@ macro_rules! engine {
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx2,fma")]
                 unsafe fn avx2(
-                    job: &Job<'_, $t>,
+                    job: &TileJob<'_, $t>,
                     groups: std::ops::Range<usize>,
                     run: PanelRun<'_, $t>,
                     to: *mut $t,

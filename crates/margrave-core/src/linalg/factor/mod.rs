@@ -21,7 +21,7 @@ use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
 use faer::{MatMut, Spec};
 
 use self::solve::Held;
-use self::tiles::{Shared, solve_rows, subtract};
+use self::tiles::{SharedTiles, solve_rows, subtract};
 use super::sweep::Entry;
 use crate::control::{Control, Interrupt, Threads};
 
@@ -92,7 +92,7 @@ impl<T: Scalar> Cholesky<T> {
     ) -> Result<Self, (Vec<T>, FactorError)> {
         const SIDE: usize = 64;
         assert!(ld >= n && a.len() >= n * ld && diag.len() == n);
-        let to = Shared(a.as_mut_ptr());
+        let to = SharedTiles(a.as_mut_ptr());
         control.threads.each(n.div_ceil(SIDE), |t| {
             let rows = t * SIDE..((t + 1) * SIDE).min(n);
             for first in (0..rows.end).step_by(SIDE) {
@@ -148,7 +148,7 @@ impl<T: Scalar> Cholesky<T> {
         let rest = n.saturating_sub(from);
         // Multiply–adds of blocked products are several times quicker than others.
         control.spend(rest * rest * rest / 12 + rest * 100);
-        let a = Shared(self.l.as_mut_ptr());
+        let a = SharedTiles(self.l.as_mut_ptr());
         let side = PANEL.min(n.saturating_sub(from));
         let mut block: Vec<T> = vec![T::of(0.0); side * side];
         let mut k = from;
@@ -228,7 +228,7 @@ impl<T: Scalar> Cholesky<T> {
             row[n..].copy_from_slice(&own[i * m..i * m + i + 1]);
         }
         // The Schur complement of the new block, tile by tile.
-        let a = Shared(self.l.as_mut_ptr());
+        let a = SharedTiles(self.l.as_mut_ptr());
         let side = m.div_ceil(TILE);
         let tiles: Vec<(usize, usize)> = (0..side).flat_map(|i| (0..=i).map(move |j| (i, j))).collect();
         control.threads.each(tiles.len(), |t| {

@@ -11,13 +11,13 @@ use crate::linalg::sweep::{self, Entry};
 
 /// A raw pointer that threads may share; every use below touches disjoint tiles.
 #[derive(Clone, Copy)]
-pub(super) struct Shared<T>(pub(super) *mut T);
+pub(super) struct SharedTiles<T>(pub(super) *mut T);
 // SAFETY: the pointer is only used to form views of disjoint tiles, one thread each, while the owner is borrowed mutably.
-unsafe impl<T> Sync for Shared<T> {}
+unsafe impl<T> Sync for SharedTiles<T> {}
 // SAFETY: as above.
-unsafe impl<T> Send for Shared<T> {}
+unsafe impl<T> Send for SharedTiles<T> {}
 
-impl<T> Shared<T> {
+impl<T> SharedTiles<T> {
     /// The place at an offset.
     pub(super) fn at(self, offset: usize) -> *mut T {
         self.0.wrapping_add(offset)
@@ -63,7 +63,7 @@ pub(super) fn products<T: Scalar>(
 ) -> Vec<T> {
     let mut out = vec![T::of(0.0); rows * cols];
     let (across, down) = (cols.div_ceil(TILE), rows.div_ceil(TILE));
-    let dst = Shared(out.as_mut_ptr());
+    let dst = SharedTiles(out.as_mut_ptr());
     control.threads.each(across * down, |t| {
         let (r, c) = (t / across * TILE, t % across * TILE);
         let (height, width) = (TILE.min(rows - r), TILE.min(cols - c));
