@@ -1,7 +1,7 @@
 //! The Gram matrix: the only boundary between solvers and backends.
 //!
-//! A solver sees K through [`Gram`] alone: a block of entries, or a product that never stores K. Device memory,
-//! packing, SIMD and sparsity are hidden behind it. A kernel of one's own enters by implementing this trait.
+//! A solver accesses K only through [`Gram`]: as blocks of entries, or as a product that never stores K. Device memory,
+//! packing, SIMD and sparsity are hidden behind it. User-defined kernels implement this trait.
 
 mod matrix;
 mod picked;
@@ -17,19 +17,19 @@ pub use stored::{StoredGram, Without};
 
 use crate::control::{Control, Interrupt};
 
-/// Which rows or columns.
+/// A selection of rows or columns.
 #[derive(Debug, Clone, Copy)]
 pub enum Pick<'a> {
     /// All of them.
     All,
     /// `from..to`.
     Range(usize, usize),
-    /// Those listed, in that order.
+    /// The listed indices, in that order.
     List(&'a [u32]),
 }
 
 impl Pick<'_> {
-    /// How many, out of `n`.
+    /// Number of selected indices, out of `n`.
     pub fn len(&self, n: usize) -> usize {
         match self {
             Pick::All => n,
@@ -38,7 +38,7 @@ impl Pick<'_> {
         }
     }
 
-    /// The `i`-th one.
+    /// The `i`-th selected index.
     pub fn get(&self, i: usize) -> usize {
         match self {
             Pick::All => i,
@@ -51,9 +51,9 @@ impl Pick<'_> {
 /// The precision kernel entries are computed and stored in. Sums over entries are always f64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
-    /// Entries good to about 1e-6.
+    /// Entries accurate to about 1e-6.
     Single,
-    /// Entries good to about 1e-15.
+    /// Entries accurate to about 1e-15.
     Double,
 }
 
@@ -121,13 +121,13 @@ pub trait Gram: Send + Sync {
     }
 }
 
-/// Bounds on the entries of a square Gram and on their rounding errors: |K[i, j]| ≤ sizeᵢ·sizeⱼ, and an entry computed in double
-/// precision is off by at most u·relative·sizeᵢ·sizeⱼ, u = 2⁻⁵³ being the unit roundoff.
+/// Bounds on the entries of a square Gram and on their rounding errors: |K[i, j]| ≤ sizeᵢ·sizeⱼ, and an entry computed
+/// in double precision has an error of at most u·relative·sizeᵢ·sizeⱼ, where u = 2⁻⁵³ is the unit roundoff.
 #[derive(Debug, Clone)]
 pub struct Accuracy {
-    /// One per row.
+    /// sizeᵢ, one per row.
     pub size: Vec<f64>,
-    /// In units of roundoff.
+    /// The relative error, in units of roundoff.
     pub relative: f64,
     /// Whether the kernel is known to be positive semi-definite.
     pub definite: bool,

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Accuracy, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 
-/// K over the given rows and the same columns alone: [`Gram::select`] where it offers something, a [`Picked`] elsewhere.
+/// K restricted to the given rows and the same columns: [`Gram::select`] if the Gram supports it, otherwise a
+/// [`Picked`] view.
 pub fn part<'a>(gram: &'a dyn Gram, rows: &[u32]) -> Box<dyn Gram + 'a> {
     gram.select(rows).unwrap_or_else(|| Box::new(Picked::new(gram, rows.to_vec())))
 }
 
-/// A view of a square Gram: nothing is copied, entries are looked up in the Gram behind it.
+/// A view of a square Gram: nothing is copied, entries are computed by the underlying Gram.
 pub struct Picked<'a> {
     gram: &'a dyn Gram,
     rows: Vec<u32>,
@@ -26,7 +27,7 @@ impl<'a> Picked<'a> {
         Self { gram, rows, diag, read: AtomicU64::new(0) }
     }
 
-    fn there(&self, pick: Pick<'_>) -> Vec<u32> {
+    fn underlying(&self, pick: Pick<'_>) -> Vec<u32> {
         (0..pick.len(self.rows.len())).map(|i| self.rows[pick.get(i)]).collect()
     }
 
@@ -46,12 +47,12 @@ impl Gram for Picked<'_> {
 
     fn block_f32(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f32], control: &Control) -> Result<(), Interrupt> {
         self.count(out.len());
-        self.gram.block_f32(Pick::List(&self.there(rows)), Pick::List(&self.there(cols)), out, control)
+        self.gram.block_f32(Pick::List(&self.underlying(rows)), Pick::List(&self.underlying(cols)), out, control)
     }
 
     fn block_f64(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
         self.count(out.len());
-        self.gram.block_f64(Pick::List(&self.there(rows)), Pick::List(&self.there(cols)), out, control)
+        self.gram.block_f64(Pick::List(&self.underlying(rows)), Pick::List(&self.underlying(cols)), out, control)
     }
 
     fn apply(
@@ -63,7 +64,7 @@ impl Gram for Picked<'_> {
         out: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        // Columns not picked are zero, which cost nothing.
+        // Columns that are not selected have zero coefficients and cost nothing.
         let mut wide = vec![0.0; self.gram.shape().1 * k];
         let mut used = 0;
         for (&column, v) in self.rows.iter().zip(v.chunks_exact(k)) {
@@ -71,14 +72,14 @@ impl Gram for Picked<'_> {
             let to = &mut wide[column as usize * k..(column as usize + 1) * k];
             to.iter_mut().zip(v).for_each(|(to, v)| *to += v);
         }
-        let there = self.there(rows);
+        let there = self.underlying(rows);
         self.gram.apply(precision, Pick::List(&there), &wide, k, out, control)?;
         self.count(there.len() * used);
         Ok(())
     }
 
     fn select(&self, rows: &[u32]) -> Option<Box<dyn Gram + '_>> {
-        // One view of the Gram behind is as good as a view of this one, and one step shorter.
+        // A view of the underlying Gram avoids one level of indirection.
         Some(part(self.gram, &rows.iter().map(|&row| self.rows[row as usize]).collect::<Vec<_>>()))
     }
 
@@ -100,7 +101,7 @@ mod tests {
     use crate::gram::PrecomputedGram;
 
     #[test]
-    fn a_view_has_the_entries_of_the_gram_behind_it() {
+    fn a_view_has_the_entries_of_the_underlying_gram() {
         let n = 5;
         let values: Vec<f64> = (0..n * n).map(|at| (10 * (at / n) + at % n) as f64).collect();
         let gram = PrecomputedGram::new(Points::dense_f64(n, n, values).unwrap());

@@ -1,4 +1,4 @@
-//! A Gram matrix that is already there.
+//! A Gram matrix given as values.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use super::{Accuracy, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
 
-/// A Gram whose entries are the values of a matrix: a precomputed kernel, or a kernel of one's own.
+/// A Gram whose entries are the values of a matrix: a precomputed or user-defined kernel.
 #[derive(Debug)]
 pub struct PrecomputedGram {
     values: Points,
@@ -88,7 +88,7 @@ impl Gram for PrecomputedGram {
         1.0
     }
 
-    /// Entries are exact; the size of a row is the root of its largest entry, in the row or in the column.
+    /// Entries are exact; the size of a row is the square root of the largest entry in its row and column.
     fn accuracy(&self) -> Accuracy {
         let mut largest = vec![0.0f64; self.values.len().max(self.values.dims())];
         for row in 0..self.values.len() {

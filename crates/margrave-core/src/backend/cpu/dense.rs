@@ -1,4 +1,4 @@
-//! Packed points as a source of entries.
+//! Entries from packed points.
 
 use std::ops::Range;
 
@@ -45,7 +45,7 @@ impl<T: Engine> EntrySource for PackedSource<'_, T> {
     }
 
     fn panels_at_once(&self) -> usize {
-        // Both the panels and a block of rows stay in the second-level cache.
+        // Both the panels and a block of rows fit in the second-level cache.
         (192 << 10) / (self.d().max(1) * T::NR * size_of::<T>())
     }
 
@@ -96,7 +96,7 @@ impl<T: Engine> EntrySource for PackedSource<'_, T> {
         scratch: &mut [T],
     ) {
         let job = TileJob { kernel: self.kernel, sum: self.sum, refine: self.refine, d: self.d(), rows };
-        // SAFETY: the level is one the processor has; the rest by the caller's word.
+        // SAFETY: the processor supports the level; the caller guarantees the rest.
         unsafe { T::tiles(self.level, &job, groups, run, to, stride, scratch) }
     }
 }

@@ -1,8 +1,8 @@
 //! Kernel entries on the processor.
 //!
-//! Points on the column side are packed once, in each precision on first use, or used as stored where they are sparse enough;
-//! rows asked for are packed on demand. See
-//! `tasks.rs` for how a request is cut into tasks, `tile.rs` and `sparse.rs` for the inner loops and `accuracy.rs` for which arithmetic is used.
+//! Points on the column side are packed once per precision on first use, or used as stored if they are sparse enough;
+//! requested rows are packed on demand. See `tasks.rs` for how a request is split into tasks, `tile.rs` and `sparse.rs`
+//! for the inner loops and `accuracy.rs` for the choice of arithmetic.
 
 mod accuracy;
 mod dense;
@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::gram::{Accuracy, Gram, Pick, Precision};
 use crate::kernel::{Kernel, Statistic};
 
-/// A value made on first use, by one thread, unless it is interrupted.
+/// A value computed on first use by one thread, unless interrupted.
 struct Lazy<P> {
     value: OnceLock<P>,
     making: Mutex<()>,
@@ -60,17 +60,17 @@ impl<P> Lazy<P> {
             let made = make()?;
             return Ok(self.value.get_or_init(|| made));
         }
-        Ok(self.value.get_or_init(|| unreachable!("made by whoever had the turn before")))
+        Ok(self.value.get_or_init(|| unreachable!("computed by the thread that held the lock before")))
     }
 }
 
-/// The column side made ready in one precision: packed, or sparse as stored.
-struct Ready<T> {
+/// The column side prepared in one precision: packed, or sparse as stored.
+struct Prepared<T> {
     panels: Lazy<Panels<T>>,
     values: Lazy<SparseValues<T>>,
 }
 
-impl<T> Default for Ready<T> {
+impl<T> Default for Prepared<T> {
     fn default() -> Self {
         Self { panels: Lazy::default(), values: Lazy::default() }
     }
@@ -85,8 +85,8 @@ pub struct CpuGram {
     square: bool,
     level: Level,
     arithmetic: Arithmetic,
-    single: Ready<f32>,
-    double: Ready<f64>,
+    single: Prepared<f32>,
+    double: Prepared<f64>,
     entries: Arc<AtomicU64>,
     /// The counters of the Grams this one was selected from.
     above: Vec<Arc<AtomicU64>>,
@@ -99,7 +99,7 @@ impl std::fmt::Debug for CpuGram {
     }
 }
 
-/// Evaluates `$body` with `$source` where entries of `$precision` come from.
+/// Evaluates `$body` with `$source` bound to the source of entries in `$precision`.
 macro_rules! in_precision {
     ($self:ident, $precision:expr, $control:expr, $source:ident => $body:expr) => {
         match ($precision, $self.arithmetic.single) {
@@ -120,7 +120,7 @@ macro_rules! in_precision {
     };
 }
 
-/// Sources that can be cut down to some of their columns where that saves work.
+/// Sources that can be restricted to some of their columns if that saves work.
 trait Restrict: EntrySource {
     /// `out = K[rows, columns]·V[columns]`.
     fn multiply_some(
@@ -158,7 +158,7 @@ impl<T: SparseEngine> Restrict for PackedSource<'_, T> {
         out: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        /// Rows from which it pays to pack the columns in use once more.
+        /// Number of rows above which repacking the used columns pays off.
         const MANY: usize = 64;
         let (n, m) = self.shape();
         if columns.len() * 4 >= 3 * m {
@@ -208,18 +208,18 @@ impl CpuGram {
             square,
             level: Level::detect(),
             arithmetic: Arithmetic::choose(&kernel, rows, cols, square),
-            single: Ready::default(),
-            double: Ready::default(),
+            single: Prepared::default(),
+            double: Prepared::default(),
             entries: Arc::new(AtomicU64::new(0)),
             above: Vec::new(),
         })
     }
 
-    /// The same with other instructions, at most those the processor has: for tests and comparisons.
+    /// Uses other instructions, at most those the processor supports: for tests and comparisons.
     pub fn with_level(mut self, level: Level) -> Self {
         self.level = level.min(Level::detect());
-        self.single = Ready::default();
-        self.double = Ready::default();
+        self.single = Prepared::default();
+        self.double = Prepared::default();
         self
     }
 
@@ -229,7 +229,7 @@ impl CpuGram {
 
     fn dense<'a, T: SparseEngine>(
         &'a self,
-        ready: &'a Ready<T>,
+        ready: &'a Prepared<T>,
         recipe: EntryRecipe,
         control: &Control,
     ) -> Result<PackedSource<'a, T>, Interrupt> {
@@ -241,7 +241,7 @@ impl CpuGram {
 
     fn sparse<'a, T: SparseEngine>(
         &'a self,
-        ready: &'a Ready<T>,
+        ready: &'a Prepared<T>,
         recipe: EntryRecipe,
         control: &Control,
     ) -> Result<SparseSource<'a, T>, Interrupt> {
@@ -278,11 +278,11 @@ impl CpuGram {
         Ok(())
     }
 
-    /// Counts the work of so many entries.
+    /// Counts the work of computing `entries` entries.
     fn spend(&self, precision: Precision, entries: usize, control: &Control) {
         let single = self.effort() + 4.0;
         let each = if precision == Precision::Double { 2.0 * single } else { single };
-        // A call costs something however few its entries are.
+        // Every call has a fixed cost, however few its entries are.
         control.spend((entries as f64 * each / 4.0) as usize + 1000);
     }
 
@@ -349,7 +349,7 @@ impl Gram for CpuGram {
 
     fn effort(&self) -> f64 {
         if self.arithmetic.sparse {
-            // Values of sparse rows are met one by one, where packed ones come eight and more at a time.
+            // Values of sparse rows are processed one by one, packed ones at least eight at a time.
             8.0 * self.cols.stored() as f64 / self.cols.len().max(1) as f64
         } else {
             self.cols.dims() as f64
@@ -376,8 +376,8 @@ impl Gram for CpuGram {
             square: self.square,
             level: self.level,
             arithmetic,
-            single: Ready::default(),
-            double: Ready::default(),
+            single: Prepared::default(),
+            double: Prepared::default(),
             entries: Arc::clone(&self.entries),
             above: self.above.clone(),
         }))

@@ -9,7 +9,7 @@ use crate::data::{Points, Real, Storage};
 /// Rows packed together.
 pub(crate) const GROUP: usize = 8;
 
-/// A buffer that begins on a cache line.
+/// A buffer aligned to a cache line.
 pub(crate) struct Aligned<T> {
     values: Vec<T>,
     skip: usize,
@@ -38,7 +38,7 @@ impl<T> std::ops::DerefMut for Aligned<T> {
     }
 }
 
-/// Points as kernels see them: some translation-invariant kernels see them relative to a centre.
+/// Points as passed to the kernel: for some translation-invariant kernels, relative to a centre.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) points: &'a Points,
@@ -46,7 +46,8 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Writes point `i` to `out[k·stride]`, k = 0 … d − 1, which must be zero where the point stores nothing.
+    /// Writes point `i` to `out[k·stride]`, k = 0 … d − 1, which must be zero for features that the point does not
+    /// store.
     fn scatter<T: SimdScalar>(&self, i: usize, out: &mut [T], stride: usize) {
         fn dense<T: SimdScalar, S: Real>(row: &[S], centre: Option<&[f64]>, out: &mut [T], stride: usize) {
             let lines = out.chunks_mut(stride);
@@ -139,7 +140,7 @@ fn interleave<'a, T: SimdScalar, S: Real>(
     }
 }
 
-/// Squared norms by the very chain of operations of the register tiles.
+/// Squared norms by exactly the chain of operations of the register tiles.
 fn squared_norms<T: SimdScalar>(level: Level, d: usize, width: usize, values: &[T], norms: &mut [T]) {
     #[inline(always)]
     fn all<T: SimdScalar, const FMA: bool>(d: usize, width: usize, values: &[T], norms: &mut [T]) {
@@ -181,14 +182,14 @@ pub(crate) struct Panels<T> {
 }
 
 impl<T: SimdScalar> Panels<T> {
-    /// Packs every point. Uses threads of its own rather than the pool: a pool's thread that waits here could be handed
-    /// another task that waits for this very packing.
+    /// Packs every point. Uses its own threads rather than the pool: a pool thread that waits here could be given
+    /// another task that waits for this packing, a deadlock.
     pub(crate) fn new(view: View<'_>, level: Level, control: &Control) -> Result<Self, Interrupt> {
         let (n, d) = (view.points.len(), view.points.dims());
         let panels = n.div_ceil(T::NR);
         let mut values = Aligned::<T>::zeros(panels * d * T::NR);
         let mut norms = Aligned::<T>::zeros(panels * T::NR);
-        // About a millisecond between two looks at the clock.
+        // About a millisecond between two checks of the clock.
         let batch = ((1 << 20) / (d.max(1) * T::NR)).max(1);
         let threads = if n * d < 1 << 20 { 1 } else { control.threads.count() };
         let share = panels.div_ceil(threads.max(1)).max(1);
@@ -240,7 +241,7 @@ impl<T: SimdScalar> Panels<T> {
     }
 }
 
-/// Rows asked for, packed in groups of [`GROUP`]; the last group is 1, 2, 4 or 8 high, padded with zeros.
+/// Requested rows, packed in groups of [`GROUP`]; the last group has height 1, 2, 4 or 8, padded with zeros.
 pub(crate) struct PackedRows<T> {
     values: Aligned<T>,
     norms: Vec<T>,
@@ -287,8 +288,8 @@ impl<T: SimdScalar> PackedRows<T> {
         (&self.values[first * self.d..(first + height) * self.d], height)
     }
 
-    /// Numbers of the points.
-    pub(crate) fn numbers(&self) -> &[u32] {
+    /// Indices of the points.
+    pub(crate) fn indices(&self) -> &[u32] {
         &self.numbers
     }
 

@@ -1,20 +1,20 @@
-//! Which packed panels answer a request for columns.
+//! Which packed panels serve a request for columns.
 
 use crate::gram::Pick;
 
-/// A piece of a request, at most a few panels.
+/// A part of a request, at most a few panels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Item {
-    /// Whole panels whose columns are wanted in order, at position `at` of the output.
+    /// Whole panels whose columns are requested in order, at position `at` of the output.
     Run { first: usize, count: usize, at: usize },
-    /// Some lanes of a panel: elements `from..until` of [`ColumnPlan::lanes`] and [`ColumnPlan::at`].
+    /// Some lanes of a panel: elements `from..until` of [`ColumnPlan::columns`] and [`ColumnPlan::at`].
     Part { panel: usize, from: usize, until: usize },
-    /// Columns to be packed afresh: elements `from..until` of [`ColumnPlan::columns`] and [`ColumnPlan::at`].
+    /// Columns to pack on demand: elements `from..until` of [`ColumnPlan::columns`] and [`ColumnPlan::at`].
     Gather { from: usize, until: usize },
 }
 
 impl Item {
-    /// Panels it takes.
+    /// Number of panels.
     pub(crate) fn panels(&self) -> usize {
         match self {
             Item::Run { count, .. } => *count,
@@ -23,19 +23,20 @@ impl Item {
     }
 }
 
-/// The pieces of a request.
+/// The parts of a request.
 #[derive(Debug, Default)]
 pub(crate) struct ColumnPlan {
     pub(crate) items: Vec<Item>,
-    /// Column numbers, in the order of the items.
+    /// Column indices, in the order of the items.
     pub(crate) columns: Vec<u32>,
     /// Positions in the output.
     pub(crate) at: Vec<u32>,
 }
 
 impl ColumnPlan {
-    /// The columns `cols` out of `m`, panels being `nr` wide and runs at most `longest` panels. Fewer than `few` columns of one
-    /// panel are packed together with others; `None`: nothing is packed, so that any columns make a panel.
+    /// The columns `cols` out of `m`, panels being `nr` wide and runs at most `longest` panels. If fewer than `few`
+    /// columns of one panel are requested, they are packed together with others; `None`: nothing is packed, so any
+    /// columns form a panel.
     pub(crate) fn new(cols: Pick<'_>, m: usize, nr: usize, longest: usize, few: Option<usize>) -> Self {
         let mut plan = ColumnPlan::default();
         match cols {
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_column_is_answered_once() {
+    fn every_column_is_served_once() {
         let (m, nr) = (1000, 16);
         for few in [Some(2), Some(8), Some(17), None] {
             let ascending: Vec<u32> = (0..m as u32).filter(|c| c % 7 != 3 && !(300..400).contains(c)).collect();

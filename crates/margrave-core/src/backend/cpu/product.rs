@@ -31,7 +31,7 @@ pub(crate) fn times<T: SimdScalar>(level: Level, block: EntryBlock<'_, T>, v: &[
     }
     match level {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a level is only used where the processor has it.
+        // SAFETY: a level is only used if the processor supports it.
         Level::Avx512 => unsafe { avx512(block, v, k, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
@@ -90,7 +90,7 @@ fn times_part<T: SimdScalar, const FMA: bool, const C: usize>(
 ) -> usize {
     const ROWS: usize = 4;
     for first in (0..block.rows).step_by(ROWS) {
-        // The last rows are repeated where fewer than four are left; only the sums of real ones are used.
+        // The last row is repeated if fewer than four are left; only the sums of real rows are used.
         let rows: [&[T]; ROWS] = std::array::from_fn(|i| block.row((first + i).min(block.rows - 1)));
         let mut sums = [[0.0; C]; ROWS];
         for j in 0..block.width {

@@ -1,12 +1,12 @@
-//! Sparse columns as a source of entries.
+//! Entries from sparse columns.
 //!
-//! Rows asked for are spread out over all features, a vector of rows beside each other for every feature; each value a
-//! column stores is then one multiply-add for the whole vector. Sums run over stored features in ascending order and
+//! Requested rows are expanded over all features, with a vector of adjacent rows for every feature; each stored value
+//! of a column is then one multiply-add for the whole vector. Sums run over stored features in ascending order and
 //! features not stored add nothing, so an entry has the same bits whichever side a point is on.
 //!
-//! Distances are ‖x‖ + ‖x′‖ − 2·(what both have in common), in the squared Euclidean norm for x·x′; in ‖·‖₁ for
-//! Σ min(|a|, |b|) over features of equal sign, which gives ‖x − x′‖₁; and for Σ 2ab/(a + b), which gives the χ² distance. Each common part is
-//! exactly the norm where x = x′ and exactly zero where one of two values is zero.
+//! Distances are ‖x‖ + ‖x′‖ − 2·(common part). The common part is x·x′ with the squared Euclidean norm; Σ min(|a|, |b|)
+//! over features of equal sign with ‖·‖₁, which gives ‖x − x′‖₁; or Σ 2ab/(a + b), which gives the χ² distance. Each
+//! common part equals the norm exactly if x = x′, and is exactly zero if one of two values is zero.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use super::tile::{Engine, PanelRun, Product, Sum, SumStep};
 use crate::data::{Points, Real, Storage};
 use crate::kernel::{Kernel, Statistic};
 
-/// Values of sparse points in the scalar entries are computed in, with the norms of the points.
+/// Values of sparse points in the scalar type used for entries, with the norms of the points.
 pub(crate) struct SparseValues<T> {
     values: Vec<T>,
     norms: Vec<T>,
@@ -39,7 +39,7 @@ impl<T: SimdScalar> SparseValues<T> {
     }
 }
 
-/// Row pointers and column numbers of sparse points.
+/// Row pointers and column indices of sparse points.
 fn layout(points: &Points) -> (&[usize], &[u32]) {
     match points.storage() {
         Storage::SparseF32(m) => (m.starts(), m.columns()),
@@ -48,7 +48,7 @@ fn layout(points: &Points) -> (&[usize], &[u32]) {
     }
 }
 
-/// The norm of a point by the very chain that gives what it has in common with itself.
+/// The norm of a point by exactly the chain of operations that gives its common part with itself.
 fn norm<T: SimdScalar>(level: Level, sum: Sum, values: &[T]) -> T {
     let squares = sum == Sum::Product;
     let fused = level != Level::Portable || PORTABLE_FMA;
@@ -84,8 +84,8 @@ impl SumStep for HarmonicPart {
     where
         V::T: ExpTable,
     {
-        // SAFETY: the caller has the instructions of V. With m = (a + b)/2 the term is m − (a − b)²/4m, between once and
-        // twice the lesser value: exactly a for a = b, exactly 0 for b = 0.
+        // SAFETY: the caller has the instructions of V. With m = (a + b)/2 the term is m − (a − b)²/4m, between one and
+        // two times the smaller value: exactly a for a = b, exactly 0 for b = 0.
         unsafe {
             let half = V::splat(V::T::HALF);
             let middle = a.add(b).mul(half);
@@ -97,13 +97,13 @@ impl SumStep for HarmonicPart {
     }
 }
 
-/// Rows spread out over all features.
+/// Rows expanded over all features.
 pub(crate) struct SpreadRows<T> {
     /// `d` lines of `lanes` values for every group.
     values: Aligned<T>,
     norms: Vec<T>,
     numbers: Vec<u32>,
-    /// Rows beside each other: half a panel's width, or 1 for very few rows.
+    /// Number of adjacent rows: half a panel's width, or 1 for very few rows.
     lanes: usize,
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct SparseSource<'a, T> {
 
 impl<T: SparseEngine> SparseSource<'_, T> {
     const LANES: usize = T::NR / 2;
-    /// Rows that are taken one by one.
+    /// Up to this many rows are processed one by one.
     const SINGLE: usize = 2;
 }
 
@@ -142,7 +142,7 @@ impl<T: SparseEngine> EntrySource for SparseSource<'_, T> {
     }
 
     fn panels_at_once(&self) -> usize {
-        // Enough columns to make up for bringing the spread rows, which may be large, into the cache.
+        // Enough columns to amortise loading the expanded rows, which may be large, into the cache.
         let rows = self.cols.dims() * Self::LANES * size_of::<T>();
         let panel = self.work() * T::NR * (size_of::<T>() + size_of::<u32>());
         (192 << 10).max(4 * rows) / panel
@@ -207,16 +207,16 @@ impl<T: SparseEngine> EntrySource for SparseSource<'_, T> {
         stride: usize,
         scratch: &mut [T],
     ) {
-        // SAFETY: the level is one the processor has; the rest by the caller's word.
+        // SAFETY: the processor supports the level; the caller guarantees the rest.
         unsafe { T::sparse_tiles(self, rows, groups, run, to, stride, scratch) }
     }
 }
 
-/// The sums of one group of spread rows with up to `NR` columns, transposed into `tile`.
+/// The sums of one group of expanded rows with up to `NR` columns, transposed into `tile`.
 ///
 /// # Safety
-/// Needs the instructions of `V`; `W·V::N` lanes make up half a panel's width; `spread` must have that many values for every feature, `tile` as
-/// many lines of `NR`.
+/// Needs the instructions of `V`; `W·V::N` lanes are half a panel's width; `spread` must have that many values for
+/// every feature, `tile` as many lines of `NR`.
 #[inline(always)]
 unsafe fn panel<V: Simd, S: SumStep, const W: usize>(
     source: &SparseSource<'_, V::T>,
@@ -230,7 +230,8 @@ unsafe fn panel<V: Simd, S: SumStep, const W: usize>(
     let nr = V::T::NR;
     let (starts, numbers) = layout(source.cols);
     let values = &source.values.values;
-    // SAFETY: column numbers are below d and row pointers inside the arrays, which `Csr` has checked; `tile` as promised.
+    // SAFETY: column indices are below d and row pointers inside the arrays, which `Csr` has checked; `tile` as
+    // required above.
     unsafe {
         let mut turned = [V::T::ZERO; 512];
         for j in 0..nr {
@@ -278,7 +279,7 @@ fn single<T: SparseEngine, const FMA: bool>(
 /// See [`EntrySource::tiles`].
 ///
 /// # Safety
-/// As there, and needs the instructions of `V`.
+/// As documented there; also needs the instructions of `V`.
 #[inline(always)]
 unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
     source: &SparseSource<'_, V::T>,
@@ -314,7 +315,7 @@ unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
             } else {
                 let spread = rows.values[first * d..(first + lanes) * d].as_ptr();
                 let to = scratch.as_mut_ptr();
-                // SAFETY: `spread` has `lanes` values a feature, `scratch` `lanes` lines of NR.
+                // SAFETY: `spread` has `lanes` values per feature, `scratch` `lanes` lines of NR.
                 unsafe {
                     match statistic {
                         Statistic::SquaredDistance | Statistic::Dot | Statistic::Lookup => {
@@ -333,7 +334,7 @@ unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
                 rows: &rows.numbers[first..first + height],
                 columns,
             };
-            // SAFETY: the tile's pointers have `height` lines and NR norms; `to` by the caller's word.
+            // SAFETY: the tile's pointers have `height` lines and NR norms; the caller guarantees `to`.
             unsafe {
                 let to = to.add((g - groups.start) * lanes * stride + p * nr);
                 finish::<V>(source.kernel, common, source.refine, tile, to, stride);
@@ -347,7 +348,7 @@ pub(crate) trait SparseEngine: Engine {
     /// See [`EntrySource::tiles`].
     ///
     /// # Safety
-    /// As there, and the processor must have the level of the source.
+    /// As documented there; the processor must also support the level of the source.
     unsafe fn sparse_tiles(
         source: &SparseSource<'_, Self>,
         rows: &SpreadRows<Self>,
@@ -382,7 +383,7 @@ macro_rules! sparse_engine {
                     stride: usize,
                     scratch: &mut [$t],
                 ) {
-                    // SAFETY: as the caller's.
+                    // SAFETY: guaranteed by the caller.
                     unsafe {
                         tiles::<std::arch::x86_64::$avx512, 1, true>(source, rows, groups, run, to, stride, scratch)
                     }
@@ -398,12 +399,12 @@ macro_rules! sparse_engine {
                     stride: usize,
                     scratch: &mut [$t],
                 ) {
-                    // SAFETY: as the caller's.
+                    // SAFETY: guaranteed by the caller.
                     unsafe {
                         tiles::<std::arch::x86_64::$avx2, 2, true>(source, rows, groups, run, to, stride, scratch)
                     }
                 }
-                // SAFETY: the caller has checked that the processor has the level.
+                // SAFETY: the caller has checked that the processor supports the level.
                 unsafe {
                     match source.level {
                         #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! Blocks and products: how a request becomes tasks, and tasks become calls for tiles of entries.
+//! Blocks and products: splits a request into tasks, and tasks into calls for tiles of entries.
 
 use std::any::TypeId;
 use std::ops::Range;
@@ -12,35 +12,35 @@ use crate::control::{Control, Interrupt};
 use crate::data::Real;
 use crate::gram::Pick;
 
-/// Multiply-adds worth handing to another thread: some 30 µs.
+/// Smallest number of multiply-adds worth a task of its own: about 30 µs.
 const TASK: usize = 1 << 20;
 
-/// Where entries come from: packed columns, or sparse ones.
+/// A source of entries: packed or sparse columns.
 pub(crate) trait EntrySource: Sync {
-    /// What entries are computed in.
+    /// Scalar type of the entries.
     type T: Engine;
-    /// Rows made ready.
+    /// Prepared rows.
     type Rows: Sync;
     /// Rows and columns.
     fn shape(&self) -> (usize, usize);
     /// The instructions used.
     fn level(&self) -> Level;
-    /// Multiply-adds an entry takes, about.
+    /// Approximate multiply-adds per entry.
     fn work(&self) -> usize;
-    /// Panels of columns that one block of rows should be used for before the next.
+    /// Number of panels of columns to process with one block of rows before the next.
     fn panels_at_once(&self) -> usize;
     /// Rows in a group.
     fn group(&self) -> usize;
-    /// Groups that stay in the second-level cache together.
+    /// Number of groups that fit in the second-level cache together.
     fn groups(&self) -> usize;
-    /// Rows made ready at a time for a block, a multiple of [`EntrySource::group`].
+    /// Rows prepared at a time for a block, a multiple of [`EntrySource::group`].
     fn slab(&self) -> usize;
-    /// Columns of one panel from which it pays to compute the whole panel for `rows` rows, rather than pack them with others; `None`: columns
-    /// are never packed.
+    /// Number of requested columns of one panel from which computing the whole panel for `rows` rows is cheaper than
+    /// packing them with others; `None`: columns are never packed.
     fn few(&self, rows: usize) -> Option<usize>;
-    /// Makes the rows `index(0 .. count)` ready.
+    /// Prepares the rows `index(0 .. count)`.
     fn pack(&self, count: usize, index: impl Fn(usize) -> usize) -> Self::Rows;
-    /// The panels of an item; columns to be gathered may be packed into `fresh`.
+    /// The panels of an item; gathered columns may be packed into `fresh`.
     fn run<'b>(&'b self, plan: &'b ColumnPlan, item: &Item, fresh: &'b mut Fresh<Self::T>) -> PanelRun<'b, Self::T>;
     /// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride + j]`.
     ///
@@ -69,7 +69,7 @@ impl<T> Default for Fresh<T> {
     }
 }
 
-/// An output that tasks write disjoint parts of.
+/// An output of which tasks write disjoint parts.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedOutput<O>(pub(crate) *mut O);
 // SAFETY: used only to write disjoint parts of a slice that the request borrows mutably.
@@ -83,7 +83,7 @@ impl<O> SharedOutput<O> {
     }
 }
 
-/// Calls `work` for every task until one is interrupted; on the caller's thread alone where `alone`.
+/// Calls `work` for every task until one is interrupted; only on the caller's thread if `alone`.
 pub(crate) fn each_task(
     control: &Control,
     tasks: usize,
@@ -98,7 +98,7 @@ pub(crate) fn each_task(
         if stopped.get().is_none()
             && let Err(why) = work(task)
         {
-            // Another task may have been first: its reason is as good.
+            // If another task was interrupted first, its reason is kept.
             let _ = stopped.set(why);
         }
     });
@@ -107,15 +107,15 @@ pub(crate) fn each_task(
 
 /// Lines of an output that a task fills.
 struct Lines<O> {
-    /// Row groups of the task, out of `count` rows made ready.
+    /// Row groups of the task, out of `count` prepared rows.
     groups: Range<usize>,
     count: usize,
-    /// The line of the first row made ready.
+    /// The output line of the first prepared row.
     to: SharedOutput<O>,
     width: usize,
 }
 
-/// Requests cut into tasks.
+/// Splits requests into tasks.
 pub(crate) struct Tasks<'a, S> {
     pub(crate) source: &'a S,
     pub(crate) control: &'a Control,
@@ -129,7 +129,7 @@ impl<S: EntrySource> Tasks<'_, S> {
         let source = self.source;
         let (n, m) = source.shape();
         let (height, width) = (rows.len(n), cols.len(m));
-        assert_eq!(out.len(), height * width, "the output of a block must have one place an entry");
+        assert_eq!(out.len(), height * width, "the output of a block must have one element per entry");
         if out.is_empty() {
             return self.control.check();
         }
@@ -146,7 +146,7 @@ impl<S: EntrySource> Tasks<'_, S> {
             let packed = source.pack(count, |i| rows.get(first + i));
             let groups = count.div_ceil(group);
             let blocks = groups.div_ceil(tall);
-            // Few columns: share out the rows as well.
+            // Few columns: split the rows as well.
             let split = if chunks.len() >= 16 { 1 } else { blocks.min(16usize.div_ceil(chunks.len())) };
             let share = blocks.div_ceil(split) * tall;
             each_task(self.control, chunks.len() * split, alone, |task| {
@@ -200,7 +200,7 @@ impl<S: EntrySource> Tasks<'_, S> {
                     for r in 0..height {
                         let line = &entries[r * nr..(r + 1) * nr];
                         let put = |at: usize, value: S::T| {
-                            // SAFETY: `at` is a position of the request, inside the line of a row of this task.
+                            // SAFETY: `at` is a position in the request, inside the line of a row of this task.
                             unsafe { to.at((first + r) * width + at).write(O::from_f64(value.to_f64())) };
                         };
                         match *item {
@@ -223,12 +223,12 @@ impl<S: EntrySource> Tasks<'_, S> {
         Ok(())
     }
 
-    /// Panels whose entries for `tall` rows fill half a first-level cache or so.
+    /// Number of panels whose entries for `tall` rows fill about half of the first-level cache.
     fn strip(tall: usize) -> usize {
         ((32 << 10) / (tall * Self::NR * size_of::<S::T>())).max(1)
     }
 
-    /// `out = K[rows, cols]·V[cols]`, V having a line for every column of K and `out` one for each of `rows`.
+    /// `out = K[rows, cols]·V[cols]`, where V has one line per column of K and `out` one line per selected row.
     pub(crate) fn multiply(
         &self,
         rows: Pick<'_>,
@@ -244,7 +244,7 @@ impl<S: EntrySource> Tasks<'_, S> {
         let longest = Self::strip(tall);
         let plan = ColumnPlan::new(cols, m, nr, longest, source.few(height));
         let blocks = height.div_ceil(tall);
-        // Few rows: share out the columns as well. The parts depend on the shape alone, so sums do too.
+        // Few rows: split the columns as well. The parts depend on the shape only, so the sums do too.
         let parts = if blocks >= 8 { 1 } else { plan.items.len().clamp(1, 8 / blocks) };
         let share = plan.items.len().div_ceil(parts);
         let alone = height * cols.len(m) * source.work() < 2 * TASK;
@@ -256,7 +256,7 @@ impl<S: EntrySource> Tasks<'_, S> {
             let count = tall.min(height - first);
             let packed = source.pack(count, |i| rows.get(first + i));
             let items = (part * share).min(plan.items.len())..((part + 1) * share).min(plan.items.len());
-            // SAFETY: each task has its own lines of its own part.
+            // SAFETY: each task writes its own lines of its own part.
             let sums = unsafe { std::slice::from_raw_parts_mut(to.at((part * height + first) * k), count * k) };
             self.strips(&packed, count, &plan, &plan.items[items], |block, item| {
                 let lanes = lanes(&plan, item, v, k, nr);
@@ -270,7 +270,7 @@ impl<S: EntrySource> Tasks<'_, S> {
         Ok(())
     }
 
-    /// Computes the entries of all packed rows against each item in turn and hands them to `use_strip`.
+    /// Computes the entries of all packed rows with each item in turn and passes them to `use_strip`.
     fn strips<'p>(
         &self,
         packed: &S::Rows,
@@ -297,7 +297,7 @@ impl<S: EntrySource> Tasks<'_, S> {
     }
 }
 
-/// The lines of V that belong to the lanes of an item, zero for lanes nobody asked for.
+/// The lines of V for the lanes of an item; zero for lanes that were not requested.
 fn lanes<'v>(plan: &ColumnPlan, item: &Item, v: &'v [f64], k: usize, nr: usize) -> std::borrow::Cow<'v, [f64]> {
     let (first, from, until) = match *item {
         Item::Run { first, count, .. } => return v[first * nr * k..(first + count) * nr * k].into(),

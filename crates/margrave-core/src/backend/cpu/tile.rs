@@ -1,8 +1,8 @@
 //! Register tiles: groups of packed rows against packed panels of columns, with the kernel applied while the numbers are
 //! still in the first-level cache.
 //!
-//! Every entry is one chain of additions over the features, cut into the same pieces whichever side a point is on, so
-//! K is symmetric to the bit and ‖x‖² computed by the same chain cancels exactly on the diagonal.
+//! Every entry is one chain of additions over the features, split into the same pieces whichever side a point is on, so
+//! K is exactly symmetric and ‖x‖², computed by the same chain, cancels exactly on the diagonal.
 
 use super::finish::{LaneColumns, Refine, Tile, finish};
 use super::math::ExpTable;
@@ -15,7 +15,7 @@ use crate::kernel::{Kernel, Statistic};
 pub(crate) enum Sum {
     /// a·b
     Product,
-    /// (a − b)²: twice the work of a product, but good for points close together and far from the origin.
+    /// (a − b)²: twice the work of a product, but accurate for points close together and far from the origin.
     SquaredDifference,
     /// |a − b|
     AbsoluteDifference,
@@ -161,7 +161,7 @@ unsafe fn micro<V: Simd, S: SumStep, const M: usize, const W: usize>(
     }
 }
 
-/// A group of `height` rows against a whole panel, in as many register tiles as it takes.
+/// A group of `height` rows with a whole panel, in as many register tiles as needed.
 ///
 /// # Safety
 /// As [`micro`], for `height` rows.
@@ -268,7 +268,7 @@ unsafe fn tiles<V: Simd>(
     assert!(run.values.len() >= run.count * d * nr && run.norms.len() >= run.count * nr);
     assert!(scratch.len() >= groups.len() * GROUP * nr && groups.end <= rows.groups());
     let common = job.sum == Sum::Product && job.kernel.statistic() == Statistic::SquaredDistance;
-    // SAFETY: offsets stay inside the slices checked above; `to` by the caller's word.
+    // SAFETY: offsets stay inside the slices checked above; the caller guarantees `to`.
     unsafe {
         for p in 0..run.count {
             let panel = run.values.as_ptr().add(p * d * nr);
@@ -285,7 +285,7 @@ unsafe fn tiles<V: Simd>(
                 sums: scratch.as_ptr(),
                 row_norms: rows.norms().as_ptr().add(first),
                 norms: run.norms.as_ptr().add(p * nr),
-                rows: &rows.numbers()[first..first + height],
+                rows: &rows.indices()[first..first + height],
                 columns: run.columns.part(p * nr, nr),
             };
             finish::<V>(job.kernel, common, job.refine, tile, to.add(p * nr), stride);
@@ -298,7 +298,7 @@ pub(crate) trait Engine: ExpTable {
     /// See [`tiles`].
     ///
     /// # Safety
-    /// The processor must have `level`; `to` must have room as [`tiles`] says.
+    /// The processor must support `level`; `to` must have room as described in [`tiles`].
     unsafe fn tiles(
         level: Level,
         job: &TileJob<'_, Self>,
@@ -332,7 +332,7 @@ macro_rules! engine {
                     stride: usize,
                     scratch: &mut [$t],
                 ) {
-                    // SAFETY: as the caller's.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { tiles::<std::arch::x86_64::$avx512>(job, groups, run, to, stride, scratch) }
                 }
                 #[cfg(target_arch = "x86_64")]
@@ -345,10 +345,10 @@ macro_rules! engine {
                     stride: usize,
                     scratch: &mut [$t],
                 ) {
-                    // SAFETY: as the caller's.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { tiles::<std::arch::x86_64::$avx2>(job, groups, run, to, stride, scratch) }
                 }
-                // SAFETY: the caller has checked that the processor has `level`.
+                // SAFETY: the caller has checked that the processor supports `level`.
                 unsafe {
                     match level {
                         #[cfg(target_arch = "x86_64")]
