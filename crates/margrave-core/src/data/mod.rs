@@ -1,4 +1,4 @@
-//! Points, targets and weights: dense or sparse, f32 or f64, owned or borrowed from another owner without a copy.
+//! Points, targets and weights: dense or sparse, f32 or f64, owned, or shared with another owner without a copy.
 
 mod buffer;
 mod csr;

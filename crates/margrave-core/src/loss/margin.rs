@@ -143,7 +143,7 @@ impl Slack for SmoothHinge {
         (false, true)
     }
     fn jumps(&self) -> bool {
-        // A corner rounded over a small part of the margin is one in all but name.
+        // A corner rounded over a small part of the margin behaves like a kink.
         self.k > 30.0
     }
 }
@@ -258,7 +258,7 @@ fn x_ln_x(a: f64) -> f64 {
     if a > 0.0 { a * a.ln() } else { 0.0 }
 }
 
-/// (1 − a)·ln(1 − a), also for an a that 1 swallows; 0 at a = 1.
+/// (1 − a)·ln(1 − a), also for an a that rounds away in 1 − a; 0 at a = 1.
 fn complement(a: f64) -> f64 {
     if a < 1.0 { (1.0 - a) * (-a).ln_1p() } else { 0.0 }
 }

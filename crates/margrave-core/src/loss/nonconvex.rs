@@ -1,7 +1,7 @@
-//! Losses of the margin slack that level off: a sample far on the wrong side costs no more than one somewhat wrong.
+//! Bounded losses of the margin slack: a sample far on the wrong side costs no more than one moderately wrong.
 //!
-//! They approach the count of errors (paper 002). None is convex: there is no dual and no global certificate. All are
-//! functions of ξ = max(0, u), u = 1 − y·z, hence constant for u ≤ 0 and continuous there.
+//! They approximate the number of errors (paper 002). None is convex: there is no dual and no global certificate. All
+//! are functions of ξ = max(0, u), u = 1 − y·z, hence constant for u ≤ 0 and continuous there.
 
 use super::{Loss, LossSpec, Properties, Reweight, slack_weight};
 
@@ -52,7 +52,7 @@ macro_rules! level_loss {
 
 level_loss!(Ramp, Sigmoid, Polynomial);
 
-/// min(max(0, u), limit): the hinge cut off.
+/// min(max(0, u), limit): the truncated hinge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ramp {
     /// The largest value, > 0.
@@ -101,7 +101,7 @@ impl SaturatingLoss for Sigmoid {
         format!("sigmoid:eta={}", self.eta)
     }
     fn traits(&self) -> (bool, bool) {
-        // L′(ξ)/ξ falls where 2ηξ·tanh(η(1 − ξ)) ≤ 1; its largest value is below 1 for a blunt step only.
+        // L′(ξ)/ξ falls where 2ηξ·tanh(η(1 − ξ)) ≤ 1; its largest value is below 1 only for small η.
         let worst = (1..1000)
             .map(|i| f64::from(i) / 1000.0)
             .map(|xi| 2.0 * self.eta * xi * (self.eta * (1.0 - xi)).tanh())
@@ -110,12 +110,12 @@ impl SaturatingLoss for Sigmoid {
     }
 }
 
-/// (ξ+κ)ˢ/(2(1+κ)ˢ) for ξ < 1, 1 − (1+κ)ˢ/(2(ξ+κ)ˢ) beyond (paper 002, eq. 32 with its shift put right).
+/// (ξ+κ)ˢ/(2(1+κ)ˢ) for ξ < 1, 1 − (1+κ)ˢ/(2(ξ+κ)ˢ) beyond (paper 002, eq. 32 with its shift corrected).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Polynomial {
     /// s ≥ 1: how sharp the step is.
     pub s: f64,
-    /// κ ≥ 0: keeps the slope at ξ = 0 above zero.
+    /// κ ≥ 0: keeps the slope positive at ξ = 0.
     pub kappa: f64,
 }
 
