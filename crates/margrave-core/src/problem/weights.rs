@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 use crate::data::Label;
 use crate::error::{Error, Result};
 
-/// Factors on the costs of whole classes.
+/// Factors applied to the costs of each class.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClassWeight {
     /// 1 for every class.
     #[default]
     Equal,
-    /// n / (classes · samples of the class): every class weighs the same in total.
+    /// n / (classes · samples of the class): every class has the same total weight.
     Balanced,
-    /// As given; classes not named have 1.
+    /// As given; classes that are not listed have 1.
     Given(Vec<(Label, f64)>),
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_weigh_as_asked() {
+    fn factors_follow_the_class_weights() {
         let classes = [Label::Number(1.0), Label::Number(2.0)];
         let codes = [0, 0, 0, 1];
         assert_eq!(ClassWeight::Balanced.factors(&classes, &codes).unwrap(), [4.0 / 6.0, 2.0]);
