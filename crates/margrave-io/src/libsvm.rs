@@ -1,11 +1,11 @@
-//! LIBSVM and svmlight text: `label index:value index:value … # comment`, one sample a line.
+//! LIBSVM and svmlight text: `label index:value index:value … # comment`, one sample per line.
 //!
 //! Indices count from 1 and ascend strictly within a line. Blank lines and comments are skipped, `qid:` entries are
 //! ignored. Labels are all numbers or all texts. Rows that begin with `0:serial` and then give every value are a
 //! precomputed kernel matrix.
 //!
-//! Cost: one pass, some 0.5 GB/s a core; memory 12 bytes a value (8 in single precision) and nothing that grows with
-//! the largest index.
+//! Cost: one pass, about 0.5 GB/s per core; memory 12 bytes per value (8 in single precision), independent of the
+//! largest index.
 
 use margrave_core::data::{Csr, Dataset, Dense, Points, Targets};
 
@@ -17,7 +17,7 @@ use crate::schema::Schema;
 use crate::source::ByteSource;
 use crate::{Loaded, storage};
 
-/// The labels of some rows.
+/// Labels of the rows of a block.
 enum Labels {
     Real(Vec<f64>),
     Text(Vec<String>),
@@ -34,10 +34,10 @@ struct LibsvmRows<T> {
     values: Vec<T>,
     /// The serials of rows that begin with `0:serial`.
     serials: Vec<u32>,
-    /// The first row with `0:` and the first row without.
+    /// The first row with `0:serial` and the first row without.
     zero: Option<Fault>,
     plain: Option<u64>,
-    /// First row with a label, for messages about mixed kinds.
+    /// First row with a label, for messages about mixed labels.
     first_label: Option<u64>,
 }
 
@@ -121,8 +121,8 @@ where
     Ok(Loaded { data, format: Format::Libsvm, schema, serials })
 }
 
-/// Reads LIBSVM text part by part: `take` gets the row ends, columns and values of each; nothing but the labels is kept. Gives
-/// the targets and the number of features.
+/// Reads LIBSVM text part by part: `take` gets the row ends, columns and values of each part; only the labels are kept.
+/// Returns the targets and the number of features.
 pub(crate) fn each_part(
     source: &ByteSource,
     options: &ReadOptions,
@@ -160,13 +160,13 @@ fn data_error(source: &ByteSource) -> impl Fn(margrave_core::Error) -> ReadError
     |e| ReadError::Data { file: source.name().to_owned(), source: e }
 }
 
-/// What a row may hold.
+/// Restrictions on the rows.
 struct Limits {
-    /// Rows may lack a label.
+    /// Whether labels may be missing.
     unlabelled: bool,
     /// Largest index.
     features: u64,
-    /// Whether that comes from a model.
+    /// Whether the limit comes from a model.
     schema: bool,
 }
 
@@ -187,7 +187,7 @@ impl<T> Default for LibsvmRows<T> {
 }
 
 impl<T: Number> LibsvmRows<T> {
-    /// Puts `part`, which `before` lines precede, behind these rows. Row ends are the caller's.
+    /// Appends `part`, which starts after `before` lines. Row ends are handled by the caller.
     fn append(&mut self, part: LibsvmRows<T>, before: u64) -> Result<(), Fault> {
         self.columns.extend_from_slice(&part.columns);
         self.values.extend_from_slice(&part.values);
@@ -228,7 +228,7 @@ fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r')
 }
 
-/// The word of `line` at `at`, up to the next blank.
+/// The word at position `at` of `line`, up to the next blank.
 fn word(line: &[u8], at: usize) -> &[u8] {
     let rest = &line[at..];
     &rest[..rest.iter().position(|b| is_blank(*b)).unwrap_or(rest.len())]
@@ -236,7 +236,7 @@ fn word(line: &[u8], at: usize) -> &[u8] {
 
 fn parse_block<T: Number>(block: &[u8], limits: &Limits) -> Result<LibsvmRows<T>, Fault> {
     let mut rows = LibsvmRows::<T>::default();
-    // Short rows are the common case; both grow where they are not.
+    // Capacities for short rows, the common case; both grow if needed.
     rows.columns.reserve(block.len() / 8);
     rows.values.reserve(block.len() / 8);
     let mut at = 0;
@@ -266,7 +266,7 @@ fn parse_line<T: Number>(line: &[u8], rows: &mut LibsvmRows<T>, limits: &Limits)
         let start = at;
         let mut index = 0u64;
         while let Some(digit) = line.get(at).map(|b| b.wrapping_sub(b'0')).filter(|d| *d < 10) {
-            // 19 digits fit; more are caught by the length below.
+            // 19 digits cannot overflow; longer numbers are rejected below.
             index = index.wrapping_mul(10).wrapping_add(u64::from(digit));
             at += 1;
         }
@@ -315,7 +315,7 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Takes the label at `at` and returns where it ends.
+/// Parses the label at `at` and returns its end.
 fn parse_label<T: Number>(line: &[u8], at: usize, rows: &mut LibsvmRows<T>, limits: &Limits) -> Result<usize, Fault> {
     let number = rows.lines;
     if limits.unlabelled {
@@ -361,7 +361,8 @@ fn parse_label<T: Number>(line: &[u8], at: usize, rows: &mut LibsvmRows<T>, limi
     Ok(at + label.len())
 }
 
-/// Keeps `0:serial`; a value that is no serial makes the whole row plain, so that the index is refused in the end.
+/// Stores `0:serial`; a value that is not a serial marks the row as an ordinary one, so that index 0 is rejected in the
+/// end.
 #[cold]
 fn note_serial<T: Number>(line: &[u8], at: usize, value: f64, rows: &mut LibsvmRows<T>) {
     let serial = value >= 1.0 && value <= f64::from(u32::MAX) && value.fract() == 0.0;
@@ -420,7 +421,7 @@ fn bad_index(line: &[u8], at: usize, number: u64, index: u64, last: u64, limits:
     Fault::new(place, problem, remedy).found(word(line, at))
 }
 
-/// A precomputed kernel has every value of every row.
+/// Fails unless every row of a precomputed kernel has all its values.
 fn check_precomputed(source: &ByteSource, starts: &[usize], width: usize) -> Result<()> {
     match starts.windows(2).position(|w| w[1] - w[0] != width) {
         Some(row) => Err(malformed(
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_file() {
+    fn a_typical_file() {
         let l = parse("+1 1:0.5 3:-2e-1 # note\r\n-1\t2:1\n\n# all comment\n-1 qid:7 7:3#c").unwrap();
         assert_eq!((l.data.len(), l.data.points.dims()), (3, 7));
         assert_eq!(l.data.targets, Targets::Real(vec![1.0, -1.0, -1.0]));
@@ -500,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_threads_gives_the_same() {
+    fn the_result_does_not_depend_on_threads() {
         let text: String = (0..200_000).map(|i| format!("{} {}:{}\n", i % 3, i % 90 + 1, i)).collect();
         let read = |threads| {
             let options = ReadOptions { threads, ..ReadOptions::default() };

@@ -1,7 +1,7 @@
 //! Parquet: columns of numbers, booleans and texts, read batch by batch.
 //!
-//! Columns are decoded as the file stores them, without Arrow in between: its conversions between all of its types were a third of
-//! the program and of its compilation.
+//! Columns are decoded directly from the file, without Arrow: its conversions between all of its types were a third of
+//! the program's size and compilation time.
 
 use std::panic::AssertUnwindSafe;
 
@@ -21,7 +21,7 @@ use crate::options::{Format, ReadOptions};
 use crate::source::ByteSource;
 use crate::table::{self, Action, CellKind, TablePlan, TableRows, Unfit};
 
-/// Rows unpacked at a time.
+/// Rows decoded at a time.
 const BATCH: usize = 8192;
 
 /// Reads a Parquet file.
@@ -32,11 +32,11 @@ where
     if !source.head().starts_with(b"PAR1") {
         return Err(malformed(
             source.name(),
-            "a Parquet file begins with `PAR1`, and this one does not",
+            "a Parquet file begins with `PAR1`, but this one does not",
             "check the file, or name its format with --format",
         ));
     }
-    // The decoder checks much, but not all, of what a damaged file may claim.
+    // The decoder does not validate everything that a damaged file may contain.
     let work = AssertUnwindSafe(|| match source.file()? {
         Some(file) => read::<T, _>(source, file, options),
         None => read::<T, _>(source, bytes::Bytes::from(source.bytes()?), options),
@@ -68,7 +68,7 @@ where
     table::finish(&plan, rows, Format::Parquet, false)
 }
 
-/// Every column chunk must lie within the file: the decoder makes room for a chunk before it reads it.
+/// Every column chunk must lie within the file: the decoder allocates a chunk before it reads it.
 fn check_ranges(source: &ByteSource, metadata: &ParquetMetaData, length: u64) -> Result<()> {
     for chunk in metadata.row_groups().iter().flat_map(|group| group.columns()) {
         let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
@@ -77,13 +77,13 @@ fn check_ranges(source: &ByteSource, metadata: &ParquetMetaData, length: u64) ->
             _ => false,
         };
         if !within || chunk.num_values() < 0 {
-            return Err(damaged(source, &"a column lies outside of the file"));
+            return Err(damaged(source, &"a column lies outside the file"));
         }
         use Compression::{GZIP, SNAPPY, UNCOMPRESSED, ZSTD};
         if !matches!(chunk.compression(), UNCOMPRESSED | SNAPPY | GZIP(_) | ZSTD(_)) {
             return Err(malformed(
                 source.name(),
-                format!("its columns are compressed with {}, which is not read here", chunk.compression()),
+                format!("its columns are compressed with {}, which is not supported", chunk.compression()),
                 "save it with snappy, gzip or zstd",
             ));
         }
@@ -91,12 +91,12 @@ fn check_ranges(source: &ByteSource, metadata: &ParquetMetaData, length: u64) ->
     Ok(())
 }
 
-/// How the values of a column are to be read.
+/// How the values of a column are decoded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Code {
-    /// As the number they are stored as.
+    /// As the stored number.
     Number,
-    /// As an integer without a sign.
+    /// As an unsigned integer.
     Unsigned,
     /// As an integer to be divided by a power of ten.
     Decimal(i32),
@@ -105,7 +105,7 @@ enum Code {
     Text,
 }
 
-/// How a column is read; refuses what cannot be a feature.
+/// How a column is decoded; rejects types that cannot be features.
 fn code(source: &ByteSource, column: usize, field: &Type) -> Result<Code> {
     let refuse = |what: &str, remedy: &str| {
         let place = Place::Entry { row: 0, column: Some(column), name: Some(field.name().to_owned()) };
@@ -144,22 +144,22 @@ fn code(source: &ByteSource, column: usize, field: &Type) -> Result<Code> {
     }
 }
 
-/// Values of one column, as they are wanted.
+/// Decoded values of one column.
 enum Cells {
     Numbers(Vec<f64>),
     Texts(Vec<String>),
     Skipped,
 }
 
-/// A column of a row group that is being read.
+/// A column of the current row group.
 struct GroupColumn {
     reader: ColumnReader,
     code: Code,
-    /// The level of a value that is there; 0 where none can be missing.
+    /// The definition level of a present value; 0 if no value can be missing.
     present: i16,
 }
 
-/// Why a column could not be read on.
+/// Why a column could not be read.
 enum Unread {
     /// The value in this row of the batch is missing.
     Missing(usize),
@@ -260,7 +260,7 @@ impl GroupColumn {
             ColumnReader::FixedLenByteArrayColumnReader(r) => values(r, count, present, |v| bytes_of(code, v.data()))?,
             ColumnReader::Int96ColumnReader(_) => return Err(Unread::Damaged(ParquetError::General("INT96".into()))),
         };
-        // A number is a label where the model has labels.
+        // Numbers become labels if the model expects text.
         Ok(if texts { Cells::Texts(numbers.iter().map(f64::to_string).collect()) } else { Cells::Numbers(numbers) })
     }
 }
@@ -292,7 +292,7 @@ fn values<D: DataType, V>(
     Ok(found.iter().map(convert).collect())
 }
 
-/// The number that bytes stand for: two's complement, most significant byte first, or half precision.
+/// Decodes bytes as a number: two's complement, most significant byte first, or half precision.
 fn bytes_of(code: Code, bytes: &[u8]) -> f64 {
     match (code, bytes) {
         (Code::Half, &[low, high]) => half(u16::from_le_bytes([low, high])),
@@ -305,7 +305,7 @@ fn bytes_of(code: Code, bytes: &[u8]) -> f64 {
     }
 }
 
-/// A number in half precision.
+/// Decodes a half-precision number.
 fn half(bits: u16) -> f64 {
     let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_and_decimals_are_the_numbers_they_stand_for() {
+    fn half_precision_and_decimals_are_decoded() {
         for (bits, value) in
             [(0x3c00, 1.0), (0xc000, -2.0), (0x3555, 0.333_251_953_125), (1, 2f64.powi(-24)), (0x7bff, 65504.0)]
         {

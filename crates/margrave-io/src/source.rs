@@ -1,5 +1,5 @@
-//! Where bytes come from: a file, standard input or memory, plain or gzipped. A source can be opened again from its
-//! beginning, and its content is never held in memory unless it came from a pipe.
+//! Sources of bytes: a file, standard input or memory, plain or gzipped. A source can be opened more than once, and its
+//! content is not held in memory unless it came from a pipe.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
@@ -10,7 +10,7 @@ use flate2::read::MultiGzDecoder;
 
 use crate::error::{ReadError, Result, malformed};
 
-/// Bytes looked at to tell format, separator, header and column types.
+/// Number of bytes used to detect format, separator, header and column types.
 pub(crate) const HEAD: usize = 64 << 10;
 
 enum ByteOrigin {
@@ -48,7 +48,7 @@ impl ByteSource {
         Self::start(name, ByteOrigin::File(path.to_owned()), metadata.len())
     }
 
-    /// Takes all that `reader` gives.
+    /// Reads all of `reader`.
     pub(crate) fn from_reader(mut reader: impl Read, name: &str) -> Result<Self> {
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).map_err(|source| ReadError::Io {
@@ -94,14 +94,14 @@ impl ByteSource {
         Ok(if self.gzip { Box::new(MultiGzDecoder::new(BufReader::with_capacity(HEAD, raw))) } else { raw })
     }
 
-    /// The decompressed content, all of it, in memory.
+    /// All of the decompressed content, in memory.
     pub(crate) fn bytes(&self) -> Result<Vec<u8>> {
         let mut all = Vec::new();
         self.reader()?.read_to_end(&mut all).map_err(|e| self.io(e))?;
         Ok(all)
     }
 
-    /// The file itself, if it is one and not compressed.
+    /// The file itself, if the source is an uncompressed file.
     pub(crate) fn file(&self) -> Result<Option<File>> {
         match &self.origin {
             ByteOrigin::File(path) if !self.gzip => File::open(path).map(Some).map_err(|e| self.io(e)),
@@ -122,7 +122,7 @@ impl ByteSource {
         &self.head
     }
 
-    /// Whether the head is all there is.
+    /// Whether the head is the whole content.
     pub(crate) fn complete(&self) -> bool {
         self.complete
     }
@@ -132,12 +132,12 @@ impl ByteSource {
         &self.name
     }
 
-    /// Length of the decompressed content, where that is known without reading it.
+    /// Length of the decompressed content, if known without reading it.
     pub(crate) fn len(&self) -> Option<u64> {
         (!self.gzip).then_some(self.stored)
     }
 
-    /// Names this source in an input error.
+    /// Converts an input error, adding the name of this source.
     pub(crate) fn io(&self, error: io::Error) -> ReadError {
         if self.gzip && error.kind() == io::ErrorKind::UnexpectedEof {
             return malformed(

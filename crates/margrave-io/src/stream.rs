@@ -1,9 +1,10 @@
 //! Data larger than memory: rows of a LIBSVM text in a compact binary file, read back in blocks.
 //!
-//! The text is parsed once. Every pass of a linear solver then reads the binary file from front to back, one block at a time:
-//! memory is that of a block, whatever the size of the data. The file has no name once it is open, and is gone with the process.
+//! The text is parsed once. Every pass of a linear solver then reads the binary file sequentially, one block at a time:
+//! the memory used is that of a block, independent of the size of the data. The file is unlinked once it is open, so it
+//! disappears with the process.
 //!
-//! A block is its row ends (u32), its columns (u32) and its values: f32 where every one of them is a single-precision number,
+//! A block is its row ends (u32), its columns (u32) and its values: f32 if all of them are exact in single precision,
 //! f64 otherwise.
 
 use std::fs::{File, OpenOptions};
@@ -24,10 +25,10 @@ use crate::schema::Schema;
 use crate::source::ByteSource;
 use crate::{blocks, detect, libsvm};
 
-/// Stored values of a block, unless one row has more.
+/// Maximum number of stored values per block, unless one row has more.
 const BLOCK: usize = 1 << 20;
 
-/// Where a block is.
+/// The position of a block in the file.
 #[derive(Debug, Clone, Copy)]
 struct StoredBlock {
     first: usize,
@@ -37,7 +38,7 @@ struct StoredBlock {
     single: bool,
 }
 
-/// X in a file.
+/// X stored in a file.
 #[derive(Debug)]
 pub struct StreamedRows {
     file: Mutex<File>,
@@ -45,18 +46,18 @@ pub struct StreamedRows {
     rows: usize,
     dims: usize,
     stored: usize,
-    /// Set when a block could not be read back: products are worth nothing then.
+    /// Set if a block could not be read back: products are then invalid.
     broken: Mutex<Option<String>>,
 }
 
-/// What a file held whose rows are streamed.
+/// The content of a file whose rows are streamed.
 #[derive(Debug)]
 pub struct Streamed {
     /// The rows.
     pub matrix: StreamedRows,
     /// The targets.
     pub targets: Targets,
-    /// How columns became features.
+    /// The encoding of columns.
     pub schema: Schema,
 }
 
@@ -141,7 +142,7 @@ pub fn streams(path: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Opti
     Ok((format == Format::Libsvm).then_some(metadata.len()))
 }
 
-/// Parses the LIBSVM text at `path` into a temporary file in `folder`, and lends its rows from there.
+/// Parses the LIBSVM text at `path` into a temporary file in `folder`, and returns its rows from there.
 pub fn stream(path: impl AsRef<Path>, folder: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Streamed> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let source = ByteSource::open(path.as_ref())?;
@@ -152,7 +153,7 @@ pub fn stream(path: impl AsRef<Path>, folder: impl AsRef<Path>, options: &ReadOp
         move |source| ReadError::Io { file, doing, source }
     };
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&cache).map_err(io("make it"))?;
-    // Without a name it cannot be left behind; where a system does not allow that, it is removed at the end.
+    // An unlinked file cannot be left behind; on systems that do not allow this, it is removed at the end.
     let unnamed = std::fs::remove_file(&cache).is_ok();
     let mut writer = Writer {
         file: BufWriter::new(file),
@@ -196,7 +197,7 @@ pub fn stream(path: impl AsRef<Path>, folder: impl AsRef<Path>, options: &ReadOp
 }
 
 impl StreamedRows {
-    /// Why the file could not be read back, if it could not: every product since is worthless.
+    /// Why the file could not be read back, if a read failed: every product since then is invalid.
     pub fn trouble(&self) -> Option<String> {
         self.broken.lock().map_or_else(|e| e.into_inner().clone(), |b| b.clone())
     }
@@ -227,7 +228,8 @@ impl StreamedRows {
         })
     }
 
-    /// Calls `work(matrix of a block, rows within it, positions among the rows asked for)` for every block that has any of them.
+    /// Calls `work(matrix of a block, rows within it, positions among the requested rows)` for every block that
+    /// contains any of them.
     fn each(
         &self,
         rows: Pick<'_>,
@@ -247,7 +249,7 @@ impl StreamedRows {
                     }
                     (Pick::Range(a - first, b - first), a - from..b - from)
                 }
-                // Lists ascend: see `ascending`.
+                // Lists are sorted: see `ascending`.
                 Pick::List(list) => {
                     let a = list.partition_point(|&i| (i as usize) < first);
                     let b = list.partition_point(|&i| (i as usize) < end);
@@ -264,7 +266,7 @@ impl StreamedRows {
         Ok(())
     }
 
-    /// Keeps why a block could not be read.
+    /// Records why a block could not be read.
     fn fail(&self, why: &std::io::Error) -> Interrupt {
         if let Ok(mut broken) = self.broken.lock() {
             broken.get_or_insert_with(|| why.to_string());
@@ -273,7 +275,7 @@ impl StreamedRows {
     }
 }
 
-/// The order in which a list ascends; `None` if it does as it is.
+/// The order that sorts a list; `None` if it is already sorted.
 fn ascending(rows: Pick<'_>) -> Option<Vec<u32>> {
     match rows {
         Pick::List(list) if !list.is_sorted() => {
@@ -285,7 +287,7 @@ fn ascending(rows: Pick<'_>) -> Option<Vec<u32>> {
     }
 }
 
-/// The list and its numbers in ascending order.
+/// The list and its numbers, sorted.
 fn sorted(rows: Pick<'_>, order: &[u32], numbers: &[f64]) -> (Vec<u32>, Vec<f64>) {
     order.iter().map(|&k| (rows.get(k as usize) as u32, numbers[k as usize])).unzip()
 }
@@ -302,7 +304,7 @@ impl Matrix for StreamedRows {
         work: &mut dyn FnMut(usize, &Points) -> Result<(), Interrupt>,
     ) -> Result<(), Interrupt> {
         std::thread::scope(|scope| {
-            // One block is worked on, one is ready, one is being read.
+            // One block is in use, one is ready, one is being read.
             let (give, take) = sync_channel(1);
             scope.spawn(move || {
                 for &k in order {

@@ -1,6 +1,6 @@
-//! What every [`Gram`] over points must do, whatever computes it.
+//! Conformance tests for every [`Gram`] over points, independent of the backend.
 //!
-//! [`backend_suite!`](crate::backend_suite!) turns a constructor into a module of tests.
+//! [`backend_suite!`](crate::backend_suite!) generates a module of tests from a constructor.
 
 use margrave_core::control::{Budget, Control, Interrupt, Threads};
 use margrave_core::data::Points;
@@ -9,7 +9,7 @@ use margrave_core::kernel::{Kernel, Statistic};
 
 use crate::{naive, points};
 
-/// Makes the Gram of rows against columns; `None`: the columns are the rows.
+/// Creates the Gram of rows and columns; `None`: the columns are the rows.
 pub type Make<'a> = &'a dyn Fn(Kernel, &Points, Option<&Points>) -> Box<dyn Gram>;
 
 /// Largest error of an entry in single precision, relative to [`scale`].
@@ -17,7 +17,7 @@ pub const SINGLE: f64 = 2e-6;
 /// Largest error of an entry in double precision, relative to [`scale`].
 pub const DOUBLE: f64 = 1e-13;
 
-/// Every kernel, with a width that leaves entries of normal points in `d` dimensions neither all 0 nor all 1.
+/// Every kernel, with a width for which entries of normal points in `d` dimensions are neither all 0 nor all 1.
 pub fn kernels(d: usize) -> Vec<Kernel> {
     let gamma = 0.5 / d.max(1) as f64;
     vec![
@@ -33,7 +33,7 @@ pub fn kernels(d: usize) -> Vec<Kernel> {
     ]
 }
 
-/// What an error is relative to: 1 for bounded kernels, else the size of the terms that make up the entry.
+/// The scale of errors: 1 for bounded kernels, otherwise the magnitude of the terms of the entry.
 pub fn scale(kernel: &Kernel, x: &[f64], y: &[f64]) -> f64 {
     let norm = |x: &[f64]| naive::statistic(Statistic::Dot, x, x).sqrt();
     match *kernel {
@@ -135,7 +135,7 @@ pub fn sparse_points_are_accurate(make: Make<'_>) {
     }
 }
 
-/// K is symmetric to the bit and, where it should be, 1 on the diagonal exactly, duplicates included.
+/// K is exactly symmetric and, for kernels with unit diagonal, exactly 1 on the diagonal and for duplicates.
 pub fn symmetry_is_exact(make: Make<'_>) {
     for (n, d) in [(45, 3), (67, 50), (40, 321)] {
         let mut values = points::normal(n, d, 3.0, 10.0, 5);
@@ -175,7 +175,7 @@ fn bits64(values: &[f64]) -> Vec<u64> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Rows and columns picked in any way give the entries of the whole, to the bit.
+/// Any selection of rows and columns gives exactly the entries of the full matrix.
 pub fn picks_are_consistent(make: Make<'_>) {
     let (n, m, d) = (45, 301, 13);
     for (rows, cols) in
@@ -221,7 +221,7 @@ pub fn picks_are_consistent(make: Make<'_>) {
     }
 }
 
-/// The products are those of the entries; zero lines of V change nothing but the cost.
+/// Products agree with the entries; zero lines of V do not change the result.
 pub fn products_are_those_of_the_entries(make: Make<'_>) {
     let d = 7;
     for (n, m) in [(1, 1), (5, 300), (210, 33), (150, 140)] {
@@ -276,7 +276,7 @@ pub fn products_are_those_of_the_entries(make: Make<'_>) {
     }
 }
 
-/// The same bits on one, two and three threads, for sizes large enough to be shared out.
+/// The same bits on one, two and three threads, for sizes large enough to be split.
 pub fn threads_do_not_change_bits(make: Make<'_>) {
     let (n, m, d) = (700, 900, 40);
     for (rows, cols) in
@@ -309,7 +309,7 @@ pub fn threads_do_not_change_bits(make: Make<'_>) {
     }
 }
 
-/// A control that says stop is obeyed, before any work and soon after it begins.
+/// Interrupts end the computation, before any work and soon after it begins.
 pub fn interrupts_are_obeyed(make: Make<'_>) {
     let points = points::dense(3000, 300, 1);
     let gram = make(Kernel::rbf(0.001), &points, None);
@@ -325,12 +325,12 @@ pub fn interrupts_are_obeyed(make: Make<'_>) {
         assert_eq!(gram.block_f64(Pick::All, Pick::All, &mut out, &control), expected);
         assert_eq!(gram.apply(Precision::Double, Pick::All, &v, 1, &mut sums, &control), expected);
         let spent = start.elapsed().as_secs_f64();
-        // The contract is 50 ms a call; the slack is for a machine busy with other tests.
+        // The contract is 50 ms per call; the slack is for a computer busy with other tests.
         assert!(spent < seconds + 3.0 * slack, "{spent} s on {threads} threads");
     }
 }
 
-/// The count of entries grows by what was asked for, and zero lines of V are not counted.
+/// The count of entries increases by the requested entries; zero lines of V are not counted.
 pub fn entries_are_counted(make: Make<'_>) {
     let points = points::dense(100, 5, 1);
     let gram = make(Kernel::rbf(0.1), &points, None);
@@ -346,7 +346,7 @@ pub fn entries_are_counted(make: Make<'_>) {
     assert_eq!(gram.entries(), 400);
 }
 
-/// A module of tests that hold `$make` to everything in [`backend_suite`](mod@crate::backend_suite).
+/// A module of tests that check `$make` with everything in [`backend_suite`](mod@crate::backend_suite).
 #[macro_export]
 macro_rules! backend_suite {
     ($name:ident, $make:expr) => {

@@ -1,4 +1,4 @@
-//! Kernels and products written as their definitions, in double precision.
+//! Kernels and products computed by definition, in double precision.
 
 use margrave_core::data::Points;
 use margrave_core::kernel::{Kernel, Statistic};

@@ -1,7 +1,8 @@
 //! Arrays of numbers: NPY and NPZ of NumPy, the sparse NPZ of SciPy, and the idx files MNIST is published in.
 //!
-//! An array of more than two dimensions becomes one row for each place of the first, all else side by side. Integers
-//! beyond 2⁵³ are rounded. Nothing is allocated for what a header promises and the file does not hold.
+//! An array of more than two dimensions becomes one row per index of the first dimension, with the others flattened.
+//! Integers above 2⁵³ are rounded. No memory is allocated for values that the header declares but the file does not
+//! contain.
 
 mod idx;
 mod npy;
@@ -25,17 +26,17 @@ use crate::table::{self, CellKind, TablePlan, TableRows};
 pub(crate) use npz::load as load_npz;
 use scalar::{ElementLayout, ScalarType};
 
-/// What the head of an array says.
+/// The header of an array.
 #[derive(Debug, Clone)]
-struct Head {
+struct ArrayHeader {
     layout: ElementLayout,
-    /// Column by column.
+    /// Column-major order.
     fortran: bool,
     shape: Vec<usize>,
 }
 
-impl Head {
-    /// Rows, and values in each.
+impl ArrayHeader {
+    /// Number of rows, and of values per row.
     fn matrix(&self) -> Option<(usize, usize)> {
         let (n, rest) = self.shape.split_first()?;
         let d = rest.iter().try_fold(1usize, |product, k| product.checked_mul(*k))?;
@@ -44,17 +45,17 @@ impl Head {
     }
 }
 
-/// An open array: its head read, its values to come.
-struct Open<'a> {
-    /// File, and array in it, for messages.
+/// An open array: its header is read, its values are not.
+struct OpenArray<'a> {
+    /// Name of the file and of the array in it, for messages.
     name: String,
-    head: Head,
+    head: ArrayHeader,
     reader: Box<dyn Read + 'a>,
-    /// Bytes that follow, where that is known.
+    /// Number of remaining bytes, if known.
     left: Option<u64>,
 }
 
-impl Open<'_> {
+impl OpenArray<'_> {
     fn matrix(&self) -> Result<(usize, usize)> {
         self.head.matrix().ok_or_else(|| {
             malformed(
@@ -92,7 +93,7 @@ impl Open<'_> {
         scalar.read_integers(&mut self.reader, n * d, self.left).map_err(|e| self.fail(e))
     }
 
-    /// The targets this array holds.
+    /// The array as targets.
     fn targets(mut self) -> Result<Targets> {
         let (n, d) = self.matrix()?;
         let numbers = matches!(self.head.layout, ElementLayout::Number(_));
@@ -100,7 +101,7 @@ impl Open<'_> {
             return Err(malformed(
                 &self.name,
                 format!(
-                    "targets need one dimension, or two for several numbers, and the array has shape {:?}",
+                    "targets need one dimension, or two for several numbers, but the array has shape {:?}",
                     self.head.shape
                 ),
                 "save a one-dimensional array, or numbers with one column for each target",
@@ -143,15 +144,15 @@ fn data_error(source: &ByteSource) -> impl Fn(margrave_core::Error) -> ReadError
     |e| ReadError::Data { file: source.name().to_owned(), source: e }
 }
 
-/// Opens the one array of an NPY or idx file.
-fn open(source: &ByteSource, format: Format) -> Result<Open<'_>> {
+/// Opens the array of an NPY or idx file.
+fn open(source: &ByteSource, format: Format) -> Result<OpenArray<'_>> {
     match format {
         Format::Idx => idx::open(source),
         _ => npy::open(source.name().to_owned(), source.reader()?, source.len(), |e| source.io(e)),
     }
 }
 
-/// Reads an NPY file: a matrix with its target among the columns, or with targets in a file of their own.
+/// Reads an NPY file: a matrix that contains the target as a column, or with targets in a separate file.
 pub(crate) fn load_npy<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
@@ -160,7 +161,7 @@ where
     if array.head.shape.len() < 2 {
         return Err(malformed(
             source.name(),
-            format!("a matrix is needed, and the array has shape {:?}", array.head.shape),
+            format!("a matrix is needed, but the array has shape {:?}", array.head.shape),
             "save an array with one row for each sample",
         ));
     }
@@ -168,7 +169,7 @@ where
     table_of::<T>(source, array, targets, options, Format::Npy)
 }
 
-/// Reads an idx file of images, whose labels are in a file of their own.
+/// Reads an idx file of images, whose labels are in a separate file.
 pub(crate) fn load_idx<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
@@ -177,7 +178,7 @@ where
     if array.head.shape.len() < 2 {
         return Err(malformed(
             source.name(),
-            "this idx file holds one value a sample, as files of labels do",
+            "this idx file holds one value per sample, like a file of labels",
             "name the file of images; the labels are looked for beside it",
         ));
     }
@@ -213,10 +214,10 @@ fn refuse_columns(source: &ByteSource, options: &ReadOptions) -> Result<()> {
     })
 }
 
-/// The data set of a matrix; `targets` are those kept apart, `None` if they are among its columns.
+/// The data set of a matrix; `targets` are separate targets, `None` if they are among its columns.
 fn table_of<T: Number>(
     source: &ByteSource,
-    array: Open,
+    array: OpenArray,
     targets: Option<Targets>,
     options: &ReadOptions,
     format: Format,
@@ -237,7 +238,7 @@ where
     let plan = || TablePlan::new(source.name(), None, vec![CellKind::Number; d], &options);
     let all_features =
         options.no_target && options.weights.is_none() && options.schema.is_none_or(|s| s.weights.is_none());
-    // A plan has an entry a column, so the values come first: a header may promise any number of columns.
+    // A plan has one entry per column, so the values are read first: a header may declare any number of columns.
     let (plan, rows) = if all_features {
         let values: Vec<T> = array.numbers()?;
         let plan = plan()?;
@@ -277,7 +278,7 @@ fn load_targets(path: &Path) -> Result<Targets> {
         format @ (Format::Npy | Format::Idx) => open(&source, format)?.targets(),
         other => Err(malformed(
             source.name(),
-            format!("targets are read from NPY and idx files, and this is {other}"),
+            format!("targets are read from NPY and idx files, but this is {other}"),
             "save a one-dimensional array with numpy.save",
         )),
     }

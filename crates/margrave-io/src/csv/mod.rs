@@ -1,10 +1,11 @@
-//! Text tables: CSV with a header or without, any of the usual separators, quoted cells, texts among numbers.
+//! Text tables: CSV with or without a header, with any common separator, quoted cells, and text or numeric columns.
 //!
-//! Lines are parsed block by block on all threads, as long as no quotes are doubled or hold a line end; a table with
-//! such quotes is read one record after the other. The kinds of the columns are guessed from the first records; where a later cell proves the guess wrong, the file is looked
-//! through once more, so that the outcome does not depend on how many records were looked at.
+//! Lines are parsed block by block on all threads, as long as no quoted cell contains doubled quotes or a line end; a
+//! table with such cells is read sequentially. The types of the columns are guessed from the first records. If a later
+//! cell contradicts the guess, the file is scanned once more, so that the result does not depend on the number of
+//! records used for the guess.
 //!
-//! A column is numeric if all its cells are numbers. A text feature becomes one feature for each of its texts.
+//! A column is numeric if all its cells are numbers. A text column becomes one feature per distinct text.
 
 mod dialect;
 mod records;
@@ -33,7 +34,7 @@ where
     let separator = options.separator.unwrap_or_else(|| dialect::separator(&head, source.complete()));
     let mut sample = records::sample(&head, separator, source.complete(), dialect::SAMPLE);
     if sample.is_empty() {
-        // The first record is longer than the head, or not a record.
+        // The first record is longer than the head, or invalid.
         records::for_each(source, separator, |record| {
             sample.push(record.clone());
             Err(malformed(source.name(), "", ""))
@@ -71,19 +72,21 @@ where
     }
 }
 
-/// What makes an attempt at reading start again.
+/// Why reading has to start again.
 enum Restart {
-    /// There are quotes that cannot be taken line by line.
+    /// There are quoted cells that cannot be parsed line by line.
     Quote,
-    /// There is text in a column of numbers.
+    /// There is text in a numeric column.
     Text(Fault),
 }
 
 impl Restart {
-    /// The error this is if it cannot be mended, with `lines` lines before.
+    /// The error to report if restarting is not possible, with `lines` lines before.
     fn error(&self, source: &ByteSource, lines: u64) -> ReadError {
         match self {
-            Restart::Quote => malformed(source.name(), "quotes go over several lines", "close them on their line"),
+            Restart::Quote => {
+                malformed(source.name(), "a quoted cell spans several lines", "close the quotes on the same line")
+            }
             Restart::Text(fault) => fault.clone().within(source.name(), lines),
         }
     }
@@ -99,7 +102,7 @@ fn guess_kinds(count: usize, sample: &[records::CsvRecord]) -> Vec<CellKind> {
     (0..count).map(kind).collect()
 }
 
-/// The kinds of all columns by all cells.
+/// The types of all columns, determined from all cells.
 fn census(source: &ByteSource, separator: u8, header: bool, plan: &TablePlan) -> Result<Vec<CellKind>> {
     let mut kinds = plan.kinds();
     let mut skip = header;
@@ -187,16 +190,16 @@ fn parse_block<T: Number>(block: &[u8], separator: u8, header: bool, plan: &Tabl
     Ok(part)
 }
 
-/// Why a line was not taken.
+/// Why a line could not be parsed.
 enum LineFailure {
     Fault(Fault),
-    /// Its column of numbers may be one of texts.
+    /// A numeric column may be a text column.
     Text(Fault),
-    /// Its quotes may go on in the next line.
+    /// A quoted cell may continue on the next line.
     Quote,
 }
 
-/// Takes a line apart in which no quotes are open at its start.
+/// Parses a line that does not start inside quotes.
 fn parse_line<T: Number>(
     line: &[u8],
     separator: u8,
@@ -236,12 +239,12 @@ fn parse_line<T: Number>(
             let start = at + 1;
             let close = start + memchr::memchr(b'"', &line[start..]).ok_or(LineFailure::Quote)?;
             let end = skip(close + 1);
-            // Doubled quotes, and text behind a quote, are for the reader of records.
+            // Doubled quotes, and text after a closing quote, are left to the sequential reader.
             if !(end == line.len() || if blanks { end > close + 1 } else { line[end] == separator }) {
                 return Err(LineFailure::Quote);
             }
             let cell = &line[start..close];
-            rows.push(*action, cell, number).map_err(|unfit| cell_stop(unfit, plan, number, column, cell))?;
+            rows.push(*action, cell, number).map_err(|unfit| cell_failure(unfit, plan, number, column, cell))?;
             at = end;
             continue;
         }
@@ -253,7 +256,7 @@ fn parse_line<T: Number>(
         };
         let end = at + end.unwrap_or(rest.len());
         let cell = records::trim_end(&line[at..end], separator);
-        rows.push(*action, cell, number).map_err(|unfit| cell_stop(unfit, plan, number, column, cell))?;
+        rows.push(*action, cell, number).map_err(|unfit| cell_failure(unfit, plan, number, column, cell))?;
         at = skip(end);
     }
     match at < line.len() {
@@ -263,7 +266,7 @@ fn parse_line<T: Number>(
 }
 
 #[cold]
-fn cell_stop(unfit: Unfit, plan: &TablePlan, line: u64, column: usize, cell: &[u8]) -> LineFailure {
+fn cell_failure(unfit: Unfit, plan: &TablePlan, line: u64, column: usize, cell: &[u8]) -> LineFailure {
     let place = Place::Cell { line, column, name: plan.name(column) };
     let not_a_number = |place| Fault::new(place, "this is not a number", "correct the cell").found(cell);
     match unfit {
@@ -307,7 +310,7 @@ fn read_records<T: Number>(
         }
         for (column, (action, cell)) in plan.actions.iter().zip(record.cells()).enumerate() {
             if let Err(unfit) = rows.push(*action, cell, record.line) {
-                return Err(match cell_stop(unfit, plan, record.line, column, cell) {
+                return Err(match cell_failure(unfit, plan, record.line, column, cell) {
                     LineFailure::Fault(fault) => fault.within(source.name(), 0),
                     LineFailure::Quote => Restart::Quote.error(source, 0),
                     LineFailure::Text(fault) => {
@@ -346,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_one_name_are_told_apart() {
+    fn duplicate_column_names_are_made_distinct() {
         let text = "a,b,a,a.1,a\n1,2,3,4,0\n5,6,7,8,1\n";
         let l = parse(text, &ReadOptions::default()).unwrap();
         assert_eq!(l.data.names.as_deref(), Some(&["a", "b", "a.2", "a.1"].map(String::from)[..]));
@@ -400,7 +403,7 @@ mod tests {
         let names = ["size", "colour=blue", "colour=red"].map(String::from).to_vec();
         assert_eq!(l.data.names.as_ref(), Some(&names));
         let again = ReadOptions { schema: Some(&l.schema), ..ReadOptions::default() };
-        // Another order, no target, a column more, fewer categories.
+        // Another column order, no target, an extra column, fewer categories.
         let p = parse("id,colour,size\n9,red,7\n", &again).unwrap();
         assert_eq!((rows(&p), p.data.targets), (vec![vec![7.0, 0.0, 1.0]], Targets::None));
         let p = parse("7,blue\n8,red\n", &again).unwrap();
@@ -416,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn text_far_below_is_found() {
+    fn text_after_the_sampled_records_is_found() {
         let mut text: String = (0..3000).map(|i| format!("{},{}\n", i, i % 2)).collect();
         (0..1000).for_each(|i| text += &format!("{i},high\n"));
         let options = ReadOptions { target: Some(Column::Number(0)), ..ReadOptions::default() };
@@ -434,7 +437,7 @@ mod tests {
             let l = parse(&late, &options);
             match cell.contains("2\"") && !cell.contains("\"\"\"") {
                 true => assert_eq!(l.unwrap().data.targets.real().unwrap()[4000], 2.0),
-                // Read as a text, it is the one cell of the column that is no number.
+                // Read as text, it is the only cell of the column that is not a number.
                 false => assert!(l.unwrap_err().to_string().contains("line 4001, column 1"), "{cell:?}"),
             }
         }
@@ -468,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn carriage_returns_are_blanks_either_way() {
+    fn carriage_returns_are_blanks_in_both_readers() {
         for text in ["1,\r2\n3,4\n", "1,\"\r2\"\n3,4\n", "\r1 \r 2\n3 4\r\r\n"] {
             let l = parse(text, &ReadOptions { header: Some(false), ..ReadOptions::default() });
             assert!(l.is_ok_and(|l| l.data.len() == 2), "{text:?}");

@@ -1,4 +1,4 @@
-//! Records of separated text, quotes and all, one after the other.
+//! Reads records of separated text sequentially, including quoted cells.
 
 use std::io::Read;
 
@@ -7,7 +7,7 @@ use crate::source::ByteSource;
 
 const CHUNK: usize = 256 << 10;
 
-/// Longest record accepted: an unclosed quote must not swallow what a small gzip file unpacks to.
+/// Longest record accepted: an unclosed quote must not consume all of a large decompressed file.
 const LONGEST: usize = 1 << 30;
 
 /// The cells of one record.
@@ -34,13 +34,13 @@ impl CsvRecord {
     }
 }
 
-/// Whether `byte` is nothing around a cell.
+/// Whether `byte` is padding around a cell.
 #[inline(always)]
 pub(crate) fn is_pad(byte: u8, separator: u8) -> bool {
     byte == b' ' || byte == b'\r' || (byte == b'\t' && separator != b'\t')
 }
 
-/// `text` without what is nothing at its end.
+/// `text` without trailing padding.
 pub(crate) fn trim_end(mut text: &[u8], separator: u8) -> &[u8] {
     while let [head @ .., tail] = text
         && is_pad(*tail, separator)
@@ -50,7 +50,7 @@ pub(crate) fn trim_end(mut text: &[u8], separator: u8) -> &[u8] {
     text
 }
 
-/// What one attempt at a record came to.
+/// The result of trying to split one record.
 enum SplitOutcome {
     /// A record (or a blank line, without cells) of this many bytes and lines.
     Done {
@@ -62,7 +62,7 @@ enum SplitOutcome {
     Bad(Fault),
 }
 
-/// Takes the record at the head of `text` apart. `last`: nothing follows `text`.
+/// Splits the record at the start of `text` into cells. `last`: nothing follows `text`.
 fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut CsvRecord) -> SplitOutcome {
     record.bytes.clear();
     record.ends.clear();
@@ -140,7 +140,7 @@ fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut CsvReco
         }
         let empty = !quoted && record.bytes.len() == start;
         let done = at == text.len() || text[at] == b'\n';
-        // A blank line has no cells, and blanks at the end of a line separate nothing.
+        // A blank line has no cells, and trailing blanks are not separators.
         if !(empty && done && (record.ends.is_empty() || blanks)) {
             record.ends.push(record.bytes.len());
         }
@@ -154,7 +154,7 @@ fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut CsvReco
     }
 }
 
-/// The records of a text that is at hand; one that is cut at its end is left out unless `last`.
+/// The records of a text in memory; an incomplete record at its end is omitted unless `last`.
 pub(crate) fn sample(mut text: &[u8], separator: u8, last: bool, most: usize) -> Vec<CsvRecord> {
     let mut records = Vec::new();
     let mut line = 1;
@@ -196,14 +196,14 @@ pub(crate) fn for_each(
             SplitOutcome::More if last => return Ok(()),
             SplitOutcome::More => {
                 text.drain(..at);
-                // A record longer than what was read is tried again only when as much has been added.
+                // A record longer than the buffer is retried only after the buffer has doubled.
                 size = if at == 0 { size.max(text.len()) } else { CHUNK };
                 at = 0;
                 if text.len() > LONGEST {
                     return Err(malformed(
                         source.name(),
                         format!("the record that begins on line {line} is longer than {LONGEST} bytes"),
-                        "look for a quote that is not closed there",
+                        "check for an unclosed quote there",
                     ));
                 }
                 let got = reader.by_ref().take(size as u64).read_to_end(&mut text).map_err(|e| source.io(e))?;
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_the_text_gives_the_same() {
+    fn splitting_the_text_anywhere_gives_the_same_records() {
         let text = b"a,b\n1,\"x\"\"y\n\"\n2,z";
         for cut in 0..text.len() {
             let head = sample(&text[..cut], b',', false, 99);

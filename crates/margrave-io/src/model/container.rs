@@ -1,8 +1,8 @@
-//! The outer shape of a native model file: named arrays and one JSON header, in the safetensors layout.
+//! The container of a native model file: named arrays and one JSON header, in the safetensors layout.
 //!
-//! Safe to open from strangers: every length is checked against the bytes present before anything is allocated, nothing
-//! in a file is code. Lossless: arrays are little-endian IEEE numbers, and numbers of the header are written with as
-//! many digits as they need.
+//! Safe for untrusted files: every length is checked against the available bytes before anything is allocated, and
+//! files contain no code. Lossless: arrays are little-endian IEEE numbers, and numbers in the header are written with
+//! as many digits as needed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use safetensors::tensor::{Dtype, SafeTensors, View};
 /// Key of the JSON header in the safetensors metadata.
 const HEADER: &str = "margrave";
 
-/// What is wrong with the bytes of a model file.
+/// An error in the bytes of a model file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Broken(pub(super) String);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_changes_no_bit() {
+    fn a_round_trip_is_exact() {
         let back = Container::from_bytes(&example().to_bytes().unwrap()).unwrap();
         assert_eq!(back, example());
         let ArrayValues::F64(v) = &back.arrays["a"].values else { panic!("type changed") };
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lengths_types_and_names_are_named() {
+    fn wrong_lengths_types_and_names_are_reported() {
         let say = |r: Result<Vec<f64>, Broken>| r.unwrap_err().to_string();
         assert!(say(example().f64s("z", 1)).contains("\"z\" is missing"));
         assert!(say(example().f64s("a", 5)).contains("4 values, not 5"));

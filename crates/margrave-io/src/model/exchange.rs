@@ -1,7 +1,7 @@
-//! Between LIBSVM's models and ours.
+//! Conversion between LIBSVM models and native models.
 //!
-//! Signs: LIBSVM's decision of a pair is positive for its *first* label, ours for the second. Two classes are taken over
-//! with the labels the other way round; for several the decisions change sign.
+//! Signs: LIBSVM's decision value of a pair is positive for its *first* label, ours for the second. For two classes the
+//! labels are exchanged; for several the decision values change sign.
 
 use margrave_core::certificate::Certificate;
 use margrave_core::data::{Label, Points};
@@ -13,7 +13,7 @@ use margrave_core::{Error, Result, Status};
 
 use super::libsvm::{LibsvmKind, LibsvmModel};
 
-/// What is known of the training of a model that was read from a file which does not say.
+/// Assumptions about the training of a model whose file does not record it.
 #[derive(Debug, Clone)]
 pub struct Training {
     /// Row of each centre in the training data.
@@ -28,7 +28,7 @@ pub struct Training {
     pub width: usize,
 }
 
-/// The record of a machine that nobody has checked.
+/// The record of a model that was not checked.
 pub(super) fn unknown_record(coefficients: &[f64]) -> Record {
     Record {
         certificate: Certificate::Unknown,
@@ -44,7 +44,7 @@ pub(super) fn unknown_record(coefficients: &[f64]) -> Record {
 }
 
 impl LibsvmModel {
-    /// What it predicts.
+    /// The task.
     pub fn task(&self) -> Task {
         match self.kind {
             LibsvmKind::CSvc | LibsvmKind::NuSvc => Task::Classify,
@@ -53,8 +53,8 @@ impl LibsvmModel {
         }
     }
 
-    /// What may be said about its training from the file alone: centres stand for rows in their order, C is the largest
-    /// coefficient. `width` is the number of columns of the data with a precomputed kernel.
+    /// What the file alone implies about the training: centres are numbered as rows in their order, and C is the
+    /// largest coefficient. `width` is the number of columns of the data with a precomputed kernel.
     pub fn training(&self, width: Option<usize>) -> Training {
         let m = self.centres.len();
         let largest = self.coefficients.iter().fold(0.0f64, |a, c| a.max(c.abs()));
@@ -80,7 +80,7 @@ impl LibsvmModel {
         Training { rows, n, formulation, loss, width: features }
     }
 
-    /// The same machine as one of ours. Its records prove nothing: verify it where the training data is at hand.
+    /// Converts to a native model. Its records contain no certificate: verify it with the training data.
     pub fn to_model(&self, training: Training) -> Result<Model> {
         let classes = self.labels.len();
         let Training { rows, n, formulation, loss, width } = training;
@@ -146,8 +146,8 @@ impl LibsvmModel {
         Some(Calibration::Sigmoid { a: self.prob_a.clone(), b, origin: Origin::Unknown })
     }
 
-    /// One of our models as LIBSVM's. `order`: its labels in the order wanted; sorted, but +1 before −1, if not given.
-    /// Fails for what LIBSVM's format cannot hold, and says what to do.
+    /// Converts a native model to LIBSVM's format. `order`: the labels in the desired order; by default sorted, but +1
+    /// before −1. Fails for models that LIBSVM's format cannot represent; the error says what to do.
     pub fn from_model(model: &Model, order: Option<&[Label]>) -> Result<Self> {
         if model.scheme == Scheme::Outputs {
             return Err(Error::data(
@@ -160,7 +160,7 @@ impl LibsvmModel {
                     "LIBSVM's format needs the support vectors of several classes, and this model holds weights alone: train with --solver decomposition --multiclass ovo, or use onnx",
                 ));
             }
-            // One centre, w itself.
+            // One centre, which is w.
             let f = &model.expansion;
             let centre = Points::dense_f64(1, f.width(), w.to_vec())?;
             let expansion = Expansion::new(Kernel::Linear, centre, vec![0], vec![1.0], f.bias().to_vec(), f.width())?;
@@ -232,7 +232,7 @@ impl LibsvmModel {
         let classes = order.len();
         let class_of: Vec<usize> = match (model.scheme, f.layout()) {
             (Scheme::OneVsOne, Layout::Pairs { class_of, .. }) => class_of.iter().map(|&c| c as usize).collect(),
-            // With two classes the groups only have to add up: take the sign for the side.
+            // With two classes only the totals of the groups matter: the sign decides the class.
             (Scheme::One, _) => f.coefficients().iter().map(|c| usize::from(*c > 0.0)).collect(),
             _ => {
                 return Err(Error::data("LIBSVM has no one-vs-rest models: train with --multiclass ovo, or use onnx"));
@@ -243,7 +243,7 @@ impl LibsvmModel {
             rows.extend((0..f.len()).filter(|&at| class_of[at] == class));
         }
         let counts = order.iter().map(|&class| class_of.iter().filter(|&&c| c == class).count()).collect();
-        // Our pair of two labels, and whether our score is LIBSVM's decision or minus it.
+        // The native pair of two labels, and whether its score is LIBSVM's decision value or its negative.
         let ours = |first: usize, second: usize| {
             let (a, b) = (order[first], order[second]);
             (pair_output(classes, a.min(b), a.max(b)), if a > b { 1.0 } else { -1.0 })
@@ -285,10 +285,10 @@ impl LibsvmModel {
     }
 }
 
-/// Shares of residuals whose radius a model keeps.
+/// Fractions of residuals for which a model stores the radius.
 pub const SHARES: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
 
-/// The positions of a model's labels in the order wanted. LIBSVM's labels are whole numbers.
+/// The positions of a model's labels in the desired order. LIBSVM's labels are integers.
 fn label_order(model: &Model, order: Option<&[Label]>) -> Result<Vec<usize>> {
     for label in &model.labels {
         match label {

@@ -1,10 +1,9 @@
 //! The native model file, version 1.
 //!
-//! Arrays: `beta` (m × k; for one-vs-one m × (classes − 1), see [`Layout`], with `classes` (m)), `bias` (k), `costs` (m),
-//! `rows` (m); the centres as `centres` (m × d) or, sparse, as
-//! `centres.starts` (m + 1), `centres.columns`, `centres.values`; `scaling.shift` and `scaling.factor` (d) where there is
-//! one. A linear machine given by its weights has them as `weights` (d × k), and centres without features. All else is in
-//! the JSON header.
+//! Arrays: `beta` (m × k; for one-vs-one m × (classes − 1), see [`Layout`], with `classes` (m)), `bias` (k), `costs`
+//! (m), `rows` (m); the centres as `centres` (m × d) or, sparse, as `centres.starts` (m + 1), `centres.columns`,
+//! `centres.values`; `scaling.shift` and `scaling.factor` (d) if there is a scaling. A linear model given by its
+//! weights has them as `weights` (d × k), and centres without features. Everything else is in the JSON header.
 
 use margrave_core::data::{Csr, Dense, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::kernel::Kernel;
@@ -20,7 +19,7 @@ use crate::Schema;
 const FORMAT: &str = "margrave-model";
 const VERSION: u32 = 1;
 
-/// Read first, so that a file of a later version is refused for that reason and no other.
+/// Read first, so that a file of a later version is rejected for that reason.
 #[derive(Deserialize)]
 struct Lead {
     format: String,
@@ -31,7 +30,7 @@ struct Lead {
 struct NativeHeader {
     format: String,
     version: u32,
-    /// Who wrote the file: for people.
+    /// The program that wrote the file, for information only.
     program: String,
     task: Task,
     formulation: Formulation,

@@ -1,5 +1,5 @@
-//! Tables with columns of numbers and texts: which column is what, and how columns become features. Shared by the
-//! readers of CSV and Parquet.
+//! Tables with numeric and text columns: the roles of the columns, and how they become features. Shared by the CSV and
+//! Parquet readers.
 
 mod plan;
 
@@ -15,10 +15,10 @@ use crate::number::{self, Number};
 use crate::options::Format;
 use crate::schema::{Encoding, ExtraColumn, FeatureColumn, Schema};
 
-/// One-hot features are kept dense while that takes at most this many values for each cell of the table.
+/// One-hot features are stored dense if that takes at most this many values per cell of the table.
 const DENSE_EXPANSION: usize = 8;
 
-/// A text column of which at least this share are numbers is taken for a column of numbers with a slip.
+/// A text column in which at least this fraction of the cells are numbers is treated as a numeric column with an error.
 const MOSTLY: f64 = 0.9;
 
 /// A text that occurs in a column.
@@ -28,7 +28,7 @@ struct TextEntry {
     line: u64,
 }
 
-/// The texts of a column, numbered as they first occur.
+/// The distinct texts of a column, numbered by first occurrence.
 #[derive(Default)]
 pub(crate) struct Dictionary {
     codes: HashMap<Vec<u8>, u32>,
@@ -36,7 +36,7 @@ pub(crate) struct Dictionary {
 }
 
 impl Dictionary {
-    /// The code of `cell`, which stands on `line`; `None` if it is not UTF-8.
+    /// The code of `cell`, found on `line`; `None` if it is not UTF-8.
     fn code(&mut self, cell: &[u8], line: u64, count: u64) -> Option<u32> {
         if let Some(&code) = self.codes.get(cell) {
             self.entries[code as usize].count += count;
@@ -49,17 +49,17 @@ impl Dictionary {
         Some(code)
     }
 
-    /// The codes here of the entries of `other`, which `before` lines precede.
+    /// The codes in this dictionary of the entries of `other`, which starts after `before` lines.
     fn merge(&mut self, other: &Dictionary, before: u64) -> Vec<u32> {
         let entry = |e: &TextEntry| self.code(e.text.as_bytes(), e.line + before, e.count).unwrap_or_default();
         other.entries.iter().map(entry).collect()
     }
 }
 
-/// Rows of a table, taken apart by the actions of a [`TablePlan`].
+/// Rows of a table, split according to the actions of a [`TablePlan`].
 pub(crate) struct TableRows<T> {
     pub(crate) count: usize,
-    /// Feature numbers, row-major.
+    /// Numeric features, row-major.
     numbers: Vec<T>,
     /// Codes of text features, row-major.
     codes: Vec<u32>,
@@ -72,9 +72,9 @@ pub(crate) struct TableRows<T> {
 
 /// Why a cell does not fit the plan.
 pub(crate) enum Unfit {
-    /// It is wrong in any case.
+    /// The cell is invalid.
     Wrong { problem: String, remedy: &'static str },
-    /// It is text where numbers were expected.
+    /// The cell is text where a number was expected.
     Text,
 }
 
@@ -102,18 +102,18 @@ impl<T: Number> TableRows<T> {
         self.codes.iter().enumerate().map(text).collect()
     }
 
-    /// Makes room for `count` numbers.
+    /// Reserves space for `count` numbers.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.numbers.reserve(count);
     }
 
-    /// A feature number, known to be finite.
+    /// Adds a numeric feature, known to be finite.
     #[inline(always)]
     pub(crate) fn push_number(&mut self, value: T) {
         self.numbers.push(value);
     }
 
-    /// The cell of the next column with this action. `line` counts from 1.
+    /// Adds the cell of the next column with this action. `line` counts from 1.
     pub(crate) fn push(&mut self, action: Action, cell: &[u8], line: u64) -> Result<(), Unfit> {
         match action {
             Action::Number => self.numbers.push(parse(cell)?),
@@ -138,7 +138,7 @@ impl<T: Number> TableRows<T> {
         Ok(())
     }
 
-    /// The number of the next column with this action.
+    /// Adds the number of the next column with this action.
     #[cfg(feature = "parquet")]
     pub(crate) fn push_value(&mut self, action: Action, value: f64) -> Result<(), Unfit> {
         let stored = T::from_f64(value);
@@ -158,7 +158,7 @@ impl<T: Number> TableRows<T> {
         Ok(())
     }
 
-    /// Puts `part`, which `before` lines precede, behind these rows.
+    /// Appends `part`, which starts after `before` lines.
     pub(crate) fn append(&mut self, part: TableRows<T>, before: u64) {
         self.count += part.count;
         self.numbers.extend_from_slice(&part.numbers);
@@ -200,12 +200,12 @@ fn intern(dictionary: &mut Dictionary, cell: &[u8], line: u64) -> Result<u32, Un
 }
 
 impl<T: Number> TableRows<T> {
-    /// The rows of a table of nothing but features.
+    /// The rows of a table that has only features.
     pub(crate) fn of_features(count: usize, numbers: Vec<T>, plan: &TablePlan) -> Self {
         Self { count, numbers, ..Self::new(plan) }
     }
 
-    /// The next row of a table of numbers.
+    /// Adds the next row of a numeric table.
     pub(crate) fn push_row(&mut self, plan: &TablePlan, row: impl Iterator<Item = f64>) {
         for (action, value) in plan.actions.iter().zip(row) {
             match action {
@@ -219,7 +219,7 @@ impl<T: Number> TableRows<T> {
     }
 }
 
-/// Makes the data set of all rows of a table.
+/// Builds the data set from all rows of a table.
 pub(crate) fn finish<T: Number>(plan: &TablePlan, rows: TableRows<T>, format: Format, lines: bool) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
@@ -243,7 +243,7 @@ where
             Fault::new(place(column, entry.line), problem, remedy).found(entry.text.as_bytes()).within(file, 0)
         })?;
     }
-    // Features in their order, each with the codes of its texts mapped to its categories.
+    // Features in order, each with the codes of its texts mapped to its categories.
     let mut columns = Vec::with_capacity(plan.order.len());
     let mut maps: Vec<Vec<u32>> = vec![Vec::new(); rows.dictionaries.len()];
     for (at, &column) in plan.order.iter().enumerate() {
@@ -261,7 +261,8 @@ where
                 };
                 for entry in entries {
                     let code = categories.binary_search(&entry.text).map_err(|_| {
-                        let problem = format!("the training data had no such text here, only {}", list(&categories));
+                        let problem =
+                            format!("the training data did not contain this text here, only {}", list(&categories));
                         Fault::new(place(column, entry.line), problem, "use one of those, or train with this one")
                             .found(entry.text.as_bytes())
                             .within(file, 0)
@@ -289,7 +290,7 @@ where
     let (mut target, mut several) = (None, Vec::new());
     if plan.targets.len() > 1 {
         let outputs = plan.targets.len();
-        // Rows hold them as the columns stand; they are wanted in the order asked for.
+        // Rows store them in column order; return them in the requested order.
         let mut standing = plan.targets.clone();
         standing.sort_unstable();
         let from: Vec<usize> =
@@ -348,7 +349,7 @@ where
         Code(usize),
     }
     let one = T::from_f64(1.0);
-    // Where in a row of `numbers` or `codes` each feature column finds its cell.
+    // The position of each feature column in a row of `numbers` or `codes`.
     let mut seen = 0;
     let among: Vec<Option<usize>> = plan
         .actions
@@ -401,7 +402,7 @@ where
     Ok(Csr::new(d, starts, indices, values)?.into())
 }
 
-/// Refuses a text column that is rather a column of numbers with something wrong in it.
+/// Rejects a text column that is more likely a numeric column with an invalid cell.
 fn check_text(dictionary: &Dictionary, n: usize, format: Format) -> Result<(), (&TextEntry, String, &'static str)> {
     if format != Format::Csv {
         return Ok(());
@@ -425,7 +426,7 @@ fn check_text(dictionary: &Dictionary, n: usize, format: Format) -> Result<(), (
     if numbers as f64 >= MOSTLY * n as f64 {
         return Err((
             first,
-            "the column holds numbers nearly everywhere, but not here".to_owned(),
+            "nearly all cells of the column are numbers, but this one is not".to_owned(),
             "correct the cell, or, if its numbers are names of categories, give them a letter",
         ));
     }

@@ -1,4 +1,4 @@
-//! Which column of a table is what.
+//! The roles of the columns of a table.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use crate::error::{ReadError, Result, malformed};
 use crate::options::{Column, ReadOptions};
 use crate::schema::{Encoding, ExtraColumn, Schema};
 
-/// What a column is for.
+/// The role of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColumnRole {
     Feature,
@@ -15,19 +15,19 @@ pub(crate) enum ColumnRole {
     Ignored,
 }
 
-/// What the cells of a column hold.
+/// The type of the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CellKind {
     Number,
     Text,
 }
 
-/// Where the cells of a column go.
+/// What to do with the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// The next feature number of the row.
+    /// Numeric feature.
     Number,
-    /// Text feature, with its place among those.
+    /// Text feature, with its index among the text features.
     Text(usize),
     TargetNumber,
     TargetText,
@@ -35,27 +35,28 @@ pub(crate) enum Action {
     Skip,
 }
 
-/// What is to be done with every column of a table.
+/// What to do with every column of a table.
 pub(crate) struct TablePlan<'a> {
     pub(crate) names: Option<Vec<String>>,
     pub(crate) actions: Vec<Action>,
     pub(super) roles: Vec<ColumnRole>,
-    /// Columns of the table that hold the features, in the order of the features.
+    /// Feature columns of the table, in the order of the features.
     pub(super) order: Vec<usize>,
-    /// Columns of the table that hold the targets, in the order asked for.
+    /// Target columns of the table, in the requested order.
     pub(super) targets: Vec<usize>,
     pub(super) schema: Option<&'a Schema>,
     pub(super) file: &'a str,
 }
 
-/// The plain sense of `NA`, `?` and the like in a column of numbers.
+/// Whether a cell of a numeric column means a missing value: `NA`, `?` and similar.
 pub(crate) fn is_missing(cell: &[u8]) -> bool {
     const MARKS: [&str; 8] = ["?", "na", "n/a", "nan", "null", "none", "-", "."];
     MARKS.iter().any(|m| m.as_bytes().eq_ignore_ascii_case(cell))
 }
 
 impl<'a> TablePlan<'a> {
-    /// Gives every one of `kinds.len()` columns its role. With a schema, the kinds of its columns are the schema's.
+    /// Assigns a role to each of the `kinds.len()` columns. With a schema, the types of its columns are taken from the
+    /// schema.
     pub(crate) fn new(
         file: &'a str,
         names: Option<Vec<String>>,
@@ -73,7 +74,7 @@ impl<'a> TablePlan<'a> {
                 let targets = match &options.target {
                     _ if options.no_target => Vec::new(),
                     Some(columns) => resolver.find_all("--target", columns)?,
-                    // The last column that is not the weights.
+                    // The last column that is not the weight column.
                     None => (0..count).rev().find(|k| Some(*k) != weights).into_iter().collect(),
                 };
                 let order = (0..count).filter(|k| !targets.contains(k) && Some(*k) != weights).collect();
@@ -131,7 +132,7 @@ impl<'a> TablePlan<'a> {
         Ok(plan)
     }
 
-    /// Sets what the cells hold.
+    /// Sets the cell types.
     pub(crate) fn set_kinds(&mut self, kinds: &[CellKind]) {
         let mut texts = 0;
         let action = |(role, kind): (&ColumnRole, &CellKind)| match (role, kind) {
@@ -148,7 +149,7 @@ impl<'a> TablePlan<'a> {
         self.actions = self.roles.iter().zip(kinds).map(action).collect();
     }
 
-    /// What the cells hold.
+    /// The cell types.
     pub(crate) fn kinds(&self) -> Vec<CellKind> {
         let kind = |action: &Action| match action {
             Action::Text(_) | Action::TargetText => CellKind::Text,
@@ -157,7 +158,7 @@ impl<'a> TablePlan<'a> {
         self.actions.iter().map(kind).collect()
     }
 
-    /// Whether a column of numbers may turn out to hold text.
+    /// Whether a numeric column may turn out to contain text.
     pub(crate) fn may_be_text(&self, column: usize) -> bool {
         match self.roles[column] {
             ColumnRole::Feature => self.schema.is_none(),
@@ -167,7 +168,7 @@ impl<'a> TablePlan<'a> {
         }
     }
 
-    /// Name of a column, where there are names.
+    /// Name of a column, if there are names.
     pub(crate) fn name(&self, column: usize) -> Option<String> {
         self.names.as_ref().map(|names| names[column].clone())
     }
@@ -177,11 +178,10 @@ impl<'a> TablePlan<'a> {
     }
 }
 
-/// The names, those that occur again with a number behind them: a model finds its columns by name, and two of one name would
-/// be taken for each other.
+/// The names, with a number appended to repeated ones: a model finds its columns by name, so names must be unique.
 fn distinct(mut names: Vec<String>) -> Vec<String> {
     let mut taken: HashSet<String> = names.iter().cloned().collect();
-    // How often each name occurred, and with it the number that was tried last.
+    // The number that was tried last for each name.
     let mut seen: HashMap<String, u64> = HashMap::new();
     for name in &mut names {
         let Some(last) = seen.get_mut(name.as_str()) else {
@@ -208,7 +208,7 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     fn find(&self, option: &'static str, column: &Column) -> Result<usize> {
-        // A name that looks like a number is still a name.
+        // A number may also be the name of a column.
         let text = column.to_string();
         if let Some(at) = self.names.and_then(|names| names.iter().position(|n| *n == text)) {
             return Ok(at);
@@ -232,7 +232,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// One column, or those of a list, each once.
+    /// One column, or those of a list without duplicates.
     fn find_all(&self, option: &'static str, column: &Column) -> Result<Vec<usize>> {
         let whole = self.find(option, column);
         let list = column.list();
@@ -250,7 +250,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Targets, weights and features as in the data the schema was made from, the first two of which may be missing.
+    /// Targets, weights and features as in the data the schema was created from; targets and weights may be missing.
     fn by_schema(&self, schema: &Schema, options: &ReadOptions) -> Result<(Vec<usize>, Option<usize>, Vec<usize>)> {
         let known = schema.columns.as_deref();
         let wanted: Option<Vec<&str>> = known.and_then(|c| c.iter().map(|c| c.name.as_deref()).collect());
@@ -259,7 +259,7 @@ impl Resolver<'_> {
             Some(column) if !options.no_target => self.find_all("--target", column)?,
             _ => Vec::new(),
         };
-        // What the training data had, where it is looked for.
+        // The column of the training data, where it is expected.
         let known_targets: Vec<&ExtraColumn> = match options.no_target || !targets.is_empty() {
             true => Vec::new(),
             false => schema.target.iter().chain(&schema.targets).collect(),
@@ -271,7 +271,7 @@ impl Resolver<'_> {
             if missing.is_empty() {
                 let at = |column: &ExtraColumn| places.get(column.name.as_deref()?).copied();
                 if !known_targets.is_empty() {
-                    // Some of several are as good as none.
+                    // If only some of several targets are present, treat them as missing.
                     targets = known_targets.into_iter().map(at).collect::<Option<_>>().unwrap_or_default();
                 }
                 weights = weights.or_else(|| schema.weights.as_ref().and_then(at));
@@ -288,7 +288,7 @@ impl Resolver<'_> {
         let spare = self.count.checked_sub(features.saturating_add(given)).ok_or_else(|| self.wrong_count(features))?;
         let last = self.count.saturating_sub(1);
         let weight_place = schema.weights.as_ref().map(|c| c.position);
-        // As many targets as the training data had; one, the last column, if it kept them apart.
+        // As many targets as the training data had; one, the last column, if its targets were separate.
         let open = targets.is_empty() && !options.no_target;
         let places: Vec<usize> = match known_targets.as_slice() {
             [] => vec![last],
@@ -296,7 +296,7 @@ impl Resolver<'_> {
         };
         if spare == 0 {
         } else if spare == places.len() && open {
-            // Without its weights, a target behind them moves up by one.
+            // Without the weight column, a target after it moves up by one.
             let shift = |t: usize| match (weight_place, weights) {
                 (Some(w), None) if !known_targets.is_empty() => usize::from(w < t),
                 _ => 0,
