@@ -62,7 +62,8 @@ fn uniform(rng: &mut impl Rng, low: f64, high: f64) -> f64 {
     low + (high - low) * rng.random::<f64>()
 }
 
-/// Two Gaussian clouds of unit deviation whose centres are `distance` apart along the diagonal; labels alternate +1, −1.
+/// Two Gaussian clouds of unit deviation whose centres are `distance` apart along the diagonal; labels alternate +1,
+/// −1.
 ///
 /// The best possible error is Φ(−distance/2).
 pub fn two_gaussians(n: usize, d: usize, distance: f64, seed: u64) -> Sample {

@@ -17,6 +17,20 @@ use crate::problem::Bias;
 /// Samples between two checks of the clock.
 const CHECK_EVERY: usize = 256;
 
+/// Sets γ to a feasible point near the given α of one sample of class `own` and cost `c`; returns the infeasibility of
+/// α.
+fn repair_sample(given: &[f64], own: usize, c: f64, gamma: &mut [f64]) -> f64 {
+    gamma.iter_mut().zip(given).for_each(|(g, a)| *g = a.min(0.0));
+    gamma[own] = 0.0;
+    let total = -gamma.iter().sum::<f64>();
+    if total > c {
+        gamma.iter_mut().for_each(|g| *g *= c / total);
+    }
+    gamma[own] = -gamma.iter().sum::<f64>();
+    let off = gamma.iter().zip(given).fold(0.0f64, |m, (g, a)| m.max((g - a).abs()));
+    if c > 0.0 { off / c } else { off }
+}
+
 /// Certifies the model with weights W (d × k row-major) and biases b, using the dual point α (n × k). `codes` holds the
 /// class of each row, below k. P is evaluated at W and D at α, neither derived from the other. The violation is the
 /// largest, over the samples, of the highest score minus the lowest score among classes whose α can increase.
@@ -73,15 +87,7 @@ pub fn certify_crammer_singer(
         // Both the largest score and the score of the own class may have this error; once for P and once for the gap.
         of_scores += 4.0 * c * UNIT * stored * reach.iter().copied().fold(0.0, f64::max);
         let given = &alpha[i * k..(i + 1) * k];
-        gamma.iter_mut().zip(given).for_each(|(g, a)| *g = a.min(0.0));
-        gamma[own] = 0.0;
-        let total = -gamma.iter().sum::<f64>();
-        if total > c {
-            gamma.iter_mut().for_each(|g| *g *= c / total);
-        }
-        gamma[own] = -gamma.iter().sum::<f64>();
-        let off = gamma.iter().zip(given).fold(0.0f64, |m, (g, a)| m.max((g - a).abs()));
-        infeasibility = infeasibility.max(if c > 0.0 { off / c } else { off });
+        infeasibility = infeasibility.max(repair_sample(given, own, c, &mut gamma));
         linear += gamma.iter().enumerate().filter(|(m, _)| *m != own).map(|(_, g)| g).sum::<f64>();
         let touch = 1e-12 * c;
         let rising = |m: usize| gamma[m] < if m == own { c - touch } else { -touch };

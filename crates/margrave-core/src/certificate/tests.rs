@@ -99,7 +99,8 @@ fn rounding_far_from_the_origin_is_part_of_the_gap() {
     let costs = [1.0 / 25.0; 50];
     let problem = KernelProblem::new(&gram, &diagonal, &costs, &crate::loss::Above, Constraint::Sum(1.0)).unwrap();
     let o = optimal(&problem, &[0.02; 50], None);
-    // Half the variance of 1, …, 50 in both features is about 208; no gap below the rounding of 1e18 is a proof of that.
+    // Half the variance of 1, …, 50 in both features is about 208; no gap below the rounding of 1e18 is a proof of
+    // that.
     assert!(o.rounding > 100.0 && o.gap >= o.rounding, "{o:?}");
     // A kernel of distances is not affected.
     let near: Vec<f64> = (1..=50).flat_map(|i| [1e9 + f64::from(i), 1e9 - f64::from(i)]).collect();
@@ -375,8 +376,8 @@ fn non_convex_losses_report_stationarity() {
     // Scores 2e-4 beside the kink, β between the slopes there: the residual is that distance, not the jump of the
     // slope.
     let costs = [30.0, 30.0];
-    let dear = KernelProblem::new(&gram, &y, &costs, &loss, Constraint::free_bias()).unwrap();
-    let beside = certify(&dear, &[-0.5001, 0.5001], Some(&[0.0]), None, &control()).unwrap();
+    let with_cost = KernelProblem::new(&gram, &y, &costs, &loss, Constraint::free_bias()).unwrap();
+    let beside = certify(&with_cost, &[-0.5001, 0.5001], Some(&[0.0]), None, &control()).unwrap();
     assert!((beside.violation() - 2e-4).abs() < 1e-8, "{beside:?}");
 }
 

@@ -77,8 +77,8 @@ pub trait Gram: Send + Sync {
     /// `out[r·len(cols) + c] = K[rows[r], cols[c]]`, double precision.
     fn block_f64(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
 
-    /// `out = K[rows, :]·V`, V being `m × k` and `out` `len(rows) × k`, both row-major. K is never stored. Columns whose
-    /// row of V is all zero cost nothing.
+    /// `out = K[rows, :]·V`, V being `m × k` and `out` `len(rows) × k`, both row-major. K is never stored. Columns
+    /// whose row of V is all zero cost nothing.
     fn apply(
         &self,
         precision: Precision,

@@ -54,7 +54,7 @@ impl StoredGram {
         self.n == 0
     }
 
-    /// A row.
+    /// Row `i`.
     pub fn row(&self, i: usize) -> &[f32] {
         &self.values[i * self.n..(i + 1) * self.n]
     }

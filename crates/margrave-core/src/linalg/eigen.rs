@@ -9,8 +9,8 @@
 //! order, so the bits do not depend on the threads. The control is checked at every column and every block; only stage
 //! (2) cannot be interrupted.
 //!
-//! Cost: 2n³/3 multiply–adds for (1), half of them bound by memory, up to 4n³/3 for (2), n³ for (3). Memory: 2n² doubles
-//! and the library's n² of scratch.
+//! Cost: 2n³/3 multiply–adds for (1), half of them bound by memory, up to 4n³/3 for (2), n³ for (3). Memory: 2n²
+//! doubles and the library's n² of scratch.
 
 use faer::diag::Diag;
 use faer::dyn_stack::{MemBuffer, MemStack};

@@ -1,8 +1,8 @@
 //! Passes over all active variables: the inner loops of decomposition.
 //!
-//! Each pass is one body of plain lane-wise Rust, compiled three times (AVX-512, AVX2 + FMA, baseline) and chosen at run
-//! time. Lanes are independent and ties go to the lowest index, so a pass gives the same answer at every level except for
-//! the rounding of fused multiply–adds.
+//! Each pass is one body of plain lane-wise Rust, compiled three times (AVX-512, AVX2 + FMA, baseline) and chosen at
+//! run time. Lanes are independent and ties go to the lowest index, so a pass gives the same answer at every level
+//! except for the rounding of fused multiply–adds.
 
 /// A stored kernel entry.
 pub trait Entry: Copy + Send + Sync + Default + 'static {

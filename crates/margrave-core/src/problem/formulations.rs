@@ -15,9 +15,9 @@
 //!
 //! **One-class.** min ½‖f‖² − νWρ + Σ wᵢ·max(0, ρ − f(xᵢ)): b = −ρ, `Above` 0, sum νW. Inside where f + b ≥ 0.
 //!
-//! **SVDD**, the smallest ball of centre a = f and radius R around most points: min R² + C·Σ wᵢ·max(0, ‖φ(xᵢ) − f‖² − R²).
-//! With b = ½(R² − ‖f‖²), half of it is ½‖f‖² + b + C·Σ wᵢ·max(0, ½k(xᵢ, xᵢ) − (f(xᵢ) + b)): `Above` the target ½k(xᵢ, xᵢ),
-//! sum 1. Inside where f(x) + b − ½k(x, x) ≥ 0.
+//! **SVDD**, the smallest ball of centre a = f and radius R around most points: min R² + C·Σ wᵢ·max(0, ‖φ(xᵢ) − f‖² −
+//! R²). With b = ½(R² − ‖f‖²), half of it is ½‖f‖² + b + C·Σ wᵢ·max(0, ½k(xᵢ, xᵢ) − (f(xᵢ) + b)): `Above` the target
+//! ½k(xᵢ, xᵢ), sum 1. Inside where f(x) + b − ½k(x, x) ≥ 0.
 
 use std::sync::Arc;
 

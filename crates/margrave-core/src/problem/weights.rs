@@ -19,8 +19,8 @@ pub enum ClassWeight {
 }
 
 impl ClassWeight {
-    /// The factor of each class; `codes` holds the class of each sample. Fails for a factor that is negative or not finite,
-    /// or a class that does not occur.
+    /// The factor of each class; `codes` holds the class of each sample. Fails for a factor that is negative or not
+    /// finite, or a class that does not occur.
     pub fn factors(&self, classes: &[Label], codes: &[u32]) -> Result<Vec<f64>> {
         match self {
             ClassWeight::Equal => Ok(vec![1.0; classes.len()]),

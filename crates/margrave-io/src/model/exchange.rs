@@ -166,67 +166,34 @@ impl LibsvmModel {
             let expansion = Expansion::new(Kernel::Linear, centre, vec![0], vec![1.0], f.bias().to_vec(), f.width())?;
             return Self::from_model(&Model { expansion, ..model.clone() }, order);
         }
+        let (kind, shift) = exported_kind(model)?;
+        if model.task == Task::Classify {
+            return Self::classifier(model, kind, order);
+        }
         let f = &model.expansion;
-        match f.kernel() {
-            Kernel::Linear
-            | Kernel::Poly { .. }
-            | Kernel::Rbf { .. }
-            | Kernel::Sigmoid { .. }
-            | Kernel::Precomputed => {}
-            other => {
-                return Err(Error::data(format!(
-                    "LIBSVM has no {} kernel: keep the native format, or train with rbf",
-                    other.name()
-                )));
-            }
-        }
-        if model.scaling.is_some() {
-            return Err(Error::data(
-                "a LIBSVM model cannot hold the scaling: scale the data with 'margrave scale' and train on that, or use onnx",
-            ));
-        }
-        let mut shift = 0.0;
-        let kind = match (model.task, model.formulation) {
-            (Task::Classify, Formulation::Nu { .. }) => LibsvmKind::NuSvc,
-            (Task::Classify, _) => LibsvmKind::CSvc,
-            (Task::Regress, Formulation::Nu { .. }) => LibsvmKind::NuSvr,
-            (Task::Regress, _) => LibsvmKind::EpsilonSvr,
-            (Task::Novelty, Formulation::Svdd { .. }) if f.kernel().unit_diagonal() => {
-                shift = 0.5;
-                LibsvmKind::OneClass
-            }
-            (Task::Novelty, Formulation::Svdd { .. }) => {
-                return Err(Error::data(
-                    "LIBSVM has no smallest ball, and with this kernel it is not a one-class model",
-                ));
-            }
-            (Task::Novelty, _) => LibsvmKind::OneClass,
-        };
-        let serials = |rows: &[usize]| match f.kernel() {
-            Kernel::Precomputed => rows.iter().map(|&at| f.rows()[at] + 1).collect(),
+        let all: Vec<usize> = (0..f.len()).collect();
+        let prob_a = match &model.calibration {
+            Some(Calibration::Residuals { sigma, .. }) => vec![*sigma],
             _ => vec![],
         };
-        let centres = |rows: &[usize]| f.centres().gather(&rows.iter().map(|&at| at as u32).collect::<Vec<_>>());
-        if model.task != Task::Classify {
-            let all: Vec<usize> = (0..f.len()).collect();
-            let prob_a = match &model.calibration {
-                Some(Calibration::Residuals { sigma, .. }) => vec![*sigma],
-                _ => vec![],
-            };
-            return Ok(Self {
-                kind,
-                kernel: *f.kernel(),
-                labels: vec![],
-                rho: vec![shift - f.bias()[0]],
-                prob_a,
-                prob_b: vec![],
-                density_marks: vec![],
-                counts: vec![],
-                coefficients: f.column(0),
-                centres: centres(&all),
-                serials: serials(&all),
-            });
-        }
+        Ok(Self {
+            kind,
+            kernel: *f.kernel(),
+            labels: vec![],
+            rho: vec![shift - f.bias()[0]],
+            prob_a,
+            prob_b: vec![],
+            density_marks: vec![],
+            counts: vec![],
+            coefficients: f.column(0),
+            centres: centres_of(f, &all),
+            serials: serials_of(f, &all),
+        })
+    }
+
+    /// The LIBSVM model of a native classifier given by centres.
+    fn classifier(model: &Model, kind: LibsvmKind, order: Option<&[Label]>) -> Result<Self> {
+        let f = &model.expansion;
         let order = label_order(model, order)?;
         let labels = order.iter().map(|&at| model.labels[at].clone()).collect();
         let classes = order.len();
@@ -268,7 +235,7 @@ impl LibsvmModel {
                 prob_b.push(sign * b[output]);
             }
         }
-        let (centres, serials) = (centres(&rows), serials(&rows));
+        let (centres, serials) = (centres_of(f, &rows), serials_of(f, &rows));
         Ok(Self {
             kind,
             kernel: *f.kernel(),
@@ -283,6 +250,55 @@ impl LibsvmModel {
             serials,
         })
     }
+}
+
+/// The LIBSVM type of a native model, and what its decision value is shifted by. Fails for models that LIBSVM's format
+/// cannot represent.
+fn exported_kind(model: &Model) -> Result<(LibsvmKind, f64)> {
+    let f = &model.expansion;
+    match f.kernel() {
+        Kernel::Linear | Kernel::Poly { .. } | Kernel::Rbf { .. } | Kernel::Sigmoid { .. } | Kernel::Precomputed => {}
+        other => {
+            return Err(Error::data(format!(
+                "LIBSVM has no {} kernel: keep the native format, or train with rbf",
+                other.name()
+            )));
+        }
+    }
+    if model.scaling.is_some() {
+        return Err(Error::data(
+            "a LIBSVM model cannot hold the scaling: scale the data with 'margrave scale' and train on that, or use onnx",
+        ));
+    }
+    let mut shift = 0.0;
+    let kind = match (model.task, model.formulation) {
+        (Task::Classify, Formulation::Nu { .. }) => LibsvmKind::NuSvc,
+        (Task::Classify, _) => LibsvmKind::CSvc,
+        (Task::Regress, Formulation::Nu { .. }) => LibsvmKind::NuSvr,
+        (Task::Regress, _) => LibsvmKind::EpsilonSvr,
+        (Task::Novelty, Formulation::Svdd { .. }) if f.kernel().unit_diagonal() => {
+            shift = 0.5;
+            LibsvmKind::OneClass
+        }
+        (Task::Novelty, Formulation::Svdd { .. }) => {
+            return Err(Error::data("LIBSVM has no smallest ball, and with this kernel it is not a one-class model"));
+        }
+        (Task::Novelty, _) => LibsvmKind::OneClass,
+    };
+    Ok((kind, shift))
+}
+
+/// With a precomputed kernel, the serials (from 1) of the centres `at`; otherwise empty.
+fn serials_of(f: &Expansion, at: &[usize]) -> Vec<u32> {
+    match f.kernel() {
+        Kernel::Precomputed => at.iter().map(|&at| f.rows()[at] + 1).collect(),
+        _ => vec![],
+    }
+}
+
+/// The centres `at`, in that order.
+fn centres_of(f: &Expansion, at: &[usize]) -> Points {
+    f.centres().gather(&at.iter().map(|&at| at as u32).collect::<Vec<_>>())
 }
 
 /// Fractions of residuals for which a model stores the radius.

@@ -232,7 +232,7 @@ fn scores(graph: &mut Graph, model: &Model, x: &str) -> Result<String> {
     Ok(graph.op("Add", &[&product, &bias]))
 }
 
-/// The index of the winning label, one a row.
+/// The index of the predicted label, one per row.
 fn winner(graph: &mut Graph, model: &Model, scores: &str) -> String {
     let classes = model.labels.len();
     let first = || vec![int_attribute("axis", 1), int_attribute("keepdims", 0)];

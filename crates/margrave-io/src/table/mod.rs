@@ -286,30 +286,9 @@ where
         expand(plan, n, d, &columns, &rows.numbers, &rows.codes, &maps, dense).map_err(data_error)?
     };
     let find = |role: ColumnRole| plan.roles.iter().position(|r| *r == role);
-    let mut targets = Targets::None;
-    let (mut target, mut several) = (None, Vec::new());
-    if plan.targets.len() > 1 {
-        let outputs = plan.targets.len();
-        // Rows store them in column order; return them in the requested order.
-        let mut standing = plan.targets.clone();
-        standing.sort_unstable();
-        let from: Vec<usize> =
-            plan.targets.iter().filter_map(|column| standing.iter().position(|other| other == column)).collect();
-        let numbers = rows.target_numbers.chunks_exact(outputs);
-        let values = numbers.flat_map(|row| from.iter().map(|&at| row[at])).collect();
-        targets = Targets::Several { outputs, values };
-        let extra = |&position: &usize| ExtraColumn { name: plan.name(position), position, text: false };
-        several = plan.targets.iter().map(extra).collect();
-    } else if let Some(&position) = plan.targets.first() {
-        let text = plan.actions[position] == Action::TargetText;
-        targets = if text {
-            let entries = &rows.target_dictionary.entries;
-            Targets::Text(rows.target_codes.iter().map(|c| entries[*c as usize].text.clone()).collect())
-        } else {
-            Targets::Real(rows.target_numbers)
-        };
-        target = Some(ExtraColumn { name: plan.name(position), position, text });
-    }
+    let (targets, mut target_columns) =
+        targets_of(plan, rows.target_numbers, &rows.target_codes, &rows.target_dictionary);
+    let target = if target_columns.len() == 1 { target_columns.pop() } else { None };
     let weights = find(ColumnRole::Weight);
     let schema = match plan.schema {
         Some(schema) => schema.clone(),
@@ -318,7 +297,7 @@ where
             sparse: !dense,
             columns: (texts || plan.names.is_some()).then_some(columns),
             target,
-            targets: several,
+            targets: target_columns,
             weights: weights.map(|position| ExtraColumn { name: plan.name(position), position, text: false }),
         },
     };
@@ -328,6 +307,34 @@ where
     }
     data.names = schema.feature_names();
     Ok(Loaded { data, format, schema, serials: None })
+}
+
+/// The targets of all rows, and the columns they come from.
+fn targets_of(
+    plan: &TablePlan,
+    numbers: Vec<f64>,
+    codes: &[u32],
+    dictionary: &Dictionary,
+) -> (Targets, Vec<ExtraColumn>) {
+    let column = |position: usize, text: bool| ExtraColumn { name: plan.name(position), position, text };
+    match plan.targets[..] {
+        [] => (Targets::None, Vec::new()),
+        [position] if plan.actions[position] == Action::TargetText => {
+            let texts = codes.iter().map(|c| dictionary.entries[*c as usize].text.clone()).collect();
+            (Targets::Text(texts), vec![column(position, true)])
+        }
+        [position] => (Targets::Real(numbers), vec![column(position, false)]),
+        ref several => {
+            let outputs = several.len();
+            // Rows store them in column order; return them in the requested order.
+            let mut sorted = several.to_vec();
+            sorted.sort_unstable();
+            let from: Vec<usize> =
+                several.iter().filter_map(|column| sorted.iter().position(|other| other == column)).collect();
+            let values = numbers.chunks_exact(outputs).flat_map(|row| from.iter().map(|&at| row[at])).collect();
+            (Targets::Several { outputs, values }, several.iter().map(|&position| column(position, false)).collect())
+        }
+    }
 }
 
 /// Features from numbers and category codes.

@@ -73,7 +73,8 @@ impl View<'_> {
         }
     }
 
-    /// Packs up to `width` points side by side: `out[k·width + j]` is feature k of point `index(j)`, and their squared norms.
+    /// Packs up to `width` points side by side: `out[k·width + j]` is feature k of point `index(j)`, and their squared
+    /// norms.
     fn pack<T: SimdScalar>(
         &self,
         level: Level,

@@ -92,7 +92,8 @@ pub(crate) const PORTABLE_FMA: bool = cfg!(any(target_arch = "aarch64", target_f
 /// A vector of [`Simd::N`] scalars.
 ///
 /// # Safety
-/// Every method needs the instructions of the implementing type; `load` and `store` need `N` valid scalars at the pointer.
+/// Every method needs the instructions of the implementing type; `load` and `store` need `N` valid scalars at the
+/// pointer.
 pub(crate) trait Simd: Copy {
     type T: SimdScalar;
     /// Number of scalars; divides `T::NR`.

@@ -42,7 +42,8 @@ pub(crate) trait EntrySource: Sync {
     fn pack(&self, count: usize, index: impl Fn(usize) -> usize) -> Self::Rows;
     /// The panels of an item; gathered columns may be packed into `fresh`.
     fn run<'b>(&'b self, plan: &'b ColumnPlan, item: &Item, fresh: &'b mut Fresh<Self::T>) -> PanelRun<'b, Self::T>;
-    /// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride + j]`.
+    /// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride +
+    /// j]`.
     ///
     /// # Safety
     /// `to` must have room for `NR·run.count` entries in each line of `stride`, for every row of the groups.
@@ -187,8 +188,8 @@ impl<S: EntrySource> Tasks<'_, S> {
                 let height = count.min(block.end * group) - first;
                 if let (Item::Run { at, .. }, true) = (item, same) {
                     let to = to.at(first * width + at).cast::<S::T>();
-                    // SAFETY: the run's columns lie inside each output line, and these lines and columns belong to this task
-                    // alone; O is T.
+                    // SAFETY: the run's columns lie inside each output line, and these lines and columns belong to this
+                    // task alone; O is T.
                     unsafe { self.source.tiles(packed, block, run, to, width, &mut scratch) };
                     continue;
                 }

@@ -1,5 +1,5 @@
-//! Register tiles: groups of packed rows against packed panels of columns, with the kernel applied while the numbers are
-//! still in the first-level cache.
+//! Register tiles: groups of packed rows against packed panels of columns, with the kernel applied while the numbers
+//! are still in the first-level cache.
 //!
 //! Every entry is one chain of additions over the features, split into the same pieces whichever side a point is on, so
 //! K is exactly symmetric and ‖x‖², computed by the same chain, cancels exactly on the diagonal.
@@ -121,7 +121,8 @@ impl SumStep for ChiSquare {
 /// `tile[i][j] (+)= Σₖ step(a[k][i], b[k][j])` over `length` features, `M` rows by `W` vectors.
 ///
 /// # Safety
-/// Needs the instructions of `V`; `a` has `length` lines of `a_stride ≥ M`, `b` of `T::NR`, `tile` `M` lines of `T::NR`.
+/// Needs the instructions of `V`; `a` has `length` lines of `a_stride ≥ M`, `b` of `T::NR`, `tile` `M` lines of
+/// `T::NR`.
 #[inline(always)]
 unsafe fn micro<V: Simd, S: SumStep, const M: usize, const W: usize>(
     length: usize,
@@ -249,8 +250,8 @@ unsafe fn sums<V: Simd, S: SumStep>(
 /// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride + j]`.
 ///
 /// # Safety
-/// Needs the instructions of `V`; `to` must have room for `NR·run.count` entries in each line of `stride`, for every row
-/// of the groups; `scratch` for a panel-wide tile of all the groups.
+/// Needs the instructions of `V`; `to` must have room for `NR·run.count` entries in each line of `stride`, for every
+/// row of the groups; `scratch` for a panel-wide tile of all the groups.
 #[inline(always)]
 unsafe fn tiles<V: Simd>(
     job: &TileJob<'_, V::T>,

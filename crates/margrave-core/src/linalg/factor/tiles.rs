@@ -12,7 +12,8 @@ use crate::linalg::sweep::{self, Entry};
 /// A raw pointer that threads may share; every use below touches disjoint tiles.
 #[derive(Clone, Copy)]
 pub(super) struct SharedTiles<T>(pub(super) *mut T);
-// SAFETY: the pointer is only used to form views of disjoint tiles, one thread each, while the owner is borrowed mutably.
+// SAFETY: the pointer is only used to form views of disjoint tiles, one thread each, while the owner is borrowed
+// mutably.
 unsafe impl<T> Sync for SharedTiles<T> {}
 // SAFETY: as above.
 unsafe impl<T> Send for SharedTiles<T> {}
