@@ -227,7 +227,8 @@ mod tests {
     at_every_level!(single, f32, Wide32, __m256, __m512);
     at_every_level!(double, f64, Wide64, __m256d, __m512d);
 
-    /// |got − want| in units in the last place of `want` at the precision of `T`; subnormals use that of the smallest normal number.
+    /// The error |got − want| in units in the last place of `want` at the precision of `T`; subnormals use the unit of
+    /// the smallest normal number.
     fn ulps<T: SimdScalar + ExpTable>(got: T, want: f64) -> f64 {
         let size = want.abs().max(T::TINY.to_f64());
         let unit = 2.0 * T::ROUND * 2f64.powi(size.log2().floor() as i32);
