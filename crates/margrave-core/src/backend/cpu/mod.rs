@@ -65,12 +65,12 @@ impl<P> Lazy<P> {
 }
 
 /// The column side prepared in one precision: packed, or sparse as stored.
-struct Prepared<T> {
+struct PreparedColumns<T> {
     panels: Lazy<Panels<T>>,
     values: Lazy<SparseValues<T>>,
 }
 
-impl<T> Default for Prepared<T> {
+impl<T> Default for PreparedColumns<T> {
     fn default() -> Self {
         Self { panels: Lazy::default(), values: Lazy::default() }
     }
@@ -85,8 +85,8 @@ pub struct CpuGram {
     square: bool,
     level: Level,
     arithmetic: Arithmetic,
-    single: Prepared<f32>,
-    double: Prepared<f64>,
+    single: PreparedColumns<f32>,
+    double: PreparedColumns<f64>,
     entries: Arc<AtomicU64>,
     /// The counters of the Grams this one was selected from.
     above: Vec<Arc<AtomicU64>>,
@@ -208,8 +208,8 @@ impl CpuGram {
             square,
             level: Level::detect(),
             arithmetic: Arithmetic::choose(&kernel, rows, cols, square),
-            single: Prepared::default(),
-            double: Prepared::default(),
+            single: PreparedColumns::default(),
+            double: PreparedColumns::default(),
             entries: Arc::new(AtomicU64::new(0)),
             above: Vec::new(),
         })
@@ -218,8 +218,8 @@ impl CpuGram {
     /// Uses other instructions, at most those the processor supports: for tests and comparisons.
     pub fn with_level(mut self, level: Level) -> Self {
         self.level = level.min(Level::detect());
-        self.single = Prepared::default();
-        self.double = Prepared::default();
+        self.single = PreparedColumns::default();
+        self.double = PreparedColumns::default();
         self
     }
 
@@ -229,7 +229,7 @@ impl CpuGram {
 
     fn dense<'a, T: SparseEngine>(
         &'a self,
-        ready: &'a Prepared<T>,
+        ready: &'a PreparedColumns<T>,
         recipe: EntryRecipe,
         control: &Control,
     ) -> Result<PackedSource<'a, T>, Interrupt> {
@@ -241,7 +241,7 @@ impl CpuGram {
 
     fn sparse<'a, T: SparseEngine>(
         &'a self,
-        ready: &'a Prepared<T>,
+        ready: &'a PreparedColumns<T>,
         recipe: EntryRecipe,
         control: &Control,
     ) -> Result<SparseSource<'a, T>, Interrupt> {
@@ -376,8 +376,8 @@ impl Gram for CpuGram {
             square: self.square,
             level: self.level,
             arithmetic,
-            single: Prepared::default(),
-            double: Prepared::default(),
+            single: PreparedColumns::default(),
+            double: PreparedColumns::default(),
             entries: Arc::clone(&self.entries),
             above: self.above.clone(),
         }))
