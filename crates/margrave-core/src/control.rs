@@ -1,8 +1,8 @@
-//! Budgets, threads and interruption: what makes "never hangs" a contract.
+//! Budgets, threads and interruption: the contract that no computation hangs.
 //!
-//! A [`Budget`] is what the user allows; a [`Control`] is a budget that has started running, together with the
-//! threads to use. Every loop that may run longer than 50 ms asks [`Control::check`] at least that often and
-//! returns what it has when it answers [`Interrupt`].
+//! A [`Budget`] is what the user allows; a [`Control`] is a budget that has started running, together with the threads
+//! to use. Every loop that may run longer than 50 ms calls [`Control::check`] at least that often and returns its best
+//! result so far on [`Interrupt`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,9 +18,9 @@ use crate::work_limit::WorkLimit;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// What was asked for holds, by the certificate of the model as it is saved.
+    /// The requested tolerance holds, by the certificate of the model as it is saved.
     Optimal,
-    /// The solver ended and believed it was done; the certificate disagrees.
+    /// The solver reported convergence, but the certificate does not confirm it.
     Inaccurate,
     /// The time budget ran out.
     TimeLimit,
@@ -28,7 +28,7 @@ pub enum Status {
     IterationLimit,
     /// No further progress is possible in the arithmetic used, and the stopping rule does not hold.
     Stalled,
-    /// The observer or Ctrl-C asked to stop.
+    /// Stopped by the observer or by Ctrl-C.
     Interrupted,
 }
 
@@ -52,14 +52,14 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// Why a long loop must end now.
+/// Why a computation was interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interrupt {
     /// The deadline has passed.
     Deadline,
-    /// Somebody set the cancel flag.
+    /// The cancel flag was set.
     Cancelled,
-    /// Much work has brought no progress.
+    /// Too much work without progress.
     Stalled,
 }
 
@@ -73,14 +73,14 @@ impl From<Interrupt> for Status {
     }
 }
 
-/// What a user allows a computation to spend.
+/// The resources a computation may use.
 #[derive(Debug, Clone)]
 pub struct Budget {
     /// Wall-clock seconds; `None`: no limit.
     pub seconds: Option<f64>,
-    /// Iterations of the solver's own kind; `None`: no limit.
+    /// Iterations, as defined by the solver; `None`: no limit.
     pub iterations: Option<u64>,
-    /// Bytes for the row cache, factors and other working memory (not the data itself).
+    /// Bytes for kernel rows, factors and other working memory (not the data itself).
     pub memory: u64,
 }
 
@@ -100,7 +100,7 @@ impl Budget {
     }
 }
 
-/// The threads a computation may use. Results do not depend on their number.
+/// The threads of a computation. Results do not depend on their number.
 #[derive(Clone)]
 pub struct Threads {
     count: usize,
@@ -114,7 +114,7 @@ impl std::fmt::Debug for Threads {
 }
 
 impl Threads {
-    /// One thread: everything runs on the caller's.
+    /// One thread: everything runs on the caller's thread.
     pub fn one() -> Self {
         Self { count: 1, pool: None }
     }
@@ -125,24 +125,25 @@ impl Threads {
         if count == 1 {
             return Self::one();
         }
-        // A system that refuses threads still gets its answer, from one.
+        // If the system cannot create threads, use one.
         match rayon::ThreadPoolBuilder::new().num_threads(count).thread_name(|i| format!("margrave-{i}")).build() {
             Ok(pool) => Self { count, pool: Some(Arc::new(pool)) },
             Err(_) => Self::one(),
         }
     }
 
-    /// How many.
+    /// Number of threads.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Runs `work` on one of the threads: loops that start inside it thousands of times start sooner there.
+    /// Runs `work` on one of the pool's threads: parallel loops start faster from there, which matters if there are
+    /// thousands of them.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let Some(pool) = &self.pool else { return work() };
         let (mut work, mut result) = (Some(work), None);
         install(pool, &mut || result = work.take().map(|work| work()));
-        result.expect("the pool runs what it is given before it returns")
+        result.expect("the pool runs the function before it returns")
     }
 
     /// Calls `work(i)` for every `i < tasks`, in any order, on all threads. `work` must not depend on the order.
@@ -170,7 +171,7 @@ impl Threads {
         }
     }
 
-    /// Hands each chunk of `chunk` elements of `data` (the last may be shorter) to `work(index, chunk)`.
+    /// Calls `work(index, chunk)` for each chunk of `chunk` elements of `data`; the last may be shorter.
     pub fn chunks<T: Send>(&self, data: &mut [T], chunk: usize, work: impl Fn(usize, &mut [T]) + Sync) {
         match &self.pool {
             Some(pool) if data.len() > chunk => {
@@ -182,8 +183,9 @@ impl Threads {
     }
 }
 
-// The only calls of rayon in this crate. They take `dyn` functions, so that rayon's generic code is compiled once: instantiated
-// for every closure it was a quarter of the crate's machine code, and a task takes far longer than a virtual call.
+// The only calls of rayon in this crate. They take `dyn` functions, so that rayon's generic code is compiled once:
+// instantiated for every closure it was a quarter of the crate's machine code, and a task takes much longer than a
+// virtual call.
 
 /// Runs `work` on a thread of the pool.
 #[inline(never)]
@@ -198,7 +200,7 @@ fn share(pool: &rayon::ThreadPool, tasks: usize, together: usize, work: &(dyn Fn
     pool.install(|| (0..tasks).into_par_iter().with_max_len(together).for_each(work));
 }
 
-/// What a mutex that only one task ever locks guards. A task that panicked elsewhere ends the whole loop by itself.
+/// Locks a mutex that only one task ever locks. Poisoning is ignored: a task that panics ends the whole loop anyway.
 fn lock<T>(place: &Mutex<T>) -> MutexGuard<'_, T> {
     place.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -209,8 +211,8 @@ impl Default for Threads {
     }
 }
 
-/// A request to stop, made from another thread: the first time training ends with its best point and the proof of it, the second
-/// time the proof is given up as well.
+/// A request to stop from another thread. After the first request, training ends with its best point and computes its
+/// certificate; after the second, the certificate is abandoned as well.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel {
     stop: Arc<AtomicBool>,
@@ -218,22 +220,22 @@ pub struct Cancel {
 }
 
 impl Cancel {
-    /// Nothing is requested yet.
+    /// No request yet.
     pub fn new() -> Self {
         Self { stop: Arc::default(), abandon: Some(Arc::default()) }
     }
 
-    /// Whether somebody has asked to stop.
+    /// Whether a stop was requested.
     pub fn is_requested(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Asks to stop at once, without a proof.
+    /// Requests to stop at once, without a certificate.
     pub fn abandon(&self) {
         while !self.request() {}
     }
 
-    /// Asks to stop; whether that had been asked for twice before.
+    /// Requests to stop; returns whether it had been requested twice before.
     pub fn request(&self) -> bool {
         if !self.stop.swap(true, Ordering::SeqCst) {
             return false;
@@ -243,18 +245,18 @@ impl Cancel {
 }
 
 impl From<Arc<AtomicBool>> for Cancel {
-    /// A flag that stops the training, and has no say on the proof.
+    /// A flag that stops training but not the computation of the certificate.
     fn from(stop: Arc<AtomicBool>) -> Self {
         Self { stop, abandon: None }
     }
 }
 
-/// The least time a proof may take beyond a time limit, in seconds.
+/// The certificate may always exceed a time limit by this many seconds.
 const PROOF_SECONDS: f64 = 1.0;
-/// Share of the time limit that the proof may take beyond it, if that is more.
+/// Fraction of the time limit by which the certificate may exceed it, if that is more.
 const PROOF_SHARE: f64 = 0.1;
 
-/// A budget that has started running: threads, deadline and cancel flag, handed down to every long loop.
+/// A budget that has started running: threads, deadline and cancel flag, passed to every long loop.
 #[derive(Debug, Clone)]
 pub struct Control {
     /// The threads to use.
@@ -265,14 +267,14 @@ pub struct Control {
     abandon: Option<Arc<AtomicBool>>,
     work: Option<Arc<WorkLimit>>,
     backend: &'static dyn Backend,
-    /// Whether a proof may go on beyond the deadline.
+    /// Whether a certificate may be computed beyond the deadline.
     proves: bool,
-    /// Share of the work without progress that a run may do.
+    /// Fraction of the default work without progress that a run may do.
     patience: f64,
 }
 
 impl Control {
-    /// No deadline, nobody can cancel.
+    /// No deadline and no cancel flag.
     pub fn unlimited(threads: Threads) -> Self {
         Self {
             threads,
@@ -290,13 +292,13 @@ impl Control {
     /// Starts the clock of `budget`.
     pub fn start(budget: &Budget, threads: Threads) -> Self {
         let started = Instant::now();
-        // A limit beyond what the clock can express is no limit.
+        // A limit that the clock cannot represent is no limit.
         let deadline =
             budget.seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).and_then(|s| started.checked_add(s));
         Self { started, deadline, ..Self::unlimited(threads) }
     }
 
-    /// The same, also stopping when `flag` becomes true (Ctrl-C, a signal from Python).
+    /// Also stops when `cancel` is requested (Ctrl-C, a signal from Python).
     pub fn with_cancel(mut self, cancel: impl Into<Cancel>) -> Self {
         let Cancel { stop, abandon } = cancel.into();
         self.cancel = Some(stop);
@@ -309,26 +311,27 @@ impl Control {
         Self { threads, ..self.clone() }
     }
 
-    /// For the trainings that calibrate the scores of a machine: they share the time a proof would have beyond the limit, and none of
-    /// them is proven beyond it.
+    /// For the trainings that calibrate the scores of a model: they share the extra time of a certificate beyond the
+    /// limit, and no certificate is computed beyond it.
     pub fn for_calibration(&self) -> Self {
         let deadline = self.deadline.and_then(|end| end.checked_add(self.extra(end)?));
         Self { deadline, proves: false, patience: 0.2 * self.patience, ..self.clone() }
     }
 
-    /// For the trainings of `count` machines: the more there are, the less work without progress each of them may do.
+    /// For training `count` models: the more there are, the less work without progress each may do.
     pub(crate) fn for_machines(&self, count: usize) -> Self {
         Self { patience: self.patience / (count.max(1) as f64).sqrt(), ..self.clone() }
     }
 
-    /// Time beyond the limit for what comes after a training.
+    /// Extra time beyond the limit for what follows training.
     fn extra(&self, end: Instant) -> Option<Duration> {
         let limit = end.saturating_duration_since(self.started).as_secs_f64();
         Duration::try_from_secs_f64((PROOF_SHARE * limit).max(PROOF_SECONDS)).ok()
     }
 
-    /// For the proof of a training under this control: what ended the training does not end the proof. It may take a second, or a
-    /// tenth of the time limit, beyond the limit; without a limit, as long as it needs. A second request to stop ends it.
+    /// For the certificate of a training under this control: what ended the training does not end the certificate. It
+    /// may exceed the time limit by a second or by a tenth of the limit; without a limit it takes as long as needed. A
+    /// second request to stop ends it.
     pub fn for_proof(&self) -> Self {
         let deadline = match self.proves {
             true => self.deadline.and_then(|end| end.max(Instant::now()).checked_add(self.extra(end)?)),
@@ -337,33 +340,33 @@ impl Control {
         Self { deadline, cancel: self.abandon.clone(), work: None, ..self.clone() }
     }
 
-    /// For one run of a solver whose passes over all of its problem take `pass` multiply–adds: the same, also ending when much work
-    /// has brought no progress.
+    /// For one run of a solver whose full passes over the problem take `pass` multiply–adds: also ends after too much
+    /// work without progress.
     pub(crate) fn for_run(&self, pass: f64) -> Self {
         Self { work: Some(Arc::new(WorkLimit::new(self.patience, pass))), ..self.clone() }
     }
 
-    /// Counts multiply–adds of the run. The sum must not depend on the number of threads.
+    /// Counts multiply–adds of the run. The total must not depend on the number of threads.
     pub(crate) fn spend(&self, work: usize) {
         if let Some(limit) = &self.work {
             limit.spend(work as u64);
         }
     }
 
-    /// Notes where the run stands: the violation, the gap, or both.
+    /// Records the progress of the run: the violation, the gap, or both.
     pub(crate) fn note(&self, violation: Option<f64>, gap: Option<f64>) {
         if let Some(limit) = &self.work {
             limit.note(violation, gap);
         }
     }
 
-    /// The same on another device.
+    /// The same control on another device.
     pub fn with_device(mut self, device: Device) -> Self {
         self.backend = device.backend();
         self
     }
 
-    /// What computes kernel entries and products with the data.
+    /// The backend that computes kernel entries and products with the data.
     pub fn backend(&self) -> &'static dyn Backend {
         self.backend
     }
@@ -373,7 +376,7 @@ impl Control {
         Self { deadline: None, work: None, ..self.clone() }
     }
 
-    /// `Err` when the computation must end now. Cheap (a clock read): call it every few milliseconds.
+    /// `Err` if the computation must end now. Cheap (one clock read): call it every few milliseconds.
     pub fn check(&self) -> std::result::Result<(), Interrupt> {
         if let Some(flag) = &self.cancel
             && flag.load(Ordering::Relaxed)
@@ -419,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_goes_on_until_it_is_abandoned() {
+    fn a_certificate_continues_until_it_is_abandoned() {
         let zero = Budget { seconds: Some(0.0), ..Budget::default() };
         let cancel = Cancel::new();
         let control = Control::start(&zero, Threads::one()).with_cancel(cancel.clone());
@@ -431,13 +434,13 @@ mod tests {
         assert!(!cancel.request());
         assert_eq!(proof.check(), Err(Interrupt::Cancelled));
         assert!(cancel.request());
-        // A flag of somebody else's replaces the first request, not the second.
+        // A flag of the caller replaces the first request, not the second.
         let lane = control.with_cancel(Arc::new(AtomicBool::new(false)));
         assert_eq!((lane.check(), lane.for_proof().check()), (Err(Interrupt::Deadline), Err(Interrupt::Cancelled)));
     }
 
     #[test]
-    fn trainings_that_calibrate_share_one_deadline() {
+    fn calibration_trainings_share_one_deadline() {
         let zero = Budget { seconds: Some(0.0), ..Budget::default() };
         let control = Control::start(&zero, Threads::one());
         let calibration = control.for_calibration();
@@ -449,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_time_limit_is_no_limit() {
+    fn an_infinite_time_limit_is_no_limit() {
         let long = Budget { seconds: Some(1e300), ..Budget::default() };
         assert_eq!(Control::start(&long, Threads::one()).check(), Ok(()));
         assert!(Budget { seconds: Some(f64::NAN), ..Budget::default() }.check().is_err());

@@ -1,5 +1,5 @@
-//! The engine of Margrave: support vector machines and their relatives, trained with any loss, with a
-//! proof of optimality on every fit.
+//! The engine of Margrave: support vector machines and related models, trained with any loss, with a proof of
+//! optimality for every fit.
 //!
 //! The pipeline, left to right; dependencies point one way only:
 //!
@@ -10,7 +10,7 @@
 //!                                       certificate(problem, β, b) → primal, dual, gap
 //! ```
 //!
-//! The engine never prints, never reads a file and never asks the environment; a test keeps it so.
+//! The engine never prints, never reads a file and never reads the environment; a test checks this.
 //!
 //! One notation throughout (see `docs/math.md`): `n` samples, `d` features, `x` a point, `y` a target,
 //! `z = f(x) + b` a score, `beta` the signed dual variable, `c` a cost, `K` the Gram matrix.

@@ -1,4 +1,5 @@
-//! The only way a solver speaks. Progress bars, traces, live charts and callbacks are all observers of one stream.
+//! Solvers report only through observers. Progress bars, traces, live charts and callbacks are all observers of one
+//! stream.
 
 use std::ops::ControlFlow;
 
@@ -6,27 +7,27 @@ use serde::Serialize;
 
 use crate::control::Status;
 
-/// What is known when a computation begins.
+/// Information available when a computation begins.
 #[derive(Debug, Clone, Serialize)]
 pub struct Begin {
     /// The solver's name.
     pub solver: &'static str,
     /// Number of variables.
     pub n: usize,
-    /// The KKT violation at which it will stop, if it has one.
+    /// The KKT violation at which the solver stops, if it has one.
     pub tol: Option<f64>,
-    /// The relative gap at which it will stop, if it has one.
+    /// The relative gap at which the solver stops, if it has one.
     pub gap: Option<f64>,
 }
 
-/// One report of progress. Fields a solver does not have are `None`.
+/// A progress report. Fields that a solver does not have are `None`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Step {
-    /// Iterations so far, of the solver's own kind.
+    /// Iterations so far, as defined by the solver.
     pub iteration: u64,
     /// Seconds since the start.
     pub seconds: f64,
-    /// What the solver is doing: `"smo"`, `"polish"`, `"certify"`, …
+    /// Current phase of the solver: `"smo"`, `"polish"`, `"certify"`, …
     pub phase: &'static str,
     /// Largest KKT violation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,7 +38,7 @@ pub struct Step {
     /// Dual objective.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dual: Option<f64>,
-    /// Variables still being worked on: the active set.
+    /// Size of the active set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active: Option<usize>,
     /// Length of the step taken (IRWLS's η, a line search).
@@ -46,12 +47,12 @@ pub struct Step {
     /// Kernel entries computed so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_entries: Option<u64>,
-    /// Share of the work done, where the amount is known beforehand.
+    /// Fraction of the work done, if the amount is known in advance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fraction: Option<f64>,
 }
 
-/// Listens to a solver. Each call may end the computation by returning [`ControlFlow::Break`].
+/// Observes a solver. Each call may end the computation by returning [`ControlFlow::Break`].
 ///
 /// Calls come in the order `begin`, `step`…, `finish`, from the solver's own thread, at least every 50 ms of work.
 pub trait Observer {
@@ -67,13 +68,13 @@ pub trait Observer {
     fn finish(&mut self, _status: Status, _last: &Step) {}
 }
 
-/// Hears nothing, stops nothing.
+/// Ignores everything.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Silent;
 
 impl Observer for Silent {}
 
-/// Two listeners on one stream; either may stop it.
+/// Two observers of one stream; either may stop it.
 pub struct Both<'a>(pub &'a mut dyn Observer, pub &'a mut dyn Observer);
 
 impl Observer for Both<'_> {
@@ -93,7 +94,7 @@ fn merge(a: ControlFlow<()>, b: ControlFlow<()>) -> ControlFlow<()> {
     if a.is_break() || b.is_break() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-/// Keeps every step; the history of a fit.
+/// Records every step: the history of a fit.
 #[derive(Debug, Default, Clone)]
 pub struct Recorder {
     /// How it began.
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn either_of_two_listeners_stops_the_stream() {
+    fn either_of_two_observers_stops_the_stream() {
         let (mut a, mut b) = (Recorder::default(), Recorder { stop_after: Some(2), ..Recorder::default() });
         let mut both = Both(&mut a, &mut b);
         assert!(both.step(&Step::default()).is_continue());

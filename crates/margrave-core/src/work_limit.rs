@@ -1,25 +1,25 @@
-//! Work counted since the last progress: what ends a training that no longer gets anywhere.
+//! Counts the work since the last progress, to end a training that no longer progresses.
 //!
-//! Solvers have stall tests made for what they do. This one is behind all of them: matrices and solvers count the multiply–adds
-//! they do, solvers note their violation or gap, and [`Control::check`](crate::Control::check) ends a run that has done too much
-//! work without coming nearer. Work is counted, not time, and only at places that do not depend on threads or the clock, so that
-//! a run ends at the same point on every machine.
+//! Each solver has its own stall test. This one is a fallback for all of them: matrices and solvers count their
+//! multiply–adds, solvers record their violation or gap, and [`Control::check`](crate::Control::check) ends a run that
+//! has done too much work without progress. It counts work rather than time, and only at places that do not depend on
+//! threads or the clock, so that a run ends at the same point on every computer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Multiply–adds (about a nanosecond each, all overheads included) that are always allowed without progress.
+/// Multiply–adds (about a nanosecond each, including all overheads) that are always allowed without progress.
 const BASE: f64 = 1.5e9;
-/// Passes over the whole problem that are allowed without progress besides.
+/// Additional passes over the whole problem that are allowed without progress.
 const PASSES: f64 = 30.0;
-/// Multiply–adds of a pass beyond which nothing is limited: a large problem at a large cost may go on for long with little to show for
-/// it, and whoever waits for it has set a time limit, or watches.
+/// Multiply–adds of a pass above which there is no limit: a large problem with large costs may run for long with little
+/// progress, and a time limit or Ctrl-C can end it.
 const LARGE: f64 = 1e9;
-/// A run ends when its work is so many times that of its last progress.
+/// A run ends when its work is this many times its work at the last progress.
 const FACTOR: f64 = 2.0;
-/// What the violation or the gap has to fall to, relative to where it was at the last progress, to be progress.
+/// The violation or the gap must fall below this fraction of its value at the last progress to count as progress.
 const PROGRESS: f64 = 0.2;
 
-/// What an iteration takes besides the multiply–adds that are counted: on tiny problems that is nearly all of it.
+/// Cost of an iteration besides its counted multiply–adds: on tiny problems this is nearly all of it.
 pub(crate) const ITERATION: usize = 10_000;
 
 /// The work of one run of a solver.
@@ -34,8 +34,8 @@ pub(crate) struct WorkLimit {
 }
 
 impl WorkLimit {
-    /// For a problem of which one pass (all of K, or a Newton matrix over all rows) takes `pass` multiply–adds; only a share of what is
-    /// allowed by default.
+    /// For a problem of which one pass (all of K, or a Newton matrix over all rows) takes `pass` multiply–adds; `share`
+    /// scales the default limit.
     pub(crate) fn new(share: f64, pass: f64) -> Self {
         Self::allowing(if pass <= LARGE { share * BASE + PASSES * pass } else { f64::INFINITY })
     }
@@ -56,7 +56,7 @@ impl WorkLimit {
         self.spent.fetch_add(work, Ordering::Relaxed);
     }
 
-    /// Notes where the run stands.
+    /// Records the progress of the run.
     pub(crate) fn note(&self, violation: Option<f64>, gap: Option<f64>) {
         for (found, least) in [(violation, &self.violation), (gap, &self.gap)] {
             if let Some(found) = found.filter(|found| *found < PROGRESS * f64::from_bits(least.load(Ordering::Relaxed)))
@@ -68,7 +68,7 @@ impl WorkLimit {
         }
     }
 
-    /// Whether too much was spent without progress.
+    /// Whether too much work was done without progress.
     pub(crate) fn is_over(&self) -> bool {
         self.spent.load(Ordering::Relaxed) > self.end.load(Ordering::Relaxed)
     }
@@ -84,7 +84,7 @@ mod tests {
         limit.note(Some(1.0), None);
         limit.spend(100);
         assert!(!limit.is_over());
-        // A fifth of it, and the run may take twice what it has taken; a little less is not enough.
+        // After a fall to a fifth, the run may take twice the work it has done; a smaller fall is not enough.
         limit.note(Some(0.19), None);
         limit.spend(99);
         limit.note(Some(0.1), Some(f64::INFINITY));

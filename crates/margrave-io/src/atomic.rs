@@ -1,4 +1,4 @@
-//! Files that are either whole or not there.
+//! Atomic file writes.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
@@ -9,20 +9,20 @@ use tempfile::NamedTempFile;
 
 use crate::error::{ReadError, Result};
 
-/// How the names of temporary files begin and end; the process's number stands between.
+/// Prefix and suffix of the names of temporary files, around the process id.
 const PREFIX: &str = ".margrave-";
 const SUFFIX: &str = ".tmp";
 
-/// Where a file system cannot lock, a temporary file is abandoned once nothing was written to it for this long.
+/// On file systems without locks, a temporary file counts as abandoned if it was not modified for this long.
 const ABANDONED: Duration = Duration::from_secs(600);
 
 fn refuse(path: &Path) -> impl Fn(io::Error) -> ReadError + '_ {
     |source| ReadError::Io { file: path.to_string_lossy().into_owned(), doing: "write it", source }
 }
 
-/// Writes `path` through `write`, so that nobody ever sees a part of it: the bytes go to a temporary file in the same
-/// directory, reach the disk, and then take the name. If anything fails, an earlier file of that name is untouched.
-/// Temporary files that killed processes left in the directory are removed.
+/// Writes `path` atomically through `write`: the bytes go to a temporary file in the same directory, are synced to
+/// disk, and the file is then renamed. If anything fails, an existing file of that name is unchanged. Temporary files
+/// left in the directory by killed processes are removed.
 ///
 /// A path that exists and is not a plain file (`/dev/stdout`, a pipe) is written directly.
 pub fn write_atomic(path: impl AsRef<Path>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
@@ -44,14 +44,14 @@ pub fn write_atomic(path: impl AsRef<Path>, write: impl FnOnce(&mut dyn Write) -
     Ok(())
 }
 
-/// Fails if [`write_atomic`] could not write `path` for a reason that is known beforehand: its folder is missing or cannot be
-/// written to, or it is itself a folder. Leaves nothing behind.
+/// Fails if [`write_atomic`] cannot write `path` for a reason that can be checked in advance: its folder is missing or
+/// not writable, or it is itself a folder. Leaves no files behind.
 pub fn check_writable(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let fail = refuse(path);
     match path.metadata() {
         Ok(m) if m.is_dir() => return Err(fail(io::ErrorKind::IsADirectory.into())),
-        // Opening a pipe would wait for its reader.
+        // Opening a pipe would block until it has a reader.
         Ok(m) if !m.is_file() => return Ok(()),
         _ => {}
     }
@@ -59,7 +59,7 @@ pub fn check_writable(path: impl AsRef<Path>) -> Result<()> {
     temporary(&target, directory(&target)).map(drop).map_err(fail)
 }
 
-/// The file that a path names: a link keeps pointing to the file that is replaced.
+/// The file that a path refers to: symbolic links are followed, so that a link is kept and its target is replaced.
 fn replaced(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
@@ -71,7 +71,7 @@ fn directory(target: &Path) -> &Path {
     }
 }
 
-/// A temporary file beside `target`, locked for as long as it is open, so that others see that somebody writes it.
+/// A temporary file beside `target`, locked while it is open, so that other processes see that it is in use.
 fn temporary(target: &Path, directory: &Path) -> io::Result<NamedTempFile> {
     let prefix = format!("{PREFIX}{}-", std::process::id());
     let mut builder = tempfile::Builder::new();
@@ -79,7 +79,7 @@ fn temporary(target: &Path, directory: &Path) -> io::Result<NamedTempFile> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // Temporary files are private by default; this one becomes an ordinary file, or keeps the mode of the old one.
+        // Temporary files are private by default; this one gets the default mode, or the mode of the file it replaces.
         let mode = target.metadata().map_or(0o666, |m| m.permissions().mode() & 0o777);
         builder.permissions(fs::Permissions::from_mode(mode));
     }
@@ -87,7 +87,7 @@ fn temporary(target: &Path, directory: &Path) -> io::Result<NamedTempFile> {
     let _ = target;
     loop {
         let file = builder.tempfile_in(directory)?;
-        // Where locks are not supported, age decides (see `remove_abandoned`).
+        // Without support for locks, age decides (see `remove_abandoned`).
         let _ = file.as_file().lock();
         // Another process may have removed it between its creation and the lock.
         if file.path().exists() {
@@ -96,7 +96,7 @@ fn temporary(target: &Path, directory: &Path) -> io::Result<NamedTempFile> {
     }
 }
 
-/// Removes temporary files of processes that were killed: those nobody holds a lock on.
+/// Removes temporary files of killed processes: those without a lock.
 fn remove_abandoned(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
@@ -114,7 +114,7 @@ fn remove_abandoned(directory: &Path) {
             Err(TryLockError::Error(_)) => file.metadata().ok().and_then(old).is_some_and(|age| age > ABANDONED),
         };
         if abandoned {
-            // The lock is still held here. One that cannot be removed harms nobody.
+            // The lock is still held here. A file that cannot be removed is harmless.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_or_not_there() {
+    fn a_failed_write_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.txt");
         write_atomic(&path, |w| w.write_all(b"one")).unwrap();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_what_is_being_written_is_not() {
+    fn abandoned_temporary_files_are_removed_and_active_ones_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let left = dir.path().join(".margrave-AbCdEf.tmp");
         fs::write(&left, b"half a model").unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_known_beforehand() {
+    fn unwritable_paths_are_detected_in_advance() {
         let dir = tempfile::tempdir().unwrap();
         check_writable(dir.path().join("a.txt")).unwrap();
         assert!(check_writable(dir.path()).is_err());

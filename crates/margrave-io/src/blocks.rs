@@ -1,30 +1,30 @@
-//! Text in blocks of whole lines, parsed side by side and put together in order.
+//! Text in blocks of whole lines, parsed in parallel and combined in order.
 
 use std::io::Read;
 
 use rayon::prelude::*;
 
 use crate::error::{Fault, ReadError, Result, malformed};
-use crate::source::Source;
+use crate::source::ByteSource;
 
-/// Usual size of a block: large enough to hide the cost of a task, small enough to stay in cache.
+/// Typical size of a block in bytes: large enough to amortise the cost of a task, small enough to fit in cache.
 const BLOCK: usize = 1 << 20;
 
-/// Longest line accepted. A gzip file of a few megabytes can hold a line that fills the memory.
+/// Longest line accepted. A gzip file of a few megabytes can contain a line that exhausts memory.
 const LONGEST_LINE: usize = 1 << 30;
 
-/// What one block gave.
-pub(crate) trait Part: Send {
+/// The result of parsing one block.
+pub(crate) trait ParsedPart: Send {
     /// Lines in the block.
     fn lines(&self) -> u64;
 }
 
 struct Blocks<'a> {
     reader: Box<dyn Read + Send + 'a>,
-    source: &'a Source,
-    /// What follows the last line end of the block before.
+    source: &'a ByteSource,
+    /// The bytes after the last line end of the previous block.
     rest: Vec<u8>,
-    /// Emptied blocks, whose memory is used again.
+    /// Processed blocks, whose memory is reused.
     spare: Vec<Vec<u8>>,
     left: u64,
     started: bool,
@@ -32,7 +32,7 @@ struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    fn new(source: &'a Source) -> Result<Self> {
+    fn new(source: &'a ByteSource) -> Result<Self> {
         let left = source.len().unwrap_or(u64::MAX);
         let reader = source.reader()?;
         Ok(Self { reader, source, rest: Vec::new(), spare: Vec::new(), left, started: false, ended: false })
@@ -72,7 +72,7 @@ impl<'a> Blocks<'a> {
                 return Err(malformed(
                     self.source.name(),
                     format!("a line is longer than {LONGEST_LINE} bytes"),
-                    "check that this is a text file with one sample a line",
+                    "check that this is a text file with one sample per line",
                 ));
             }
             size = block.len().max(BLOCK);
@@ -91,8 +91,8 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// Drops a UTF-8 byte order mark; refuses UTF-16.
-pub(crate) fn start_of_text(block: &mut Vec<u8>, source: &Source) -> Result<()> {
+/// Skips a UTF-8 byte order mark; rejects UTF-16.
+pub(crate) fn start_of_text(block: &mut Vec<u8>, source: &ByteSource) -> Result<()> {
     if block.starts_with(b"\xEF\xBB\xBF") {
         block.drain(..3);
     } else if block.starts_with(b"\xFF\xFE") || block.starts_with(b"\xFE\xFF") {
@@ -101,12 +101,12 @@ pub(crate) fn start_of_text(block: &mut Vec<u8>, source: &Source) -> Result<()> 
     Ok(())
 }
 
-/// Parses `source` block by block on the current thread pool and hands the parts to `fold` in the order of the file,
-/// each with the number of lines before it. `parse` is told whether its block is the first.
+/// Parses `source` block by block on the current thread pool and passes the parts to `fold` in file order, each with
+/// the number of lines before it. The second argument of `parse` is whether its block is the first.
 ///
-/// Memory: two batches of blocks and parts, whatever the size of the file.
-pub(crate) fn parse_blocks<P: Part>(
-    source: &Source,
+/// Memory: two batches of blocks and parts, independent of the size of the file.
+pub(crate) fn parse_blocks<P: ParsedPart>(
+    source: &ByteSource,
     parse: impl Fn(&[u8], bool) -> Result<P, Fault> + Sync,
     mut fold: impl FnMut(P, u64) -> Result<()> + Send,
 ) -> Result<()> {
@@ -134,7 +134,7 @@ pub(crate) fn parse_blocks<P: Part>(
             },
             || -> Result<_, ReadError> {
                 fold_all(earlier)?;
-                // An error of reading comes after those of the text before it.
+                // A read error is reported after errors in the text before it.
                 Ok(blocks.batch(count))
             },
         );

@@ -1,7 +1,7 @@
-//! Numbers as the C library prints them, for files and output that other programs compare or parse.
+//! Numbers formatted as by the C library, for files and output that other programs compare or parse.
 
-/// `value` as `%.{digits}g` prints it: `digits` significant digits, trailing zeros left out, an exponent of at least two
-/// digits where it is below −4 or not below `digits`.
+/// `value` as `%.{digits}g` prints it: `digits` significant digits, no trailing zeros, and an exponent of at least two
+/// digits if it is below −4 or at least `digits`.
 pub fn c_number(value: f64, digits: usize) -> String {
     if value.is_nan() {
         return if value.is_sign_negative() { "-nan".into() } else { "nan".into() };
@@ -28,8 +28,8 @@ fn trim(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// The shortest of `%.8g`, `%.9g`, … that reads back to the same number: what LIBSVM writes wherever eight digits are
-/// enough, and nothing is lost where they are not.
+/// The shortest of `%.8g`, `%.9g`, … that reads back to the same number: the same text as LIBSVM's if eight digits are
+/// enough, and lossless otherwise.
 pub fn c_number_exact(value: f64) -> String {
     (8..17)
         .map(|digits| c_number(value, digits))
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_printf_does() {
+    fn formats_like_printf() {
         for (value, digits, text) in [
             (0.0, 6, "0"),
             (-0.0, 6, "-0"),

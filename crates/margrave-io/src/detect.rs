@@ -1,14 +1,14 @@
-//! Telling the format of a file.
+//! Detects the format of a file.
 
 use margrave_core::conflict::OptionName;
 use std::path::Path;
 
 use crate::error::{Result, malformed};
 use crate::options::Format;
-use crate::source::Source;
+use crate::source::ByteSource;
 
 /// The format of `source`: by magic bytes, then by its name, then by its first lines.
-pub(crate) fn detect(source: &Source) -> Result<Format> {
+pub(crate) fn detect(source: &ByteSource) -> Result<Format> {
     let head = source.head();
     if let Some(format) = by_magic(head) {
         return Ok(format);
@@ -22,7 +22,7 @@ pub(crate) fn detect(source: &Source) -> Result<Format> {
     if looks_binary(head) {
         return Err(malformed(
             source.name(),
-            "this is neither text nor a binary format that is known by its first bytes",
+            "this is neither text nor a known binary format",
             format!("give LIBSVM text, CSV, NPY, NPZ, Parquet or idx, or name the format with {}", OptionName::Format),
         ));
     }
@@ -55,12 +55,12 @@ fn by_name(name: &str) -> Option<Format> {
     }
 }
 
-/// Control bytes other than blanks do not occur in text.
+/// Whether there are control bytes other than blanks, which do not occur in text.
 pub(crate) fn looks_binary(head: &[u8]) -> bool {
     head.iter().take(4096).any(|b| matches!(b, 0..=8 | 14..=31))
 }
 
-/// Whether one of the first lines has only `index:value` after its first word.
+/// Whether one of the first lines has only `index:value` entries after its first word.
 fn looks_like_libsvm(head: &[u8]) -> bool {
     let head = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head);
     for line in head.split(|b| *b == b'\n').take(50) {
@@ -69,7 +69,7 @@ fn looks_like_libsvm(head: &[u8]) -> bool {
         let Some(first) = words.next() else { continue };
         let mut pairs = 0;
         for word in words {
-            // The last word of the head may be cut.
+            // The last word of the head may be incomplete.
             let colon = word.iter().position(|b| *b == b':');
             let digits = colon.is_some_and(|c| c > 0 && word[..c].iter().all(u8::is_ascii_digit));
             if !digits && !word.starts_with(b"qid:") {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn of(name: &str, bytes: &[u8]) -> Option<Format> {
-        detect(&Source::from_bytes(bytes.into(), name).unwrap()).ok()
+        detect(&ByteSource::from_bytes(bytes.into(), name).unwrap()).ok()
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! What was wrong with a file, where, and what to do about it.
+//! Errors in files: what is wrong, where, and what to do about it.
 
 use std::fmt;
 
 use margrave_core::conflict::{InRust, OptionName, Spelling, spell};
 
-/// Longest excerpt of a file that a message shows, in characters.
+/// Longest excerpt of a file in a message, in characters.
 const EXCERPT: usize = 40;
 
-/// Where in a file something is wrong.
+/// The position of an error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
@@ -68,16 +68,16 @@ impl fmt::Display for Place {
     }
 }
 
-/// Content that is not what its format asks for.
+/// Content that does not conform to its format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
     /// Name of the file, `-` for standard input.
     pub file: String,
-    /// Where.
+    /// The position.
     pub place: Place,
-    /// What is wrong there.
+    /// What is wrong.
     pub problem: String,
-    /// The offending text, quoted and cut to a readable length.
+    /// The invalid text, quoted and truncated to a readable length.
     pub text: Option<String>,
     /// What to do about it.
     pub remedy: String,
@@ -105,16 +105,16 @@ impl std::error::Error for Malformed {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The operating system refused, or compressed data is damaged.
+    /// The operating system reported an error, or compressed data is damaged.
     Io {
         /// Name of the file, `-` for standard input.
         file: String,
         /// What was attempted.
         doing: &'static str,
-        /// The refusal.
+        /// The underlying error.
         source: std::io::Error,
     },
-    /// The content is not what its format asks for.
+    /// The content does not conform to its format.
     Malformed(Box<Malformed>),
     /// An option does not fit the file.
     Option {
@@ -122,14 +122,14 @@ pub enum ReadError {
         file: String,
         /// The option.
         option: OptionName,
-        /// Why it does not fit, and what would.
+        /// Why it does not fit, and what is possible.
         problem: String,
     },
-    /// The numbers were read but do not make a data set.
+    /// The values were read but do not form a valid data set.
     Data {
         /// Name of the file, `-` for standard input.
         file: String,
-        /// What the engine says.
+        /// The error of the engine.
         source: margrave_core::Error,
     },
 }
@@ -167,7 +167,7 @@ impl std::error::Error for ReadError {
 /// The result of reading.
 pub type Result<T, E = ReadError> = std::result::Result<T, E>;
 
-/// A problem not yet tied to a file: what a parser of one block knows. Lines count from 1 within the block.
+/// An error in one block, without the name of the file. Lines count from 1 within the block.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault(Box<Malformed>);
 
@@ -177,13 +177,13 @@ impl Fault {
         Self(Box::new(Malformed { file: String::new(), place, problem, text: None, remedy }))
     }
 
-    /// The same with the offending bytes.
+    /// Adds the invalid bytes.
     pub(crate) fn found(mut self, text: &[u8]) -> Self {
         self.0.text = Some(excerpt(text));
         self
     }
 
-    /// The same with `lines` lines before the block.
+    /// Adds the number of lines before the block.
     pub(crate) fn after(mut self, lines: u64) -> Self {
         match &mut self.0.place {
             Place::Line(line) | Place::Text { line, .. } | Place::Cell { line, .. } => *line += lines,
@@ -207,7 +207,7 @@ pub(crate) fn malformed(file: &str, problem: impl Into<String>, remedy: impl Int
 
 /// `bytes` in quotes, escaped, cut after [`EXCERPT`] characters.
 pub(crate) fn excerpt(bytes: &[u8]) -> String {
-    // A character takes at most 4 bytes; the rest of a huge line is never looked at.
+    // A character takes at most 4 bytes; the rest of a long line is not read.
     let head = &bytes[..bytes.len().min(4 * EXCERPT + 4)];
     let text = String::from_utf8_lossy(head);
     let mut out = String::from("`");

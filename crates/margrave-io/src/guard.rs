@@ -1,4 +1,4 @@
-//! Decoders of others that panic on damaged files.
+//! Catches panics of third-party decoders on damaged files.
 
 use std::cell::Cell;
 
@@ -6,12 +6,12 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a panic of this thread, now, would become an ordinary error: for panic hooks, which have nothing to report then.
+/// Whether a panic of this thread would currently be converted to an error: panic hooks should then not report it.
 pub fn is_guarded() -> bool {
     GUARDED.get()
 }
 
-/// What `work` gives, or an error if it panicked.
+/// The result of `work`, or an error if it panicked.
 #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
 pub(crate) fn caught<R>(work: impl FnOnce() -> R + std::panic::UnwindSafe) -> std::thread::Result<R> {
     let before = GUARDED.replace(true);
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_while_it_runs() {
+    fn is_guarded_only_while_the_work_runs() {
         assert!(caught(is_guarded).is_ok_and(|guarded| guarded));
         assert!(!is_guarded());
     }

@@ -1,11 +1,11 @@
 //! Readers and writers of data files.
 //!
-//! [`load`] reads LIBSVM text, CSV, NPY, NPZ, Parquet and MNIST idx files, each also gzipped, and tells them apart by
-//! content and name. Errors name the file, the place, the offending text and what to do. No reader panics or takes
+//! [`load`] reads LIBSVM text, CSV, NPY, NPZ, Parquet and MNIST idx files, each also gzipped, and detects the format by
+//! content and name. Errors state the file, the position, the invalid text and what to do. No reader panics or uses
 //! memory out of proportion to its file.
 //!
-//! Features are kept dense if at least a third of them are given, sparse otherwise; text columns become one feature
-//! for each text, and the [`Schema`] that says how travels with the model.
+//! Features are stored dense if at least a third of them are given, sparse otherwise. Text columns become one feature
+//! per distinct text; the [`Schema`] that describes the encoding is stored in the model.
 
 mod array;
 mod atomic;
@@ -38,16 +38,16 @@ pub use guard::is_guarded;
 use margrave_core::data::{Csr, Dataset, Dense, Points};
 pub use options::{Column, Format, ReadOptions};
 pub use schema::{Encoding, ExtraColumn, FeatureColumn, Schema};
-use source::Source;
+use source::ByteSource;
 pub use stream::{Streamed, StreamedRows, stream, streams};
 pub use write::{write_csv, write_libsvm};
 
-/// What a file held.
+/// The content of a file.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// Points, targets, weights and names.
+    /// Points, targets, weights and feature names.
     pub data: Dataset,
-    /// The format it was in.
+    /// The format of the file.
     pub format: Format,
     /// How its columns became features.
     pub schema: Schema,
@@ -58,20 +58,20 @@ pub struct Loaded {
 
 /// Reads the file at `path`, or standard input if that is `-`.
 pub fn load(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Loaded> {
-    read_source(&Source::open(path.as_ref())?, options)
+    read_source(&ByteSource::open(path.as_ref())?, options)
 }
 
-/// Reads all that `reader` gives; `name` is for messages and for telling the format.
+/// Reads all of `reader`; `name` is used in messages and to detect the format.
 pub fn read(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Loaded> {
-    read_source(&Source::from_reader(reader, name)?, options)
+    read_source(&ByteSource::from_reader(reader, name)?, options)
 }
 
-/// Reads a file that is in memory; `name` is for messages and for telling the format.
+/// Reads a file in memory; `name` is used in messages and to detect the format.
 pub fn read_bytes(bytes: &[u8], name: &str, options: &ReadOptions) -> Result<Loaded> {
-    read_source(&Source::from_bytes(bytes.into(), name)?, options)
+    read_source(&ByteSource::from_bytes(bytes.into(), name)?, options)
 }
 
-fn read_source(source: &Source, options: &ReadOptions) -> Result<Loaded> {
+fn read_source(source: &ByteSource, options: &ReadOptions) -> Result<Loaded> {
     if let Some(schema) = options.schema {
         schema.check().map_err(|e| ReadError::Data { file: source.name().to_owned(), source: e })?;
     }
@@ -80,7 +80,7 @@ fn read_source(source: &Source, options: &ReadOptions) -> Result<Loaded> {
     })
 }
 
-fn read_as<T: number::Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+fn read_as<T: number::Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -99,7 +99,7 @@ where
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => Err(error::malformed(
             source.name(),
-            "it is a Parquet file, and this program was built without Parquet",
+            "this is a Parquet file, but this program was built without Parquet",
             "build it with the feature `parquet`, or convert the file to CSV or NPY",
         )),
     }

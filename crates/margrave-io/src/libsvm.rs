@@ -1,31 +1,31 @@
-//! LIBSVM and svmlight text: `label index:value index:value … # comment`, one sample a line.
+//! LIBSVM and svmlight text: `label index:value index:value … # comment`, one sample per line.
 //!
 //! Indices count from 1 and ascend strictly within a line. Blank lines and comments are skipped, `qid:` entries are
 //! ignored. Labels are all numbers or all texts. Rows that begin with `0:serial` and then give every value are a
 //! precomputed kernel matrix.
 //!
-//! Cost: one pass, some 0.5 GB/s a core; memory 12 bytes a value (8 in single precision) and nothing that grows with
-//! the largest index.
+//! Cost: one pass, about 0.5 GB/s per core; memory 12 bytes per value (8 in single precision), independent of the
+//! largest index.
 
 use margrave_core::conflict::OptionName;
 use margrave_core::data::{Csr, Dataset, Dense, Points, Targets};
 
-use crate::blocks::{Part, parse_blocks};
+use crate::blocks::{ParsedPart, parse_blocks};
 use crate::error::{Fault, Place, ReadError, Result, malformed};
 use crate::number::{self, Number};
 use crate::options::{Format, ReadOptions};
 use crate::schema::Schema;
-use crate::source::Source;
+use crate::source::ByteSource;
 use crate::{Loaded, storage};
 
-/// The labels of some rows.
+/// Labels of the rows of a block.
 enum Labels {
     Real(Vec<f64>),
     Text(Vec<String>),
 }
 
 /// Rows of one block.
-struct Rows<T> {
+struct LibsvmRows<T> {
     lines: u64,
     labels: Labels,
     /// End of every row in `columns`.
@@ -35,21 +35,21 @@ struct Rows<T> {
     values: Vec<T>,
     /// The serials of rows that begin with `0:serial`.
     serials: Vec<u32>,
-    /// The first row with `0:` and the first row without.
+    /// The first row with `0:serial` and the first row without.
     zero: Option<Fault>,
     plain: Option<u64>,
-    /// First row with a label, for messages about mixed kinds.
+    /// First row with a label, for messages about mixed labels.
     first_label: Option<u64>,
 }
 
-impl<T: Send> Part for Rows<T> {
+impl<T: Send> ParsedPart for LibsvmRows<T> {
     fn lines(&self) -> u64 {
         self.lines
     }
 }
 
 /// Reads LIBSVM text.
-pub(crate) fn load<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+pub(crate) fn load<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -66,7 +66,7 @@ where
     if options.weights.is_some() {
         return refuse(OptionName::Weights, "weight");
     }
-    let mut all = Rows::<T>::default();
+    let mut all = LibsvmRows::<T>::default();
     let mut starts = vec![0];
     let limits = Limits {
         unlabelled: options.no_target,
@@ -122,10 +122,10 @@ where
     Ok(Loaded { data, format: Format::Libsvm, schema, serials })
 }
 
-/// Reads LIBSVM text part by part: `take` gets the row ends, columns and values of each; nothing but the labels is kept. Gives
-/// the targets and the number of features.
+/// Reads LIBSVM text part by part: `take` gets the row ends, columns and values of each part; only the labels are kept.
+/// Returns the targets and the number of features.
 pub(crate) fn each_part(
-    source: &Source,
+    source: &ByteSource,
     options: &ReadOptions,
     mut take: impl FnMut(&[usize], &[u32], &[f64]) -> Result<()> + Send,
 ) -> Result<(Targets, usize)> {
@@ -134,7 +134,7 @@ pub(crate) fn each_part(
         features: options.schema.map_or(u64::from(u32::MAX), |s| s.features as u64),
         schema: options.schema.is_some(),
     };
-    let mut all = Rows::<f64>::default();
+    let mut all = LibsvmRows::<f64>::default();
     let mut dims = 0;
     parse_blocks(
         source,
@@ -157,21 +157,21 @@ pub(crate) fn each_part(
     Ok((targets, options.schema.map_or(dims, |s| s.features)))
 }
 
-fn data_error(source: &Source) -> impl Fn(margrave_core::Error) -> ReadError + '_ {
+fn data_error(source: &ByteSource) -> impl Fn(margrave_core::Error) -> ReadError + '_ {
     |e| ReadError::Data { file: source.name().to_owned(), source: e }
 }
 
-/// What a row may hold.
+/// Restrictions on the rows.
 struct Limits {
-    /// Rows may lack a label.
+    /// Whether labels may be missing.
     unlabelled: bool,
     /// Largest index.
     features: u64,
-    /// Whether that comes from a model.
+    /// Whether the limit comes from a model.
     schema: bool,
 }
 
-impl<T> Default for Rows<T> {
+impl<T> Default for LibsvmRows<T> {
     fn default() -> Self {
         Self {
             lines: 0,
@@ -187,9 +187,9 @@ impl<T> Default for Rows<T> {
     }
 }
 
-impl<T: Number> Rows<T> {
-    /// Puts `part`, which `before` lines precede, behind these rows. Row ends are the caller's.
-    fn append(&mut self, part: Rows<T>, before: u64) -> Result<(), Fault> {
+impl<T: Number> LibsvmRows<T> {
+    /// Appends `part`, which starts after `before` lines. Row ends are handled by the caller.
+    fn append(&mut self, part: LibsvmRows<T>, before: u64) -> Result<(), Fault> {
         self.columns.extend_from_slice(&part.columns);
         self.values.extend_from_slice(&part.values);
         self.serials.extend_from_slice(&part.serials);
@@ -229,15 +229,15 @@ fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r')
 }
 
-/// The word of `line` at `at`, up to the next blank.
+/// The word at position `at` of `line`, up to the next blank.
 fn word(line: &[u8], at: usize) -> &[u8] {
     let rest = &line[at..];
     &rest[..rest.iter().position(|b| is_blank(*b)).unwrap_or(rest.len())]
 }
 
-fn parse_block<T: Number>(block: &[u8], limits: &Limits) -> Result<Rows<T>, Fault> {
-    let mut rows = Rows::<T>::default();
-    // Short rows are the common case; both grow where they are not.
+fn parse_block<T: Number>(block: &[u8], limits: &Limits) -> Result<LibsvmRows<T>, Fault> {
+    let mut rows = LibsvmRows::<T>::default();
+    // Capacities for short rows, the common case; both grow if needed.
     rows.columns.reserve(block.len() / 8);
     rows.values.reserve(block.len() / 8);
     let mut at = 0;
@@ -250,7 +250,7 @@ fn parse_block<T: Number>(block: &[u8], limits: &Limits) -> Result<Rows<T>, Faul
     Ok(rows)
 }
 
-fn parse_line<T: Number>(line: &[u8], rows: &mut Rows<T>, limits: &Limits) -> Result<(), Fault> {
+fn parse_line<T: Number>(line: &[u8], rows: &mut LibsvmRows<T>, limits: &Limits) -> Result<(), Fault> {
     let number = rows.lines;
     let mut at = skip_blanks(line, 0);
     if at == line.len() || line[at] == b'#' {
@@ -267,7 +267,7 @@ fn parse_line<T: Number>(line: &[u8], rows: &mut Rows<T>, limits: &Limits) -> Re
         let start = at;
         let mut index = 0u64;
         while let Some(digit) = line.get(at).map(|b| b.wrapping_sub(b'0')).filter(|d| *d < 10) {
-            // 19 digits fit; more are caught by the length below.
+            // 19 digits cannot overflow; longer numbers are rejected below.
             index = index.wrapping_mul(10).wrapping_add(u64::from(digit));
             at += 1;
         }
@@ -316,8 +316,8 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Takes the label at `at` and returns where it ends.
-fn parse_label<T: Number>(line: &[u8], at: usize, rows: &mut Rows<T>, limits: &Limits) -> Result<usize, Fault> {
+/// Parses the label at `at` and returns its end.
+fn parse_label<T: Number>(line: &[u8], at: usize, rows: &mut LibsvmRows<T>, limits: &Limits) -> Result<usize, Fault> {
     let number = rows.lines;
     if limits.unlabelled {
         let first = word(line, at);
@@ -362,9 +362,10 @@ fn parse_label<T: Number>(line: &[u8], at: usize, rows: &mut Rows<T>, limits: &L
     Ok(at + label.len())
 }
 
-/// Keeps `0:serial`; a value that is no serial makes the whole row plain, so that the index is refused in the end.
+/// Stores `0:serial`; a value that is not a serial marks the row as an ordinary one, so that index 0 is rejected in the
+/// end.
 #[cold]
-fn note_serial<T: Number>(line: &[u8], at: usize, value: f64, rows: &mut Rows<T>) {
+fn note_serial<T: Number>(line: &[u8], at: usize, value: f64, rows: &mut LibsvmRows<T>) {
     let serial = value >= 1.0 && value <= f64::from(u32::MAX) && value.fract() == 0.0;
     if rows.zero.is_none() {
         rows.zero = Some(
@@ -421,8 +422,8 @@ fn bad_index(line: &[u8], at: usize, number: u64, index: u64, last: u64, limits:
     Fault::new(place, problem, remedy).found(word(line, at))
 }
 
-/// A precomputed kernel has every value of every row.
-fn check_precomputed(source: &Source, starts: &[usize], width: usize) -> Result<()> {
+/// Fails unless every row of a precomputed kernel has all its values.
+fn check_precomputed(source: &ByteSource, starts: &[usize], width: usize) -> Result<()> {
     match starts.windows(2).position(|w| w[1] - w[0] != width) {
         Some(row) => Err(malformed(
             source.name(),
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_file() {
+    fn a_typical_file() {
         let l = parse("+1 1:0.5 3:-2e-1 # note\r\n-1\t2:1\n\n# all comment\n-1 qid:7 7:3#c").unwrap();
         assert_eq!((l.data.len(), l.data.points.dims()), (3, 7));
         assert_eq!(l.data.targets, Targets::Real(vec![1.0, -1.0, -1.0]));
@@ -501,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_threads_gives_the_same() {
+    fn the_result_does_not_depend_on_threads() {
         let text: String = (0..200_000).map(|i| format!("{} {}:{}\n", i % 3, i % 90 + 1, i)).collect();
         let read = |threads| {
             let options = ReadOptions { threads, ..ReadOptions::default() };

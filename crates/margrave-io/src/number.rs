@@ -1,4 +1,4 @@
-//! Numbers in text.
+//! Parsing numbers.
 
 use margrave_core::data::Real;
 
@@ -6,7 +6,7 @@ use margrave_core::data::Real;
 pub(crate) trait Number: Real + fast_float2::FastFloat {
     /// Name of the precision, for messages.
     const PRECISION: &'static str;
-    /// `mantissa / 10^places`, where that is the correctly rounded value; `None` elsewhere.
+    /// `mantissa / 10^places`, if that is the correctly rounded value; otherwise `None`.
     fn small(mantissa: u64, places: usize) -> Option<Self>;
 }
 
@@ -33,7 +33,7 @@ impl Number for f32 {
     }
 }
 
-/// The number at the head of `text` and its length in bytes; `None` if there is none. May be infinite or NaN.
+/// The number at the start of `text` and its length in bytes; `None` if there is none. May be infinite or NaN.
 #[inline(always)]
 pub(crate) fn prefix<T: Number>(text: &[u8]) -> Option<(T, usize)> {
     let (negative, start) = match text.first() {
@@ -76,7 +76,7 @@ fn general<T: Number>(text: &[u8]) -> Option<(T, usize)> {
     fast_float2::parse_partial(text).ok()
 }
 
-/// The number that is all of `text`; `None` if it is anything else.
+/// The number that `text` consists of; `None` if it is not a number.
 #[inline]
 pub(crate) fn whole<T: Number>(text: &[u8]) -> Option<T> {
     prefix(text).filter(|(_, len)| *len == text.len()).map(|(value, _)| value)

@@ -1,15 +1,15 @@
-//! What a caller may say about a file.
+//! Options for reading a file.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::schema::Schema;
 
-/// A form of data file.
+/// A data file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// LIBSVM or svmlight text: `label index:value …`, one sample a line.
+    /// LIBSVM or svmlight text: `label index:value …`, one sample per line.
     Libsvm,
     /// Text with separated columns.
     Csv,
@@ -19,7 +19,7 @@ pub enum Format {
     Npz,
     /// Apache Parquet.
     Parquet,
-    /// The big-endian byte arrays MNIST is published in.
+    /// The big-endian arrays of the MNIST files.
     Idx,
 }
 
@@ -27,7 +27,7 @@ impl Format {
     /// All formats.
     pub const ALL: [Format; 6] = [Format::Libsvm, Format::Csv, Format::Npy, Format::Npz, Format::Parquet, Format::Idx];
 
-    /// The name users write.
+    /// The name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Format::Libsvm => "libsvm",
@@ -67,7 +67,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// The columns of a list `a,b,c`, blanks around commas left out; fewer than two if this is no list.
+    /// The columns of a list `a,b,c`, ignoring blanks around commas; fewer than two if this is not a list.
     pub(crate) fn list(&self) -> Vec<Column> {
         match self {
             Column::Name(text) if text.contains(',') => {
@@ -94,25 +94,25 @@ impl std::fmt::Display for Column {
     }
 }
 
-/// How to read a file. The default tells everything from the file itself.
+/// How to read a file. By default everything is detected from the file itself.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions<'a> {
-    /// The format; `None`: told by content, then by name.
+    /// The format; `None`: detected by content, then by name.
     pub format: Option<Format>,
-    /// The target column, or several as a name `a,b,c` that is not itself a column's; `None`: the last one. LIBSVM text has its
-    /// own. In an NPZ file a name is that of an array, whose columns are targets.
+    /// The target column, or several as a name `a,b,c` that is not itself a column's; `None`: the last one. LIBSVM text
+    /// has a fixed one. In an NPZ file a name refers to an array whose columns are targets.
     pub target: Option<Column>,
     /// Take every column as a feature.
     pub no_target: bool,
     /// The column of sample weights.
     pub weights: Option<Column>,
-    /// Whether the first row of a CSV file holds names; `None`: told by content.
+    /// Whether the first row of a CSV file contains names; `None`: detected by content.
     pub header: Option<bool>,
-    /// Separator of a CSV file, a space meaning any run of blanks; `None`: told by content.
+    /// Separator of a CSV file, where a space means any run of blanks; `None`: detected by content.
     pub separator: Option<u8>,
-    /// Targets in a file of their own (NPY or idx).
+    /// A separate file of targets (NPY or idx).
     pub target_file: Option<PathBuf>,
-    /// Encode as this earlier file was encoded; the target may then be missing.
+    /// Encode columns as described by this schema of an earlier file; the target may then be missing.
     pub schema: Option<&'a Schema>,
     /// Store features in single precision.
     pub single: bool,

@@ -1,7 +1,7 @@
 //! Parquet: columns of numbers, booleans and texts, read batch by batch.
 //!
-//! Columns are decoded as the file stores them, without Arrow in between: its conversions between all of its types were a third of
-//! the program and of its compilation.
+//! Columns are decoded directly from the file, without Arrow: its conversions between all of its types were a third of
+//! the program's size and compilation time.
 
 use margrave_core::conflict::OptionName;
 use std::panic::AssertUnwindSafe;
@@ -19,25 +19,25 @@ use crate::Loaded;
 use crate::error::{Fault, Place, Result, malformed};
 use crate::number::Number;
 use crate::options::{Format, ReadOptions};
-use crate::source::Source;
-use crate::table::{self, Action, Kind, Plan, Rows, Unfit};
+use crate::source::ByteSource;
+use crate::table::{self, Action, CellKind, TablePlan, TableRows, Unfit};
 
-/// Rows unpacked at a time.
+/// Rows decoded at a time.
 const BATCH: usize = 8192;
 
 /// Reads a Parquet file.
-pub(crate) fn load<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+pub(crate) fn load<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
     if !source.head().starts_with(b"PAR1") {
         return Err(malformed(
             source.name(),
-            "a Parquet file begins with `PAR1`, and this one does not",
+            "a Parquet file begins with `PAR1`, but this one does not",
             format!("check the file, or name its format with {}", OptionName::Format),
         ));
     }
-    // The decoder checks much, but not all, of what a damaged file may claim.
+    // The decoder does not validate everything that a damaged file may contain.
     let work = AssertUnwindSafe(|| match source.file()? {
         Some(file) => read::<T, _>(source, file, options),
         None => read::<T, _>(source, bytes::Bytes::from(source.bytes()?), options),
@@ -45,11 +45,11 @@ where
     crate::guard::caught(work).unwrap_or_else(|_| Err(damaged(source, &"its parts contradict each other")))
 }
 
-fn damaged(source: &Source, error: &dyn std::fmt::Display) -> crate::ReadError {
+fn damaged(source: &ByteSource, error: &dyn std::fmt::Display) -> crate::ReadError {
     malformed(source.name(), format!("the Parquet file is damaged ({error})"), "copy it or save it again")
 }
 
-fn read<T: Number, R: ChunkReader + 'static>(source: &Source, input: R, options: &ReadOptions) -> Result<Loaded>
+fn read<T: Number, R: ChunkReader + 'static>(source: &ByteSource, input: R, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -59,9 +59,9 @@ where
     let fields = reader.metadata().file_metadata().schema().get_fields();
     let names = fields.iter().map(|f| f.name().to_owned()).collect::<Vec<_>>();
     let codes = fields.iter().enumerate().map(|(at, f)| code(source, at, f)).collect::<Result<Vec<_>>>()?;
-    let kinds = codes.iter().map(|code| if *code == Code::Text { Kind::Text } else { Kind::Number }).collect();
-    let plan = Plan::new(source.name(), Some(names), kinds, options)?;
-    let mut rows = Rows::new(&plan);
+    let kinds = codes.iter().map(|code| if *code == Code::Text { CellKind::Text } else { CellKind::Number }).collect();
+    let plan = TablePlan::new(source.name(), Some(names), kinds, options)?;
+    let mut rows = TableRows::new(&plan);
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(|e| damaged(source, &e))?;
         read_group::<T>(source, group.as_ref(), &codes, &plan, &mut rows)?;
@@ -69,8 +69,8 @@ where
     table::finish(&plan, rows, Format::Parquet, false)
 }
 
-/// Every column chunk must lie within the file: the decoder makes room for a chunk before it reads it.
-fn check_ranges(source: &Source, metadata: &ParquetMetaData, length: u64) -> Result<()> {
+/// Every column chunk must lie within the file: the decoder allocates a chunk before it reads it.
+fn check_ranges(source: &ByteSource, metadata: &ParquetMetaData, length: u64) -> Result<()> {
     for chunk in metadata.row_groups().iter().flat_map(|group| group.columns()) {
         let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
         let within = match (u64::try_from(start), u64::try_from(chunk.compressed_size())) {
@@ -78,13 +78,13 @@ fn check_ranges(source: &Source, metadata: &ParquetMetaData, length: u64) -> Res
             _ => false,
         };
         if !within || chunk.num_values() < 0 {
-            return Err(damaged(source, &"a column lies outside of the file"));
+            return Err(damaged(source, &"a column lies outside the file"));
         }
         use Compression::{GZIP, SNAPPY, UNCOMPRESSED, ZSTD};
         if !matches!(chunk.compression(), UNCOMPRESSED | SNAPPY | GZIP(_) | ZSTD(_)) {
             return Err(malformed(
                 source.name(),
-                format!("its columns are compressed with {}, which is not read here", chunk.compression()),
+                format!("its columns are compressed with {}, which is not supported", chunk.compression()),
                 "save it with snappy, gzip or zstd",
             ));
         }
@@ -92,12 +92,12 @@ fn check_ranges(source: &Source, metadata: &ParquetMetaData, length: u64) -> Res
     Ok(())
 }
 
-/// How the values of a column are to be read.
+/// How the values of a column are decoded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Code {
-    /// As the number they are stored as.
+    /// As the stored number.
     Number,
-    /// As an integer without a sign.
+    /// As an unsigned integer.
     Unsigned,
     /// As an integer to be divided by a power of ten.
     Decimal(i32),
@@ -106,8 +106,8 @@ enum Code {
     Text,
 }
 
-/// How a column is read; refuses what cannot be a feature.
-fn code(source: &Source, column: usize, field: &Type) -> Result<Code> {
+/// How a column is decoded; rejects types that cannot be features.
+fn code(source: &ByteSource, column: usize, field: &Type) -> Result<Code> {
     let refuse = |what: &str, remedy: &str| {
         let place = Place::Entry { row: 0, column: Some(column), name: Some(field.name().to_owned()) };
         Err(Fault::new(place, format!("the column holds {what}"), remedy).within(source.name(), 0))
@@ -145,22 +145,22 @@ fn code(source: &Source, column: usize, field: &Type) -> Result<Code> {
     }
 }
 
-/// Values of one column, as they are wanted.
+/// Decoded values of one column.
 enum Cells {
     Numbers(Vec<f64>),
     Texts(Vec<String>),
     Skipped,
 }
 
-/// A column of a row group that is being read.
-struct Column {
+/// A column of the current row group.
+struct GroupColumn {
     reader: ColumnReader,
     code: Code,
-    /// The level of a value that is there; 0 where none can be missing.
+    /// The definition level of a present value; 0 if no value can be missing.
     present: i16,
 }
 
-/// Why a column could not be read on.
+/// Why a column could not be read.
 enum Unread {
     /// The value in this row of the batch is missing.
     Missing(usize),
@@ -174,11 +174,11 @@ impl From<ParquetError> for Unread {
 }
 
 fn read_group<T: Number>(
-    source: &Source,
+    source: &ByteSource,
     group: &dyn RowGroupReader,
     codes: &[Code],
-    plan: &Plan,
-    rows: &mut Rows<T>,
+    plan: &TablePlan,
+    rows: &mut TableRows<T>,
 ) -> Result<()> {
     let damaged = |e: &dyn std::fmt::Display| damaged(source, e);
     if group.num_columns() != codes.len() || plan.actions.len() != codes.len() {
@@ -191,7 +191,7 @@ fn read_group<T: Number>(
             true => {
                 let reader = group.get_column_reader(at).map_err(|e| damaged(&e))?;
                 let present = group.metadata().column(at).column_descr().max_def_level();
-                Some(Column { reader, code: *code, present })
+                Some(GroupColumn { reader, code: *code, present })
             }
             false => None,
         });
@@ -229,11 +229,11 @@ fn read_group<T: Number>(
     Ok(())
 }
 
-fn place(plan: &Plan, row: u64, column: usize) -> Place {
+fn place(plan: &TablePlan, row: u64, column: usize) -> Place {
     Place::Entry { row, column: Some(column), name: plan.name(column) }
 }
 
-impl Column {
+impl GroupColumn {
     /// The next `count` values.
     fn read(&mut self, count: usize, texts: bool) -> std::result::Result<Cells, Unread> {
         let (code, present) = (self.code, self.present);
@@ -261,7 +261,7 @@ impl Column {
             ColumnReader::FixedLenByteArrayColumnReader(r) => values(r, count, present, |v| bytes_of(code, v.data()))?,
             ColumnReader::Int96ColumnReader(_) => return Err(Unread::Damaged(ParquetError::General("INT96".into()))),
         };
-        // A number is a label where the model has labels.
+        // Numbers become labels if the model expects text.
         Ok(if texts { Cells::Texts(numbers.iter().map(f64::to_string).collect()) } else { Cells::Numbers(numbers) })
     }
 }
@@ -293,7 +293,7 @@ fn values<D: DataType, V>(
     Ok(found.iter().map(convert).collect())
 }
 
-/// The number that bytes stand for: two's complement, most significant byte first, or half precision.
+/// Decodes bytes as a number: two's complement, most significant byte first, or half precision.
 fn bytes_of(code: Code, bytes: &[u8]) -> f64 {
     match (code, bytes) {
         (Code::Half, &[low, high]) => half(u16::from_le_bytes([low, high])),
@@ -306,7 +306,7 @@ fn bytes_of(code: Code, bytes: &[u8]) -> f64 {
     }
 }
 
-/// A number in half precision.
+/// Decodes a half-precision number.
 fn half(bits: u16) -> f64 {
     let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
@@ -318,7 +318,12 @@ fn half(bits: u16) -> f64 {
     }
 }
 
-fn push_row<T: Number>(rows: &mut Rows<T>, plan: &Plan, cells: &[Cells], row: usize) -> Result<(), (usize, Unfit)> {
+fn push_row<T: Number>(
+    rows: &mut TableRows<T>,
+    plan: &TablePlan,
+    cells: &[Cells],
+    row: usize,
+) -> Result<(), (usize, Unfit)> {
     let line = rows.count as u64 + 1;
     for (column, (action, cell)) in plan.actions.iter().zip(cells).enumerate() {
         match cell {
@@ -340,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_and_decimals_are_the_numbers_they_stand_for() {
+    fn half_precision_and_decimals_are_decoded() {
         for (bits, value) in
             [(0x3c00, 1.0), (0xc000, -2.0), (0x3555, 0.333_251_953_125), (1, 2f64.powi(-24)), (0x7bff, 65504.0)]
         {

@@ -1,5 +1,5 @@
-//! How the columns of a file became features. A schema travels inside a model, so that data to predict is encoded as
-//! the training data was.
+//! How the columns of a file became features. A schema is stored in the model, so that data for prediction is encoded
+//! like the training data.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 pub enum Encoding {
     /// One feature, the number itself.
     Number,
-    /// One feature for each of these texts (sorted), 1 where the cell is that text and 0 elsewhere.
+    /// One feature for each of these texts (sorted), 1 if the cell is that text and 0 otherwise.
     OneHot(Vec<String>),
 }
 
 impl Encoding {
-    /// Number of features this makes.
+    /// Number of resulting features.
     pub fn width(&self) -> usize {
         match self {
             Encoding::Number => 1,
@@ -26,7 +26,7 @@ impl Encoding {
 /// One source column that holds features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeatureColumn {
-    /// Its name, where the source has names.
+    /// Its name, if the source has names.
     pub name: Option<String>,
     /// How it was encoded.
     pub encoding: Encoding,
@@ -35,7 +35,7 @@ pub struct FeatureColumn {
 /// A column that does not hold features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtraColumn {
-    /// Its name, where the source has names.
+    /// Its name, if the source has names.
     pub name: Option<String>,
     /// Its number among all columns of the source, from 0.
     pub position: usize,
@@ -50,12 +50,12 @@ pub struct Schema {
     pub features: usize,
     /// Whether the features were stored sparse.
     pub sparse: bool,
-    /// The source's feature columns in their order, where it has names or text columns; otherwise every feature is a
-    /// nameless number.
+    /// The feature columns of the source in order, if it has names or text columns; otherwise every feature is an
+    /// unnamed number.
     pub columns: Option<Vec<FeatureColumn>>,
-    /// The target column. `None` for sources that keep targets apart (LIBSVM text, idx, NPZ) or have none.
+    /// The target column. `None` for sources with separate targets (LIBSVM text, idx, NPZ) or have none.
     pub target: Option<ExtraColumn>,
-    /// The target columns where there are several, in the order asked for; `target` is then `None`.
+    /// The target columns if there are several, in the requested order; `target` is then `None`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<ExtraColumn>,
     /// The column of sample weights.
@@ -63,18 +63,18 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// One name for each of `outputs` targets, where the source had several: that of its column, or its number.
+    /// One name per target if the source had several: the name of its column, or its number.
     pub fn target_names(&self, outputs: usize) -> Vec<String> {
         let known = |at: usize| self.targets.get(at).and_then(|column| column.name.clone());
         (0..outputs).map(|at| known(at).unwrap_or_else(|| at.to_string())).collect()
     }
 
-    /// The schema of `features` nameless numbers.
+    /// The schema of `features` unnamed numbers.
     pub fn plain(features: usize, sparse: bool) -> Self {
         Self { features, sparse, ..Self::default() }
     }
 
-    /// One name for each feature, where the source has names: that of its column, with `=category` for one-hot ones.
+    /// One name per feature, if the source has names: the name of its column, with `=category` for one-hot features.
     pub fn feature_names(&self) -> Option<Vec<String>> {
         let columns = self.columns.as_ref()?;
         let mut names = Vec::with_capacity(self.features);
@@ -88,7 +88,7 @@ impl Schema {
         Some(names)
     }
 
-    /// Fails unless the parts agree with each other: for schemas from files of strangers.
+    /// Fails unless the parts are consistent: for schemas from untrusted files.
     pub fn check(&self) -> Result<(), margrave_core::Error> {
         let features = self.columns.iter().flatten().map(|c| &c.name);
         let extras = self.target.iter().chain(&self.targets).chain(&self.weights).map(|c| &c.name);
@@ -101,7 +101,7 @@ impl Schema {
             let width = columns.iter().try_fold(0usize, |sum, c| sum.checked_add(c.encoding.width()));
             if width != Some(self.features) {
                 return Err(margrave_core::Error::data(format!(
-                    "the schema promises {} features but its columns make {}",
+                    "the schema declares {} features but its columns have {}",
                     self.features,
                     width.map_or("too many".into(), |w| w.to_string())
                 )));

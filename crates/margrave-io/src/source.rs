@@ -1,5 +1,5 @@
-//! Where bytes come from: a file, standard input or memory, plain or gzipped. A source can be opened again from its
-//! beginning, and its content is never held in memory unless it came from a pipe.
+//! Sources of bytes: a file, standard input or memory, plain or gzipped. A source can be opened more than once, and its
+//! content is not held in memory unless it came from a pipe.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
@@ -10,25 +10,25 @@ use flate2::read::MultiGzDecoder;
 
 use crate::error::{ReadError, Result, malformed};
 
-/// Bytes looked at to tell format, separator, header and column types.
+/// Number of bytes used to detect format, separator, header and column types.
 pub(crate) const HEAD: usize = 64 << 10;
 
-enum Origin {
+enum ByteOrigin {
     File(PathBuf),
     Memory(Arc<[u8]>),
 }
 
 /// A named sequence of bytes that can be opened more than once.
-pub(crate) struct Source {
+pub(crate) struct ByteSource {
     name: String,
-    origin: Origin,
+    origin: ByteOrigin,
     stored: u64,
     gzip: bool,
     head: Vec<u8>,
     complete: bool,
 }
 
-impl Source {
+impl ByteSource {
     /// Opens `path`, or standard input if it is `-`.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let name = path.to_string_lossy().into_owned();
@@ -45,10 +45,10 @@ impl Source {
             // A pipe or a device cannot be opened again.
             return Self::from_reader(&mut file, &name);
         }
-        Self::start(name, Origin::File(path.to_owned()), metadata.len())
+        Self::start(name, ByteOrigin::File(path.to_owned()), metadata.len())
     }
 
-    /// Takes all that `reader` gives.
+    /// Reads all of `reader`.
     pub(crate) fn from_reader(mut reader: impl Read, name: &str) -> Result<Self> {
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).map_err(|source| ReadError::Io {
@@ -62,10 +62,10 @@ impl Source {
     /// Bytes in memory.
     pub(crate) fn from_bytes(bytes: Arc<[u8]>, name: &str) -> Result<Self> {
         let stored = bytes.len() as u64;
-        Self::start(name.to_owned(), Origin::Memory(bytes), stored)
+        Self::start(name.to_owned(), ByteOrigin::Memory(bytes), stored)
     }
 
-    fn start(name: String, origin: Origin, stored: u64) -> Result<Self> {
+    fn start(name: String, origin: ByteOrigin, stored: u64) -> Result<Self> {
         let mut source = Self { name, origin, stored, gzip: false, head: Vec::new(), complete: false };
         let mut magic = Vec::new();
         source.raw()?.take(2).read_to_end(&mut magic).map_err(|e| source.io(e))?;
@@ -79,12 +79,12 @@ impl Source {
 
     fn raw(&self) -> Result<Box<dyn Read + Send + '_>> {
         Ok(match &self.origin {
-            Origin::File(path) => Box::new(File::open(path).map_err(|source| ReadError::Io {
+            ByteOrigin::File(path) => Box::new(File::open(path).map_err(|source| ReadError::Io {
                 file: self.name.clone(),
                 doing: "open it",
                 source,
             })?),
-            Origin::Memory(bytes) => Box::new(Cursor::new(&bytes[..])),
+            ByteOrigin::Memory(bytes) => Box::new(Cursor::new(&bytes[..])),
         })
     }
 
@@ -94,17 +94,17 @@ impl Source {
         Ok(if self.gzip { Box::new(MultiGzDecoder::new(BufReader::with_capacity(HEAD, raw))) } else { raw })
     }
 
-    /// The decompressed content, all of it, in memory.
+    /// All of the decompressed content, in memory.
     pub(crate) fn bytes(&self) -> Result<Vec<u8>> {
         let mut all = Vec::new();
         self.reader()?.read_to_end(&mut all).map_err(|e| self.io(e))?;
         Ok(all)
     }
 
-    /// The file itself, if it is one and not compressed.
+    /// The file itself, if the source is an uncompressed file.
     pub(crate) fn file(&self) -> Result<Option<File>> {
         match &self.origin {
-            Origin::File(path) if !self.gzip => File::open(path).map(Some).map_err(|e| self.io(e)),
+            ByteOrigin::File(path) if !self.gzip => File::open(path).map(Some).map_err(|e| self.io(e)),
             _ => Ok(None),
         }
     }
@@ -112,8 +112,8 @@ impl Source {
     /// The path, if this is a file.
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.origin {
-            Origin::File(path) => Some(path),
-            Origin::Memory(_) => None,
+            ByteOrigin::File(path) => Some(path),
+            ByteOrigin::Memory(_) => None,
         }
     }
 
@@ -122,7 +122,7 @@ impl Source {
         &self.head
     }
 
-    /// Whether the head is all there is.
+    /// Whether the head is the whole content.
     pub(crate) fn complete(&self) -> bool {
         self.complete
     }
@@ -132,12 +132,12 @@ impl Source {
         &self.name
     }
 
-    /// Length of the decompressed content, where that is known without reading it.
+    /// Length of the decompressed content, if known without reading it.
     pub(crate) fn len(&self) -> Option<u64> {
         (!self.gzip).then_some(self.stored)
     }
 
-    /// Names this source in an input error.
+    /// Converts an input error, adding the name of this source.
     pub(crate) fn io(&self, error: io::Error) -> ReadError {
         if self.gzip && error.kind() == io::ErrorKind::UnexpectedEof {
             return malformed(

@@ -1,17 +1,17 @@
-//! Dense or sparse: how read values are kept.
+//! Chooses dense or sparse storage.
 
 use margrave_core::data::Dense;
 use margrave_core::{Error, error};
 
 use crate::number::Number;
 
-/// Whether `n × d` values of which `stored` are given are better kept dense, where products run at GEMM speed. Below a
-/// density of a third dense rows would take more than twice the memory of sparse ones.
+/// Whether `n × d` values of which `stored` are given are better stored dense, where products run at GEMM speed. Below
+/// a density of a third dense rows would take more than twice the memory of sparse ones.
 pub(crate) fn prefer_dense(n: usize, d: usize, stored: usize) -> bool {
     n.checked_mul(d).is_some_and(|all| all <= stored.saturating_mul(3))
 }
 
-/// The dense form of CSR arrays; no copy if every value is given.
+/// Dense values from CSR arrays; no copy if every value is given.
 pub(crate) fn dense_from_csr<T: Number>(
     n: usize,
     d: usize,
@@ -24,7 +24,7 @@ pub(crate) fn dense_from_csr<T: Number>(
         return Dense::new(n, d, values);
     }
     let mut dense = Vec::new();
-    dense.try_reserve_exact(all).map_err(|_| Error::data(format!("there is no memory for {n} rows × {d} features")))?;
+    dense.try_reserve_exact(all).map_err(|_| Error::data(format!("not enough memory for {n} rows × {d} features")))?;
     dense.resize(all, T::default());
     for row in 0..n {
         for at in starts[row]..starts[row + 1] {

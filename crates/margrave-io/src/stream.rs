@@ -1,9 +1,10 @@
 //! Data larger than memory: rows of a LIBSVM text in a compact binary file, read back in blocks.
 //!
-//! The text is parsed once. Every pass of a linear solver then reads the binary file from front to back, one block at a time:
-//! memory is that of a block, whatever the size of the data. The file has no name once it is open, and is gone with the process.
+//! The text is parsed once. Every pass of a linear solver then reads the binary file sequentially, one block at a time:
+//! the memory used is that of a block, independent of the size of the data. The file is unlinked once it is open, so it
+//! disappears with the process.
 //!
-//! A block is its row ends (u32), its columns (u32) and its values: f32 where every one of them is a single-precision number,
+//! A block is its row ends (u32), its columns (u32) and its values: f32 if all of them are exact in single precision,
 //! f64 otherwise.
 
 use std::fs::{File, OpenOptions};
@@ -21,15 +22,15 @@ use margrave_core::{Control, Interrupt};
 use crate::error::{ReadError, Result, malformed};
 use crate::options::{Format, ReadOptions};
 use crate::schema::Schema;
-use crate::source::Source;
+use crate::source::ByteSource;
 use crate::{blocks, detect, libsvm};
 
-/// Stored values of a block, unless one row has more.
+/// Maximum number of stored values per block, unless one row has more.
 const BLOCK: usize = 1 << 20;
 
-/// Where a block is.
+/// The position of a block in the file.
 #[derive(Debug, Clone, Copy)]
-struct Block {
+struct StoredBlock {
     first: usize,
     rows: usize,
     stored: usize,
@@ -37,33 +38,33 @@ struct Block {
     single: bool,
 }
 
-/// X in a file.
+/// X stored in a file.
 #[derive(Debug)]
 pub struct StreamedRows {
     file: Mutex<File>,
-    blocks: Vec<Block>,
+    blocks: Vec<StoredBlock>,
     rows: usize,
     dims: usize,
     stored: usize,
-    /// Set when a block could not be read back: products are worth nothing then.
+    /// Set if a block could not be read back: products are then invalid.
     broken: Mutex<Option<String>>,
 }
 
-/// What a file held whose rows are streamed.
+/// The content of a file whose rows are streamed.
 #[derive(Debug)]
 pub struct Streamed {
     /// The rows.
     pub matrix: StreamedRows,
     /// The targets.
     pub targets: Targets,
-    /// How columns became features.
+    /// The encoding of columns.
     pub schema: Schema,
 }
 
 /// Writes blocks.
 struct Writer {
     file: BufWriter<File>,
-    blocks: Vec<Block>,
+    blocks: Vec<StoredBlock>,
     offset: u64,
     rows: usize,
     ends: Vec<u32>,
@@ -101,7 +102,7 @@ impl Writer {
         }
         put(&mut bytes, true, &mut self.file)?;
         let (rows, stored) = (self.ends.len(), self.columns.len());
-        self.blocks.push(Block { first: self.rows - rows, rows, stored, offset: self.offset, single });
+        self.blocks.push(StoredBlock { first: self.rows - rows, rows, stored, offset: self.offset, single });
         self.offset += written;
         self.ends.clear();
         self.columns.clear();
@@ -133,7 +134,7 @@ pub fn streams(path: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Opti
     if path.as_os_str() == "-" || !metadata.is_file() || asks {
         return Ok(None);
     }
-    let source = Source::open(path)?;
+    let source = ByteSource::open(path)?;
     let format = match options.format {
         Some(format) => format,
         None => detect::detect(&source)?,
@@ -141,10 +142,10 @@ pub fn streams(path: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Opti
     Ok((format == Format::Libsvm).then_some(metadata.len()))
 }
 
-/// Parses the LIBSVM text at `path` into a temporary file in `folder`, and lends its rows from there.
+/// Parses the LIBSVM text at `path` into a temporary file in `folder`, and returns its rows from there.
 pub fn stream(path: impl AsRef<Path>, folder: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Streamed> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let source = Source::open(path.as_ref())?;
+    let source = ByteSource::open(path.as_ref())?;
     let name = format!(".margrave-rows-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let cache = folder.as_ref().join(name);
     let io = |doing| {
@@ -152,7 +153,7 @@ pub fn stream(path: impl AsRef<Path>, folder: impl AsRef<Path>, options: &ReadOp
         move |source| ReadError::Io { file, doing, source }
     };
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&cache).map_err(io("make it"))?;
-    // Without a name it cannot be left behind; where a system does not allow that, it is removed at the end.
+    // An unlinked file cannot be left behind; on systems that do not allow this, it is removed at the end.
     let unnamed = std::fs::remove_file(&cache).is_ok();
     let mut writer = Writer {
         file: BufWriter::new(file),
@@ -196,12 +197,12 @@ pub fn stream(path: impl AsRef<Path>, folder: impl AsRef<Path>, options: &ReadOp
 }
 
 impl StreamedRows {
-    /// Why the file could not be read back, if it could not: every product since is worthless.
+    /// Why the file could not be read back, if a read failed: every product since then is invalid.
     pub fn trouble(&self) -> Option<String> {
         self.broken.lock().map_or_else(|e| e.into_inner().clone(), |b| b.clone())
     }
 
-    fn load(&self, block: &Block) -> std::io::Result<Points> {
+    fn load(&self, block: &StoredBlock) -> std::io::Result<Points> {
         let words = block.rows + block.stored;
         let width = if block.single { 4 } else { 8 };
         let mut bytes = vec![0u8; 4 * words + width * block.stored];
@@ -227,7 +228,8 @@ impl StreamedRows {
         })
     }
 
-    /// Calls `work(matrix of a block, rows within it, positions among the rows asked for)` for every block that has any of them.
+    /// Calls `work(matrix of a block, rows within it, positions among the requested rows)` for every block that
+    /// contains any of them.
     fn each(
         &self,
         rows: Pick<'_>,
@@ -247,7 +249,7 @@ impl StreamedRows {
                     }
                     (Pick::Range(a - first, b - first), a - from..b - from)
                 }
-                // Lists ascend: see `ascending`.
+                // Lists are sorted: see `ascending`.
                 Pick::List(list) => {
                     let a = list.partition_point(|&i| (i as usize) < first);
                     let b = list.partition_point(|&i| (i as usize) < end);
@@ -264,7 +266,7 @@ impl StreamedRows {
         Ok(())
     }
 
-    /// Keeps why a block could not be read.
+    /// Records why a block could not be read.
     fn fail(&self, why: &std::io::Error) -> Interrupt {
         if let Ok(mut broken) = self.broken.lock() {
             broken.get_or_insert_with(|| why.to_string());
@@ -273,7 +275,7 @@ impl StreamedRows {
     }
 }
 
-/// The order in which a list ascends; `None` if it does as it is.
+/// The order that sorts a list; `None` if it is already sorted.
 fn ascending(rows: Pick<'_>) -> Option<Vec<u32>> {
     match rows {
         Pick::List(list) if !list.is_sorted() => {
@@ -285,7 +287,7 @@ fn ascending(rows: Pick<'_>) -> Option<Vec<u32>> {
     }
 }
 
-/// The list and its numbers in ascending order.
+/// The list and its numbers, sorted.
 fn sorted(rows: Pick<'_>, order: &[u32], numbers: &[f64]) -> (Vec<u32>, Vec<f64>) {
     order.iter().map(|&k| (rows.get(k as usize) as u32, numbers[k as usize])).unzip()
 }
@@ -302,7 +304,7 @@ impl Matrix for StreamedRows {
         work: &mut dyn FnMut(usize, &Points) -> Result<(), Interrupt>,
     ) -> Result<(), Interrupt> {
         std::thread::scope(|scope| {
-            // One block is worked on, one is ready, one is being read.
+            // One block is in use, one is ready, one is being read.
             let (give, take) = sync_channel(1);
             scope.spawn(move || {
                 for &k in order {

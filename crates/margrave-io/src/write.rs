@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use margrave_core::data::{Dataset, Storage, Targets};
 
-/// Writes `data` as LIBSVM text; zeros of dense rows are left out. Data without targets gets the label 0.
+/// Writes `data` as LIBSVM text; zeros of dense rows are omitted. Data without targets gets the label 0.
 ///
-/// Text labels must not hold blanks, `#` or `:`, which LIBSVM text cannot express.
+/// Text labels must not contain blanks, `#` or `:`, which LIBSVM text cannot represent.
 pub fn write_libsvm(data: &Dataset, out: &mut dyn Write) -> io::Result<()> {
     let single = is_single(data);
     for row in 0..data.len() {
@@ -43,7 +43,7 @@ pub fn write_libsvm(data: &Dataset, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Writes `data` as comma-separated text, targets last (column `target`; several as `target 0`, `target 1`, …), weights
-/// before them (column `weight`). There is a header if the features have names or there are weights.
+/// before them (column `weight`). A header is written if the features have names or there are weights.
 pub fn write_csv(data: &Dataset, out: &mut dyn Write) -> io::Result<()> {
     let single = is_single(data);
     let d = data.points.dims();
@@ -111,7 +111,7 @@ fn is_single(data: &Dataset) -> bool {
 }
 
 fn number(out: &mut dyn Write, value: f64, single: bool) -> io::Result<()> {
-    // A single-precision value has fewer digits of its own.
+    // Single-precision values need fewer digits.
     if single { write!(out, "{}", value as f32) } else { write!(out, "{value}") }
 }
 

@@ -1,6 +1,6 @@
-//! What every [`Gram`] over points must do, whatever computes it.
+//! Conformance tests for every [`Gram`] over points, independent of the backend.
 //!
-//! [`backend_suite!`](crate::backend_suite!) turns a constructor into a module of tests.
+//! [`backend_suite!`](crate::backend_suite!) generates a module of tests from a constructor.
 
 use margrave_core::control::{Budget, Control, Interrupt, Threads};
 use margrave_core::data::Points;
@@ -9,7 +9,7 @@ use margrave_core::kernel::{Kernel, Statistic};
 
 use crate::{naive, points};
 
-/// Makes the Gram of rows against columns; `None`: the columns are the rows.
+/// Creates the Gram of rows and columns; `None`: the columns are the rows.
 pub type Make<'a> = &'a dyn Fn(Kernel, &Points, Option<&Points>) -> Box<dyn Gram>;
 
 /// Largest error of an entry in single precision, relative to [`scale`].
@@ -17,7 +17,7 @@ pub const SINGLE: f64 = 2e-6;
 /// Largest error of an entry in double precision, relative to [`scale`].
 pub const DOUBLE: f64 = 1e-13;
 
-/// Every kernel, with a width that leaves entries of normal points in `d` dimensions neither all 0 nor all 1.
+/// Every kernel, with a width for which entries of normal points in `d` dimensions are neither all 0 nor all 1.
 pub fn kernels(d: usize) -> Vec<Kernel> {
     let gamma = 0.5 / d.max(1) as f64;
     vec![
@@ -33,7 +33,7 @@ pub fn kernels(d: usize) -> Vec<Kernel> {
     ]
 }
 
-/// What an error is relative to: 1 for bounded kernels, else the size of the terms that make up the entry.
+/// The scale of errors: 1 for bounded kernels, otherwise the magnitude of the terms of the entry.
 pub fn scale(kernel: &Kernel, x: &[f64], y: &[f64]) -> f64 {
     let norm = |x: &[f64]| naive::statistic(Statistic::Dot, x, x).sqrt();
     match *kernel {
@@ -135,7 +135,7 @@ pub fn sparse_points_are_accurate(make: Make<'_>) {
     }
 }
 
-/// K is symmetric to the bit and, where it should be, 1 on the diagonal exactly, duplicates included.
+/// K is exactly symmetric and, for kernels with unit diagonal, exactly 1 on the diagonal and for duplicates.
 pub fn symmetry_is_exact(make: Make<'_>) {
     for (n, d) in [(45, 3), (67, 50), (40, 321)] {
         let mut values = points::normal(n, d, 3.0, 10.0, 5);
@@ -175,7 +175,7 @@ fn bits64(values: &[f64]) -> Vec<u64> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Rows and columns picked in any way give the entries of the whole, to the bit.
+/// Any selection of rows and columns gives exactly the entries of the full matrix.
 pub fn picks_are_consistent(make: Make<'_>) {
     let (n, m, d) = (45, 301, 13);
     for (rows, cols) in
@@ -221,7 +221,7 @@ pub fn picks_are_consistent(make: Make<'_>) {
     }
 }
 
-/// The products are those of the entries; zero lines of V change nothing but the cost.
+/// Products agree with the entries; zero lines of V do not change the result.
 pub fn products_are_those_of_the_entries(make: Make<'_>) {
     let d = 7;
     for (n, m) in [(1, 1), (5, 300), (210, 33), (150, 140)] {
@@ -234,20 +234,17 @@ pub fn products_are_those_of_the_entries(make: Make<'_>) {
                 let gram = make(kernel, rows, Some(cols));
                 let square = make(kernel, cols, None);
                 let exact = naive::gram(&kernel, rows, cols);
-                let turned = naive::transpose(&exact, m);
                 let exact_square = naive::gram(&kernel, cols, cols);
                 let control = Control::unlimited(Threads::one());
                 for k in [1, 2, 3, 5, 11] {
                     for keep in [1, 3, 50] {
                         // Every `keep`-th line of V is not zero.
                         let mut v = points::normal(m, k, 1.0, 0.0, 3);
-                        let mut u = points::normal(n, k, 1.0, 0.0, 4);
-                        for (i, line) in v.chunks_mut(k).enumerate().chain(u.chunks_mut(k).enumerate()) {
+                        for (i, line) in v.chunks_mut(k).enumerate() {
                             if i % keep != 0 {
                                 line.fill(0.0);
                             }
                         }
-                        let w: Vec<f64> = points::normal(n, 1, 1.0, 0.0, 5);
                         for (precision, tolerance) in [(Precision::Single, SINGLE), (Precision::Double, DOUBLE)] {
                             let close = |got: &[f64], want: &[f64], size: f64, what: &str| {
                                 for (got, want) in got.iter().zip(want) {
@@ -269,15 +266,8 @@ pub fn products_are_those_of_the_entries(make: Make<'_>) {
                                 close(&part[i * k..(i + 1) * k], &want[row * k..(row + 1) * k], size, "apply to rows");
                             }
                             let mut out = vec![f64::NAN; m * k];
-                            gram.apply_t(precision, &u, k, &mut out, &control).expect("no limit");
-                            close(&out, &naive::product(&turned, n, &u, k), size, "apply_t");
-                            square.apply_t(precision, &v, k, &mut out, &control).expect("no limit");
-                            close(&out, &naive::product(&exact_square, m, &v, k), size, "square apply_t");
-                            let mut weighted = want.clone();
-                            weighted.chunks_mut(k).zip(&w).for_each(|(line, w)| line.iter_mut().for_each(|z| *z *= w));
-                            gram.normal(precision, &w, &v, k, &mut out, &control).expect("no limit");
-                            let want = naive::product(&turned, n, &weighted, k);
-                            close(&out, &want, 5.0 * 40.0 * n as f64 * size, "normal");
+                            square.apply(precision, Pick::All, &v, k, &mut out, &control).expect("no limit");
+                            close(&out, &naive::product(&exact_square, m, &v, k), size, "square apply");
                         }
                     }
                 }
@@ -286,7 +276,7 @@ pub fn products_are_those_of_the_entries(make: Make<'_>) {
     }
 }
 
-/// The same bits on one, two and three threads, for sizes large enough to be shared out.
+/// The same bits on one, two and three threads, for sizes large enough to be split.
 pub fn threads_do_not_change_bits(make: Make<'_>) {
     let (n, m, d) = (700, 900, 40);
     for (rows, cols) in
@@ -294,8 +284,6 @@ pub fn threads_do_not_change_bits(make: Make<'_>) {
     {
         for kernel in [Kernel::rbf(0.02), Kernel::Matern32 { gamma: 0.02 }, Kernel::Laplacian { gamma: 0.02 }] {
             let v = points::normal(m, 3, 1.0, 0.0, 3);
-            let u = points::normal(n, 3, 1.0, 0.0, 3);
-            let w = points::normal(n, 1, 1.0, 0.0, 4);
             let mut first: Option<(Vec<u32>, Vec<u64>)> = None;
             for threads in [1, 2, 3] {
                 let gram = make(kernel, &rows, Some(&cols));
@@ -310,11 +298,6 @@ pub fn threads_do_not_change_bits(make: Make<'_>) {
                     let mut few = vec![0.0; 4];
                     gram.apply(precision, Pick::Range(5, 9), &v[..m], 1, &mut few, &control).expect("no limit");
                     rest.extend(bits64(&few));
-                    let mut out = vec![0.0; m * 3];
-                    gram.apply_t(precision, &u, 3, &mut out, &control).expect("no limit");
-                    rest.extend(bits64(&out));
-                    gram.normal(precision, &w, &v, 3, &mut out, &control).expect("no limit");
-                    rest.extend(bits64(&out));
                 }
                 let now = (bits32(&single), rest);
                 match &first {
@@ -326,7 +309,7 @@ pub fn threads_do_not_change_bits(make: Make<'_>) {
     }
 }
 
-/// A control that says stop is obeyed, before any work and soon after it begins.
+/// Interrupts end the computation, before any work and soon after it begins.
 pub fn interrupts_are_obeyed(make: Make<'_>) {
     let points = points::dense(3000, 300, 1);
     let gram = make(Kernel::rbf(0.001), &points, None);
@@ -341,14 +324,13 @@ pub fn interrupts_are_obeyed(make: Make<'_>) {
         let mut sums = vec![0f64; n];
         assert_eq!(gram.block_f64(Pick::All, Pick::All, &mut out, &control), expected);
         assert_eq!(gram.apply(Precision::Double, Pick::All, &v, 1, &mut sums, &control), expected);
-        assert_eq!(gram.normal(Precision::Double, &v, &v, 1, &mut sums, &control), expected);
         let spent = start.elapsed().as_secs_f64();
-        // The contract is 50 ms a call; the slack is for a machine busy with other tests.
+        // The contract is 50 ms per call; the slack is for a computer busy with other tests.
         assert!(spent < seconds + 3.0 * slack, "{spent} s on {threads} threads");
     }
 }
 
-/// The count of entries grows by what was asked for, and zero lines of V are not counted.
+/// The count of entries increases by the requested entries; zero lines of V are not counted.
 pub fn entries_are_counted(make: Make<'_>) {
     let points = points::dense(100, 5, 1);
     let gram = make(Kernel::rbf(0.1), &points, None);
@@ -364,7 +346,7 @@ pub fn entries_are_counted(make: Make<'_>) {
     assert_eq!(gram.entries(), 400);
 }
 
-/// A module of tests that hold `$make` to everything in [`backend_suite`](mod@crate::backend_suite).
+/// A module of tests that check `$make` with everything in [`backend_suite`](mod@crate::backend_suite).
 #[macro_export]
 macro_rules! backend_suite {
     ($name:ident, $make:expr) => {

@@ -1,10 +1,10 @@
-//! Data sets made from a seed: the same numbers on every machine.
+//! Data sets generated from a seed: the same numbers on every computer.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 
-/// The generator all of these use.
+/// The random number generator of all data sets.
 pub fn rng(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
 }
@@ -62,7 +62,8 @@ fn uniform(rng: &mut impl Rng, low: f64, high: f64) -> f64 {
     low + (high - low) * rng.random::<f64>()
 }
 
-/// Two Gaussian clouds of unit deviation whose centres are `distance` apart along the diagonal; labels alternate +1, −1.
+/// Two Gaussian clouds of unit deviation whose centres are `distance` apart along the diagonal; labels alternate +1,
+/// −1.
 ///
 /// The best possible error is Φ(−distance/2).
 pub fn two_gaussians(n: usize, d: usize, distance: f64, seed: u64) -> Sample {
@@ -96,7 +97,8 @@ pub fn sinc(n: usize, noise: f64, seed: u64) -> Sample {
     Sample { n, d: 1, x, y }
 }
 
-/// Friedman's first problem: y = 10 sin(π x₀x₁) + 20(x₂ − ½)² + 10x₃ + 5x₄ + noise on [0, 1]^d, d ≥ 5, the rest idle.
+/// Friedman's first problem: y = 10 sin(π x₀x₁) + 20(x₂ − ½)² + 10x₃ + 5x₄ + noise on [0, 1]^d, d ≥ 5; the other
+/// features have no effect.
 pub fn friedman(n: usize, d: usize, noise: f64, seed: u64) -> Sample {
     assert!(d >= 5, "friedman needs at least 5 features");
     let mut rng = rng(seed);
@@ -162,14 +164,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_decides_everything() {
+    fn a_seed_determines_the_data() {
         assert_eq!(two_gaussians(20, 3, 2.0, 1), two_gaussians(20, 3, 2.0, 1));
         assert_ne!(two_gaussians(20, 3, 2.0, 1), two_gaussians(20, 3, 2.0, 2));
         assert_eq!(sparse(20, 30, 0.2, 5), sparse(20, 30, 0.2, 5));
     }
 
     #[test]
-    fn shapes_and_labels_are_as_promised() {
+    fn shapes_and_labels_are_as_documented() {
         let s = checkerboard(100, 4, 0);
         assert_eq!((s.x.len(), s.y.len()), (200, 100));
         assert!(s.y.contains(&1.0) && s.y.contains(&-1.0));

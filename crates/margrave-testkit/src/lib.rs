@@ -1,7 +1,8 @@
-//! What Margrave's own tests share: naive references, seeded data, property-test helpers and conformance suites.
+//! Shared test utilities: naive references, seeded data, property-test helpers and conformance suites.
 //!
-//! [`generate`], [`property`] and [`qp`] are plain `Vec`s and numbers and serve every crate of the workspace, unit tests of
-//! `margrave-core` included; the others speak its types, so inside that crate only integration tests can use them.
+//! [`generate`], [`property`] and [`qp`] use plain `Vec`s and numbers and work in every crate of the workspace,
+//! including unit tests of `margrave-core`; the others use its types, so inside that crate only integration tests can
+//! use them.
 
 pub mod backend_suite;
 pub mod generate;

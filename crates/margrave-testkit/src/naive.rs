@@ -1,4 +1,4 @@
-//! Kernels and products written as their definitions, in double precision.
+//! Kernels and products computed by definition, in double precision.
 
 use margrave_core::data::Points;
 use margrave_core::kernel::{Kernel, Statistic};
@@ -45,10 +45,4 @@ pub fn product(a: &[f64], m: usize, v: &[f64], k: usize) -> Vec<f64> {
         }
     }
     out
-}
-
-/// The transpose of a row-major matrix with `m` columns.
-pub fn transpose(a: &[f64], m: usize) -> Vec<f64> {
-    let rows = a.len() / m;
-    (0..m * rows).map(|at| a[(at % rows) * m + at / rows]).collect()
 }

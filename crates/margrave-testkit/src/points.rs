@@ -1,4 +1,4 @@
-//! Seeded points that kernels find hard or easy.
+//! Seeded points for kernel tests.
 
 use margrave_core::data::{Csr, Points};
 use rand::{RngExt, SeedableRng};

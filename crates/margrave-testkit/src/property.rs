@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use rand_chacha::ChaCha8Rng;
 
-/// Runs `body(seed, rng)` for `count` seeds; a failure names the seed that failed.
+/// Runs `body(seed, rng)` for `count` seeds; a failure reports its seed.
 pub fn for_seeds(count: u64, mut body: impl FnMut(u64, &mut ChaCha8Rng)) {
     for seed in 0..count {
         let mut rng = crate::generate::rng(seed);
@@ -28,14 +28,14 @@ pub fn distance(a: f64, b: f64) -> f64 {
     (a - b).abs() / 1f64.max(a.abs()).max(b.abs())
 }
 
-/// Fails unless `distance(a, b) ≤ tolerance`, naming all three.
+/// Fails unless `distance(a, b) ≤ tolerance`; the message shows all three.
 #[track_caller]
 pub fn assert_close(what: &str, a: f64, b: f64, tolerance: f64) {
     let off = distance(a, b);
     assert!(off <= tolerance, "{what}: {a} and {b} differ by {off:e}, more than {tolerance:e}");
 }
 
-/// Fails unless two slices have equal lengths and every pair is close; names the worst pair.
+/// Fails unless two slices have equal lengths and every pair is close; the message shows the worst pair.
 #[track_caller]
 pub fn assert_all_close(what: &str, a: &[f64], b: &[f64], tolerance: f64) {
     assert_eq!(a.len(), b.len(), "{what}: lengths differ");
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_names_its_seed() {
+    fn a_failure_reports_its_seed() {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let caught = catch_unwind(|| for_seeds(5, |seed, _| assert!(seed < 3, "too large")));

@@ -1,4 +1,4 @@
-//! A slow, plain reference for the quadratic programs that solvers are tested against: accelerated projected gradient.
+//! A slow but simple reference solver for the quadratic programs in solver tests: accelerated projected gradient.
 
 /// min ½xᵀQx + pᵀx subject to lo ≤ x ≤ hi and Σzᵢxᵢ = sum.
 pub struct BoxQp<'a> {
@@ -6,11 +6,11 @@ pub struct BoxQp<'a> {
     pub q: &'a [f64],
     /// p.
     pub p: &'a [f64],
-    /// Least x, finite.
+    /// Lower bounds of x, finite.
     pub lo: &'a [f64],
-    /// Largest x, finite.
+    /// Upper bounds of x, finite.
     pub hi: &'a [f64],
-    /// Signs ±1 of the sum; `None`: there is no such constraint.
+    /// Signs ±1 of the sum constraint; `None`: no such constraint.
     pub z: Option<&'a [f64]>,
     /// The sum.
     pub sum: f64,
@@ -27,7 +27,8 @@ impl BoxQp<'_> {
         (0..n).map(|i| self.p[i] + (0..n).map(|j| self.q[i * n + j] * x[j]).sum::<f64>()).collect()
     }
 
-    /// The nearest feasible point: clip(v − μz) with μ found by bisection, since Σz·clip(v − μz) never rises with μ.
+    /// The nearest feasible point: clip(v − μz) with μ found by bisection, since Σz·clip(v − μz) is non-increasing in
+    /// μ.
     fn project(&self, v: &[f64]) -> Vec<f64> {
         let clip = |mu: f64| -> Vec<f64> {
             (0..v.len()).map(|i| (v[i] - mu * self.z.map_or(0.0, |z| z[i])).clamp(self.lo[i], self.hi[i])).collect()
@@ -43,7 +44,7 @@ impl BoxQp<'_> {
         clip(0.5 * (low + high))
     }
 
-    /// The minimiser after `steps` steps, restarted whenever the objective rises.
+    /// The minimiser after `steps` steps, restarted whenever the objective increases.
     pub fn solve(&self, steps: usize) -> Vec<f64> {
         let n = self.p.len();
         // The largest row sum bounds the largest eigenvalue.

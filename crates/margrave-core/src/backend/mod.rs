@@ -1,7 +1,8 @@
-//! Backends: what computes kernel entries and products with the data.
+//! Backends compute kernel entries and products with the data.
 //!
-//! A [`Device`] is what a user asks for; it has one [`Backend`], which [`Control`](crate::control::Control) carries beside the
-//! threads. Trainers, solvers and models ask that backend for a [`Gram`] or a [`Matrix`] and never name one themselves.
+//! A user chooses a [`Device`]. Each device has one [`Backend`], which [`Control`](crate::control::Control) carries
+//! together with the threads. Trainers, solvers and models create a [`Gram`] or a [`Matrix`] through that backend and
+//! never name a concrete one.
 
 pub mod cpu;
 
@@ -15,7 +16,7 @@ use crate::kernel::Kernel;
 
 /// Computes kernel entries and products with the data on one kind of device.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// The name users know it by.
+    /// The name used on the command line.
     fn name(&self) -> &'static str;
 
     /// k(x, z) of every row x and column z.
@@ -32,7 +33,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Device {
-    /// The fastest there is.
+    /// The fastest available device.
     #[default]
     Auto,
     /// The processor.
@@ -40,10 +41,10 @@ pub enum Device {
 }
 
 impl Device {
-    /// Every device by the name users write.
+    /// All devices with the names used on the command line.
     pub const ALL: [(&'static str, Device); 2] = [("auto", Device::Auto), ("cpu", Device::Cpu)];
 
-    /// What computes there.
+    /// The backend of this device.
     pub fn backend(self) -> &'static dyn Backend {
         match self {
             Device::Auto | Device::Cpu => &Cpu,

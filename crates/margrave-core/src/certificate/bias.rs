@@ -3,14 +3,14 @@
 use super::Point;
 use crate::control::Interrupt;
 
-/// The farthest a bias is looked for, relative to the largest score and target: beyond it φ is taken to have no minimum.
+/// Search limit for the bias, relative to the largest score and target: beyond it φ is assumed to have no minimum.
 const FARTHEST: f64 = 1e18;
 
 /// A b at which φ is within `tol` of its minimum over the variables of group `g`, by bisection on φ′.
 ///
-/// A kink needs no care: φ′ is monotone and bisection closes in on the point where it changes sign. Convexity bounds what
-/// is left to gain between `near` and `far` by |φ′|·width at either end. With no sign change (a constraint that cannot
-/// be met) the last point tried is returned.
+/// Kinks need no special treatment: φ′ is monotone and bisection converges to the point where it changes sign.
+/// Convexity bounds the remaining decrease between `near` and `far` by |φ′|·width at either end. Without a sign change
+/// (an infeasible constraint) the last point tried is returned.
 pub(super) fn best(
     point: &Point<'_, '_>,
     g: usize,
@@ -37,7 +37,7 @@ pub(super) fn best(
     if at_start == 0.0 {
         return Ok(start);
     }
-    // A solver's own bias is close; without one, nothing is known.
+    // The solver's own bias is a good start; without it nothing is known.
     let mut step = if given.is_some() { 1e-6 * (1.0 + start.abs()) } else { 1.0 };
     let way = -at_start.signum();
     let size = |i: usize| point.f(i).abs().max(p.targets[i].abs());
@@ -72,8 +72,8 @@ pub(super) fn best(
     Ok(if slope_near.abs() < slope_far.abs() { near } else { far })
 }
 
-/// Where all scores are the same (a machine of β = 0, say) and there are few targets: a variable of each kind, and what all
-/// of its kind cost together.
+/// If all scores are equal (for example β = 0) and there are few distinct targets: one variable for each distinct term
+/// of φ, with the total cost of its kind.
 fn kinds(point: &Point<'_, '_>, members: Option<&[u32]>) -> Option<Vec<(usize, f64)>> {
     const FEW: usize = 16;
     let p = point.problem;
@@ -90,7 +90,7 @@ fn kinds(point: &Point<'_, '_>, members: Option<&[u32]>) -> Option<Vec<(usize, f
             None => kinds.push((i, p.costs[i])),
         }
     }
-    // A kind of no cost says nothing, and its loss may not be finite.
+    // A kind with zero cost contributes nothing, and its loss may not be finite.
     kinds.retain(|(_, cost)| *cost > 0.0);
     Some(kinds)
 }

@@ -1,12 +1,12 @@
-//! The certificate of the machine of Crammer and Singer.
+//! The certificate of Crammer and Singer's multi-class SVM.
 //!
 //! ```text
 //! P(W) = ½Σ_m (‖w_m‖² + (b_m/s)²) + Σᵢ cᵢ·max_m (e_im + z_im − z_iyᵢ),   z_im = w_mᵀxᵢ + b_m,   e_im = 1 if m ≠ yᵢ, else 0
 //! D(γ) = −½Σ_m (‖Σᵢ γ_im xᵢ‖² + (s·Σᵢ γ_im)²) − Σᵢ Σ_{m≠yᵢ} γ_im,   Σ_m γ_im = 0,   γ_im ≤ cᵢ if m = yᵢ, else ≤ 0
 //! ```
 //!
-//! α is repaired sample by sample: what is positive elsewhere than at the own class is cut, the rest shrunk until it is within
-//! the cost, and the own class takes minus the sum.
+//! α is repaired sample by sample: positive values of classes other than the sample's own are set to zero, the rest is
+//! scaled down to satisfy the cost bound, and the own class gets minus the sum.
 
 use super::rounding::UNIT;
 use super::{Certificate, FEASIBLE, Optimality, relative};
@@ -14,12 +14,26 @@ use crate::control::{Control, Interrupt};
 use crate::data::Points;
 use crate::problem::Bias;
 
-/// Samples between two looks at the clock.
-const LOOK: usize = 256;
+/// Samples between two checks of the clock.
+const CHECK_EVERY: usize = 256;
 
-/// Certifies the machine of weights W (d × k row-major) and biases b with the dual point α (n × k): `codes` holds the class of each row,
-/// below k. P is taken at W and D at α, neither derived from the other. The violation is the largest, over the samples, of the highest
-/// score less the least of those whose α can rise.
+/// Sets γ to a feasible point near the given α of one sample of class `own` and cost `c`; returns the infeasibility of
+/// α.
+fn repair_sample(given: &[f64], own: usize, c: f64, gamma: &mut [f64]) -> f64 {
+    gamma.iter_mut().zip(given).for_each(|(g, a)| *g = a.min(0.0));
+    gamma[own] = 0.0;
+    let total = -gamma.iter().sum::<f64>();
+    if total > c {
+        gamma.iter_mut().for_each(|g| *g *= c / total);
+    }
+    gamma[own] = -gamma.iter().sum::<f64>();
+    let off = gamma.iter().zip(given).fold(0.0f64, |m, (g, a)| m.max((g - a).abs()));
+    if c > 0.0 { off / c } else { off }
+}
+
+/// Certifies the model with weights W (d × k row-major) and biases b, using the dual point α (n × k). `codes` holds the
+/// class of each row, below k. P is evaluated at W and D at α, neither derived from the other. The violation is the
+/// largest, over the samples, of the highest score minus the lowest score among classes whose α can increase.
 ///
 /// # Panics
 /// If the lengths do not agree.
@@ -45,13 +59,13 @@ pub fn certify_crammer_singer(
     }
     let squared_norm = 2.0 * primal;
     let (mut v, mut sums) = (vec![0.0; d * k], vec![0.0; k]);
-    // Σ|terms| of each entry of v, for its rounding error.
+    // Σ|terms| of each entry of v, to bound its rounding error.
     let mut size = vec![0.0; d * k];
     let (mut z, mut reach, mut gamma) = (vec![0.0; k], vec![0.0; k], vec![0.0; k]);
     let (mut loss, mut linear, mut violation, mut infeasibility) = (0.0, 0.0, 0.0f64, 0.0f64);
     let (mut of_scores, mut used) = (0.0, 0usize);
     for i in 0..n {
-        if i % LOOK == 0 {
+        if i % CHECK_EVERY == 0 {
             control.check()?;
         }
         let (own, c) = (codes[i] as usize, costs[i]);
@@ -70,18 +84,10 @@ pub fn certify_crammer_singer(
         });
         let most = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         loss += c * (most - z[own]);
-        // Both the largest score and the own one may be off by as much; once for P and once for the gap.
+        // Both the largest score and the score of the own class may have this error; once for P and once for the gap.
         of_scores += 4.0 * c * UNIT * stored * reach.iter().copied().fold(0.0, f64::max);
         let given = &alpha[i * k..(i + 1) * k];
-        gamma.iter_mut().zip(given).for_each(|(g, a)| *g = a.min(0.0));
-        gamma[own] = 0.0;
-        let total = -gamma.iter().sum::<f64>();
-        if total > c {
-            gamma.iter_mut().for_each(|g| *g *= c / total);
-        }
-        gamma[own] = -gamma.iter().sum::<f64>();
-        let off = gamma.iter().zip(given).fold(0.0f64, |m, (g, a)| m.max((g - a).abs()));
-        infeasibility = infeasibility.max(if c > 0.0 { off / c } else { off });
+        infeasibility = infeasibility.max(repair_sample(given, own, c, &mut gamma));
         linear += gamma.iter().enumerate().filter(|(m, _)| *m != own).map(|(_, g)| g).sum::<f64>();
         let touch = 1e-12 * c;
         let rising = |m: usize| gamma[m] < if m == own { c - touch } else { -touch };

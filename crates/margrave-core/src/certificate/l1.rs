@@ -1,15 +1,16 @@
-//! The certificate of a linear machine with the L1 penalty.
+//! The certificate of a linear model with the L1 penalty.
 //!
-//! P(w, b) = ‖w‖₁ + |b|/s + Σ cᵢℓ(yᵢ, zᵢ) and D(γ) = −Σ cᵢℓ*(yᵢ, −γᵢ/cᵢ) subject to ‖Xᵀγ‖∞ ≤ 1, and Σγ = 0 for a free bias or
-//! s·|Σγ| ≤ 1 for a penalised one. β is repaired as ever and scaled down until the constraints hold: its box contains 0.
+//! P(w, b) = ‖w‖₁ + |b|/s + Σ cᵢℓ(yᵢ, zᵢ) and D(γ) = −Σ cᵢℓ*(yᵢ, −γᵢ/cᵢ) subject to ‖Xᵀγ‖∞ ≤ 1, and Σγ = 0 for a free
+//! bias or s·|Σγ| ≤ 1 for a penalised one. β is repaired as in the other certificates and scaled down until the
+//! constraints hold, which is possible because its box contains 0.
 
 use super::linear::{combination, linear_scores, of_sum};
 use super::{Certificate, FEASIBLE, Optimality, Point, members, relative, repair, with_rounding};
 use crate::control::{Control, Interrupt};
 use crate::problem::{Bias, LinearProblem};
 
-/// Certifies the machine (w, b) of a convex loss with the L1 penalty and the dual point β. The bias is judged as it is. The
-/// violation is the largest excess of |Xᵀβ| over 1.
+/// Certifies the model (w, b) of a convex loss with the L1 penalty, using the dual point β. The given bias is used as
+/// it is. The violation is the largest excess of |Xᵀβ| over 1.
 pub fn certify_l1(
     problem: &LinearProblem<'_>,
     weights: &[f64],
@@ -34,7 +35,7 @@ pub fn certify_l1(
     if let Some(s) = scaling {
         most = most.max(s * gamma.iter().sum::<f64>().abs());
     }
-    // A little further than needed, so that rounding cannot leave the point outside.
+    // Scale slightly more than needed, so that rounding cannot leave the point infeasible.
     let scale = if most > 1.0 { (1.0 - 4.0 * f64::EPSILON) / most } else { 1.0 };
     gamma.iter_mut().for_each(|g| *g *= scale);
     let own = if problem.bias == Bias::Free { vec![bias] } else { vec![] };

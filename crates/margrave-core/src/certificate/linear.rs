@@ -1,14 +1,15 @@
-//! The certificate of a linear machine, given as w itself.
+//! The certificate of a linear model given by w.
 //!
-//! A primal method finds w, a dual one β, and near the optimum w = Xᵀβ only nearly. P is taken at (w, b) and D at the
-//! nearest feasible γ to β:
+//! A primal method finds w, a dual one β, and w = Xᵀβ holds only approximately. P is evaluated at (w, b) and D at a
+//! feasible γ near β:
 //!
 //! ```text
 //! gap = ½‖w − Xᵀγ‖² + ½(ρb − Σγ)²/ρ + Σᵢ cᵢ·[ ℓ(yᵢ, zᵢ) + ℓ*(yᵢ, −γᵢ/cᵢ) + (γᵢ/cᵢ)·zᵢ ],   z = Xw + b
 //! ```
 //!
-//! the middle term only for a penalised bias. The violation compares γ with the scores of w; how far w is from Xᵀγ shows in
-//! the gap. Cost: four passes over X, and those over the samples alone that every certificate makes.
+//! where the middle term is present only for a penalised bias. The violation compares γ with the scores of w; the
+//! distance of w from Xᵀγ is part of the gap. Cost: four passes over X, and the passes over the samples that every
+//! certificate makes.
 
 use super::rounding::{self, UNIT};
 use super::{Bounded, Certificate, Point, choose_bias, is_convex, members, optimality, stationarity};
@@ -17,7 +18,7 @@ use crate::data::Points;
 use crate::gram::{Matrix, Pick};
 use crate::problem::{Bias, LinearProblem};
 
-/// The scores of w with bounds on their rounding errors, computed here and nowhere else.
+/// The scores of w with bounds on their rounding errors, computed only in this module.
 pub(super) struct LinearScores {
     pub(super) f: Vec<f64>,
     pub(super) error: Vec<f64>,
@@ -33,7 +34,7 @@ pub(super) fn linear_scores(
     let mut f = vec![0.0; x.rows()];
     x.dots(Pick::All, weights, &mut f, control)?;
     let mut error = vec![0.0; x.rows()];
-    // A row of m stored values is a chain of at most m additions.
+    // A row with m stored values needs a chain of at most m additions.
     each_row(x, control, |row, points, at| {
         let (mut sum, mut count) = (0.0, 8.0);
         points.visit(at, |column, value| {
@@ -46,7 +47,7 @@ pub(super) fn linear_scores(
     Ok(LinearScores { f, error })
 }
 
-/// Calls `work(row, points, row within points)` for every row, in memory or read in blocks.
+/// Calls `work(row, points, row within points)` for every row, in memory or streamed in blocks.
 fn each_row(x: &dyn Matrix, control: &Control, mut work: impl FnMut(usize, &Points, usize)) -> Result<(), Interrupt> {
     if let Some(points) = x.points() {
         for row in 0..points.len() {
@@ -80,7 +81,7 @@ pub(super) fn combination(x: &dyn Matrix, gamma: &[f64], control: &Control) -> R
     Ok((v, error))
 }
 
-/// The best free bias for the machine w: P is least there. `given` stays where it is as good up to rounding.
+/// The free bias that minimises P for the weights w. `given` is returned if it is as good up to rounding.
 pub fn best_bias_linear(
     problem: &LinearProblem<'_>,
     weights: &[f64],
@@ -97,8 +98,8 @@ pub fn best_bias_linear(
     Ok(best.first().copied().unwrap_or(given))
 }
 
-/// Certifies the machine (w, b) with the dual point β; β is needed for the lower bound alone. The bias is judged as it is; without
-/// a bias it is not looked at.
+/// Certifies the model (w, b), using the dual point β for the lower bound. The given bias is used as it is; it is
+/// ignored if the problem has no bias.
 pub fn certify_linear(
     problem: &LinearProblem<'_>,
     weights: &[f64],
@@ -112,7 +113,7 @@ pub fn certify_linear(
         Bias::Penalised { .. } => problem.bias.penalty(),
         Bias::None | Bias::Free => None,
     };
-    // Under a penalty b is one more weight, and part of f.
+    // A penalised bias is one more weight, and part of f.
     let fixed = if penalty.is_some() { bias } else { 0.0 };
     let scores = linear_scores(x, weights, fixed, control)?;
     let mut squared_norm: f64 = weights.iter().map(|w| w * w).sum();
@@ -152,7 +153,7 @@ pub fn certify_linear(
     Ok(certificate)
 }
 
-/// What rounding does to sums of `count` terms of this total size.
+/// Bound on the rounding error of a sum of `count` terms with total magnitude `size`.
 pub(super) fn of_sum(count: usize, size: f64) -> f64 {
     UNIT * (rounding::chain(count) * 8.0) * size
 }

@@ -1,21 +1,21 @@
-//! The certificate of optimality: how far a point can be from the optimum, whoever computed it.
+//! The certificate of optimality: a bound on how far any point is from the optimum, however it was computed.
 //!
 //! For the problem of [`crate::problem`], any f and b give an upper bound P on the optimal value and any feasible γ a
-//! lower bound D. The certificate takes P at the machine that was given, f = Σβᵢk(xᵢ,·) with its own bias b, and D at the
-//! nearest feasible γ that is cheap to find (γ = β if β is feasible). Then
+//! lower bound D. The certificate evaluates P at the given model, f = Σβᵢk(xᵢ,·) with its own bias b, and D at a
+//! feasible γ near β that is cheap to find (γ = β if β is feasible). Then
 //!
 //! ```text
 //! gap = P − D = ½‖f_β − f_γ‖² + Σᵢ cᵢ·[ ℓᵢ(yᵢ, zᵢ) + ℓᵢ*(yᵢ, −γᵢ/cᵢ) + (γᵢ/cᵢ)·zᵢ ],   zᵢ = f(xᵢ) + b
 //! ```
 //!
-//! a sum of non-negative Fenchel–Young terms: it does not suffer from the cancellation of P − D, and names the samples
-//! that are furthest from their optimality condition. What rounding may have hidden is bounded in [`rounding`] and added to the
-//! gap. For an indefinite kernel P is not convex and the gap proves nothing global; it still vanishes at stationary points only
-//! ([`Optimality::definite`]).
+//! a sum of non-negative Fenchel–Young terms: it does not suffer from the cancellation in P − D, and identifies the
+//! samples that are farthest from their optimality condition. The effect of rounding errors is bounded in [`rounding`]
+//! and added to the gap. For an indefinite kernel P is not convex and the gap proves nothing global; it still vanishes
+//! only at stationary points ([`Optimality::definite`]).
 //!
-//! No code is shared with any solver, and nothing a solver says is used but β and b: scores are computed here ([`scores`]). Only this
-//! module can make an [`Optimality`] or a [`Stationarity`]. Cost: one product K·β, then O(n), and one product restricted to the
-//! samples that had to be repaired.
+//! No code is shared with any solver, and only β and b are taken from it: scores are computed here ([`scores`]). Only
+//! this module can construct an [`Optimality`] or a [`Stationarity`]. Cost: one product K·β, then O(n), and one product
+//! restricted to the samples that had to be repaired.
 
 mod bias;
 mod crammer_singer;
@@ -38,20 +38,20 @@ use crate::control::{Control, Interrupt};
 use crate::gram::{Pick, Precision};
 use crate::problem::{Constraint, KernelProblem, Losses, Samples};
 
-/// How many of the worst samples are named.
+/// Number of worst samples to report.
 const WORST: usize = 10;
 
-/// Samples of one task of a parallel sum. Sums are taken task by task in order: the same for any number of threads.
+/// Samples per task of a parallel sum. The sums of tasks are added in order: the same result for any number of threads.
 const CHUNK: usize = 1 << 13;
 
-/// Infeasibility, relative to the costs, below which β counts as feasible: rounding of a sum of many terms.
+/// Infeasibility, relative to the costs, below which β counts as feasible: the rounding of a sum of many terms.
 const FEASIBLE: f64 = 1e-9;
 
-/// K·β of every row, in double precision, computed by [`scores`]; nothing else can make one.
+/// K·β of every row, in double precision. Only [`scores`] can construct it.
 #[derive(Debug, Clone)]
 pub struct Scores {
     f: Vec<f64>,
-    /// Bound on the rounding error of each.
+    /// Bound on the rounding error of each value.
     error: Vec<f64>,
     definite: bool,
 }
@@ -63,18 +63,19 @@ impl Scores {
     }
 }
 
-/// One machine with its scores: what every part of the certificate looks at.
+/// A model with its scores: the input of every part of the certificate.
 pub(crate) struct Point<'p, 'a> {
     problem: &'p Samples<'a>,
     /// f of every row, without bias.
     f: &'p [f64],
-    /// Bound on the rounding error of f, by row; empty: taken to be exact.
+    /// Bound on the rounding error of f, by row; empty: f is assumed to be exact.
     error: &'p [f64],
     control: &'p Control,
 }
 
 impl Point<'_, '_> {
-    /// Σ over the variables of a group (`None`: of all) of `term(i)`, in an order that does not depend on the threads.
+    /// Σ over the variables of a group (`None`: of all) of `term(i)`, in an order that does not depend on the number of
+    /// threads.
     fn sum(&self, members: Option<&[u32]>, term: impl Fn(usize) -> f64 + Sync) -> Result<f64, Interrupt> {
         self.control.check()?;
         let n = members.map_or(self.problem.len(), <[u32]>::len);
@@ -93,7 +94,7 @@ impl Point<'_, '_> {
         self.f[self.problem.row(i)]
     }
 
-    /// Bound on |computed zᵢ − zᵢ|, and on what rounding may do to it in the evaluation of a loss.
+    /// Bound on |computed zᵢ − zᵢ|, including rounding when a loss is evaluated at zᵢ.
     fn error(&self, i: usize, z: f64) -> f64 {
         match self.error.get(self.problem.row(i)) {
             None => 0.0,
@@ -106,7 +107,7 @@ impl Point<'_, '_> {
         self.f(i) + self.problem.constraint.group(i).map_or(0.0, |g| bias[g])
     }
 
-    /// P at `bias`, ‖f‖² being known.
+    /// P at `bias`, given ‖f‖².
     fn primal(&self, squared_norm: f64, bias: &[f64]) -> Result<f64, Interrupt> {
         let p = self.problem;
         let loss = self.sum(None, |i| match p.costs[i] {
@@ -146,14 +147,15 @@ fn kernel_product(
     Ok(out)
 }
 
-/// K·β of every row of K in double precision, without bias: what [`certify`] judges by. `beta` has one entry per variable.
+/// K·β of every row of K in double precision, without bias, as used by [`certify`]. `beta` has one entry per variable.
 pub fn scores(problem: &KernelProblem<'_>, beta: &[f64], control: &Control) -> Result<Scores, Interrupt> {
     let mut by_row = vec![0.0; problem.gram.shape().0];
     (0..problem.len()).for_each(|i| by_row[problem.row(i)] += beta[i]);
     scores_by_row(problem, &by_row, control)
 }
 
-/// The same from the sum of β over the variables of each row: what a model keeps, where the variables of a row may cancel.
+/// Like [`scores`], from the sum of β over the variables of each row, as stored in a model, where the variables of a
+/// row may cancel.
 pub fn scores_by_row(problem: &KernelProblem<'_>, by_row: &[f64], control: &Control) -> Result<Scores, Interrupt> {
     let mut f = vec![0.0; problem.gram.shape().0];
     problem.gram.apply(Precision::Double, Pick::All, by_row, 1, &mut f, control)?;
@@ -162,8 +164,8 @@ pub fn scores_by_row(problem: &KernelProblem<'_>, by_row: &[f64], control: &Cont
     Ok(Scores { f, error, definite: accuracy.definite })
 }
 
-/// The best bias of each group for these scores: the minimum of P over b. Where the minimum is flat, `given` is as good up to
-/// rounding, or the loss is not convex: that one.
+/// The best bias of each group for these scores: the minimiser of P over b. If the minimum is flat and `given` is as
+/// good up to rounding, or if the loss is not convex, `given` is returned.
 pub fn best_bias(
     problem: &KernelProblem<'_>,
     scores: &Scores,
@@ -172,15 +174,15 @@ pub fn best_bias(
 ) -> Result<Vec<f64>, Interrupt> {
     let samples = problem.samples();
     if let Some(given) = given.filter(|b| !is_convex(&samples) && b.len() == problem.constraint.groups()) {
-        // P may have several minima over b: the solver has chosen one.
+        // P may have several minima over b: keep the one the solver chose.
         return Ok(given.to_vec());
     }
     let point = Point { problem: &samples, f: &scores.f, error: &scores.error, control };
     choose_bias(&point, given, &members(&problem.constraint))
 }
 
-/// Half the width t of the tube that suits a ν-regression with the bias `b` best: P(b + t, b − t) is least. The width belongs to the
-/// problem, not to the function that is learnt, and model files of other programs do not hold it.
+/// The best half width t of the tube of a ν-regression with bias `b`: the minimiser of P(b + t, b − t). The width is
+/// part of the problem, not of the learnt function, and model files of other programs do not store it.
 pub fn best_half_width(
     problem: &KernelProblem<'_>,
     scores: &Scores,
@@ -213,10 +215,10 @@ pub fn best_half_width(
     Ok(low)
 }
 
-/// Certifies the machine (β, b): the bias is judged as it is, and a bad one shows in the gap.
+/// Certifies the model (β, b). The given bias is used as it is, and a bad bias increases the gap.
 ///
-/// `beta` has one entry per variable, `bias` one per group; without a bias the best one is taken. `scores` are those of β, computed
-/// if absent.
+/// `beta` has one entry per variable, `bias` one per group; without it the best bias is used. `scores` are those of β,
+/// computed if absent.
 pub fn certify(
     problem: &KernelProblem<'_>,
     beta: &[f64],
@@ -237,8 +239,8 @@ pub fn certify(
     judge(problem, &point, beta, bias, scores.definite)
 }
 
-/// The certificate that the point would have if `f` were its scores without rounding errors, with the best bias: for solvers that
-/// want to know whether to go on.
+/// The certificate that the point would have if `f` were its exact scores, with the best bias: used by solvers to
+/// decide whether to continue.
 pub(crate) fn estimate(
     problem: &KernelProblem<'_>,
     beta: &[f64],
@@ -281,7 +283,7 @@ fn judge(
     Ok(certificate)
 }
 
-/// The bias of each group at which P is least, or `given` where that is as good.
+/// The bias of each group that minimises P, or `given` if it is as good.
 fn choose_bias(
     point: &Point<'_, '_>,
     given: Option<&[f64]>,
@@ -298,7 +300,7 @@ fn choose_bias(
     }
     if let Some(given) = given {
         let (at_given, at_best) = (point.primal(0.0, given)?, point.primal(0.0, &best)?);
-        // A flat minimum has many best biases: the one given among them stands.
+        // A flat minimum has many best biases: keep the given one if it is among them.
         if at_given <= at_best + 1e-14 * at_best.abs() || !at_best.is_finite() {
             return Ok(given.to_vec());
         }
@@ -315,7 +317,7 @@ fn is_convex(problem: &Samples<'_>) -> bool {
     }
 }
 
-/// `distance` is a bound on ½‖f − f_γ‖², f being the machine that was given, with the part of it that is rounding.
+/// `distance` is a bound on ½‖f − f_γ‖² for the given f, together with its rounding part.
 fn optimality(
     point: &Point<'_, '_>,
     squared_norm: f64,
@@ -330,7 +332,7 @@ fn optimality(
     let primal = point.primal(squared_norm, &bias)?;
     control.check()?;
     let n = p.len();
-    // The term of each sample, and what rounding of its score may add to it and to P.
+    // The term of each sample, and what the rounding of its score may add to it and to P.
     let terms: Vec<(f64, f64)> = control
         .threads
         .map(n.div_ceil(CHUNK), |task| {
@@ -369,15 +371,15 @@ fn optimality(
     }))
 }
 
-/// A number with a bound on its rounding error; the true one is at most the sum of the two.
+/// A number with a bound on its rounding error; the exact value is at most the sum of the two.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bounded {
     value: f64,
     rounding: f64,
 }
 
-/// The Fenchel–Young term of sample `i`, and what an error of its score may add to it and to P. The term is convex in z: between
-/// two points it is nowhere larger than at both.
+/// The Fenchel–Young term of sample `i`, and what an error of its score may add to it and to P. The term is convex in
+/// z: between two points it is at most the larger of its values there.
 fn with_rounding(point: &Point<'_, '_>, i: usize, gamma: f64, z: f64) -> (f64, f64) {
     let p = point.problem;
     let here = excess(p, i, gamma, z);
@@ -404,7 +406,7 @@ fn excess(p: &Samples<'_>, i: usize, gamma: f64, z: f64) -> f64 {
     c * loss.excess(y, z, u).unwrap_or(f64::INFINITY)
 }
 
-/// ½‖f_β − f_γ‖², over the samples where β was changed by more than its last digits.
+/// ½‖f_β − f_γ‖², over the samples where β was changed by more than rounding.
 fn repaired_distance(
     p: &KernelProblem<'_>,
     beta: &[f64],
@@ -436,7 +438,7 @@ fn repaired_distance(
 
 fn worst(p: &Samples<'_>, terms: &[f64], gap: f64) -> Vec<Worst> {
     let mut order: Vec<u32> = (0..terms.len() as u32).filter(|&i| terms[i as usize] > 0.0).collect();
-    // Ties by number, so that the list does not depend on the selection algorithm.
+    // Ties are broken by index, so that the list does not depend on the selection algorithm.
     let by_term = |a: &u32, b: &u32| terms[*b as usize].total_cmp(&terms[*a as usize]).then(a.cmp(b));
     if order.len() > WORST {
         order.select_nth_unstable_by(WORST - 1, by_term);

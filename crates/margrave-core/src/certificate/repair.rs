@@ -1,20 +1,20 @@
-//! A feasible dual point near the one given.
+//! A feasible dual point near the given one.
 //!
-//! First every β is clipped to its box, −β/c to the domain of the conjugate. Then the sum of each group is put right:
-//! an error of rounding size on the variable farthest from its bounds (which stays what it is, a free one), a larger one as an equal shift of the variables that
-//! are not zero, clipped to their boxes (the Euclidean projection among them), so that the change touches few columns
-//! of K. Variables at zero are moved only when the others have no room left.
+//! First every β is clipped to its box, −β/c to the domain of the conjugate. Then the sum of each group is corrected.
+//! An error of rounding size is corrected on the variable farthest from its bounds (so that it stays free); a larger
+//! error by an equal shift of the non-zero variables, clipped to their boxes (their Euclidean projection), so that the
+//! change touches few columns of K. Variables at zero are changed only if the others have no room left.
 
 use crate::problem::Samples;
 
-/// Errors of a sum below this share of Σ|β| are put on one variable.
+/// Errors of a sum below this fraction of Σ|β| are corrected on one variable.
 const SMALL: f64 = 1e-9;
 
 pub(super) struct Repaired {
     pub(super) beta: Vec<f64>,
-    /// How far the given point was from feasible.
+    /// Infeasibility of the given point.
     pub(super) infeasibility: f64,
-    /// Whether there is a feasible point at all.
+    /// Whether a feasible point exists.
     pub(super) exists: bool,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn bounds(p: &Samples<'_>, i: usize) -> (f64, f64) {
     (-c * hi, -c * lo)
 }
 
-/// Σ values, with the rounding of every addition carried along (Neumaier).
+/// Σ values, with compensated rounding errors (Neumaier).
 fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0f64, 0.0f64);
     for v in values {
@@ -82,14 +82,14 @@ pub(super) fn repair(p: &Samples<'_>, given: &[f64], groups: &[Option<Vec<u32>>]
     Repaired { beta, infeasibility, exists }
 }
 
-/// Moves the sum of `list` to `s` within the boxes; false if the boxes do not allow it.
+/// Shifts the variables of `list` within their boxes until their sum is `s`; false if the boxes do not allow it.
 fn balance(p: &Samples<'_>, beta: &mut [f64], list: &[u32], s: f64) -> bool {
     let size = list.iter().map(|&i| beta[i as usize].abs()).sum::<f64>().max(s.abs());
     let room = |beta: &[f64], i: u32, way: f64| {
         let (lo, hi) = bounds(p, i as usize);
         if way > 0.0 { hi - beta[i as usize] } else { beta[i as usize] - lo }
     };
-    // The last rounds only carry the rounding of the shifts before them.
+    // The last rounds only correct the rounding of the earlier shifts.
     for round in 0..4 {
         let missing = s - exact_sum(list.iter().map(|&i| beta[i as usize]));
         let (way, mut amount) = (missing.signum(), missing.abs());

@@ -1,17 +1,17 @@
-//! What a certificate says: the values it has found, and how they are told.
+//! The values of a certificate, and how they are displayed.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A sample and what it contributes to the gap.
+/// A sample and its contribution to the gap.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Worst {
     /// Row of the data, counted from 0.
     pub row: usize,
     /// Its Fenchel–Young term.
     pub gap: f64,
-    /// The same as a share of the whole gap.
+    /// The term as a fraction of the gap.
     pub share: f64,
 }
 
@@ -35,13 +35,13 @@ pub struct Optimality {
 }
 
 impl Optimality {
-    /// P at the machine given, with its own bias.
+    /// P at the given model, with its own bias.
     pub fn primal(&self) -> f64 {
         self.primal
     }
 
-    /// A lower bound on the optimal value: D at β, repaired where it is not feasible, less the rounding; −∞ if the constraint
-    /// cannot be met at all.
+    /// A lower bound on the optimal value: D at β, repaired if it is not feasible, minus the rounding; −∞ if the
+    /// constraint is infeasible.
     pub fn dual(&self) -> f64 {
         self.dual
     }
@@ -61,8 +61,9 @@ impl Optimality {
         self.relative_gap
     }
 
-    /// Largest violation of the KKT conditions, in units of the score: max over what can fall of F − min over what can
-    /// rise of F. For losses without a dual term, the distance of −β/c from the slopes of the loss at z.
+    /// Largest violation of the KKT conditions, in units of the score: the maximum of F over variables that can
+    /// decrease minus the minimum of F over variables that can increase. For losses without a dual term, the distance
+    /// of −β/c from the slopes of the loss at z.
     pub fn violation(&self) -> f64 {
         self.violation
     }
@@ -72,12 +73,13 @@ impl Optimality {
         self.feasible
     }
 
-    /// How far β was from feasible: largest excess over its box relative to the cost, or error of a sum relative to Σ|β|.
+    /// Infeasibility of β: the largest excess over its box relative to the cost, or the error of a sum relative to
+    /// Σ|β|.
     pub fn infeasibility(&self) -> f64 {
         self.infeasibility
     }
 
-    /// The bias of each group at which P was taken: the machine's own.
+    /// The bias of each group at which P was evaluated: the model's own.
     pub fn bias(&self) -> &[f64] {
         &self.bias
     }
@@ -87,18 +89,19 @@ impl Optimality {
         self.squared_norm
     }
 
-    /// Whether the kernel is known to be positive semi-definite. Where it is not, the gap is a proof only if the matrix at hand is.
+    /// Whether the kernel is known to be positive semi-definite. Otherwise the gap is a proof only if the given matrix
+    /// is.
     pub fn definite(&self) -> bool {
         self.definite
     }
 
-    /// The samples with the largest share of the gap, worst first.
+    /// The samples with the largest contributions to the gap, worst first.
     pub fn worst(&self) -> &[Worst] {
         &self.worst
     }
 }
 
-/// gap / max(|P|, |D|), 0/0 being 0; anything that is not a number is no bound.
+/// gap / max(|P|, |D|), with 0/0 = 0; NaN means no bound.
 pub(crate) fn relative(gap: f64, primal: f64, dual: f64) -> f64 {
     if gap == 0.0 {
         return 0.0;
@@ -107,7 +110,7 @@ pub(crate) fn relative(gap: f64, primal: f64, dual: f64) -> f64 {
     if gap.is_finite() && ratio.is_finite() { ratio } else { f64::INFINITY }
 }
 
-/// What can be said about a point of a non-convex problem.
+/// Measures of a point of a non-convex problem.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stationarity {
     pub(super) objective: f64,
@@ -123,12 +126,12 @@ impl Stationarity {
         self.objective
     }
 
-    /// max |βᵢ + cᵢℓ′(zᵢ)|/cᵢ, the slope at a kink being the one that fits best; and |Σβ − s|/Σc.
+    /// max |βᵢ + cᵢℓ′(zᵢ)|/cᵢ, with the best-fitting slope at a kink; and |Σβ − s|/Σc.
     pub fn stationarity(&self) -> f64 {
         self.stationarity
     }
 
-    /// P of the convex start under the same loss, where there was one. It is the solver's word.
+    /// P of the convex start under the same loss, if there was one, as reported by the solver (not verified).
     pub fn start_objective(&self) -> Option<f64> {
         self.start_objective
     }
@@ -144,15 +147,15 @@ impl Stationarity {
     }
 }
 
-/// The proof that comes with every machine.
+/// The proof of optimality of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Certificate {
     /// Convex losses: a bound on the distance to the optimum.
     Optimality(Optimality),
-    /// Non-convex losses: how nearly stationary the point is.
+    /// Non-convex losses: how close the point is to stationary.
     Stationarity(Stationarity),
-    /// Nothing was checked: a foreign model, or a check that was cut short.
+    /// Nothing was checked: a model of another program, or an interrupted check.
     Unknown,
 }
 
@@ -165,7 +168,7 @@ impl Certificate {
         }
     }
 
-    /// What is known of a non-convex problem.
+    /// The stationarity, for a non-convex problem.
     pub fn stationarity(&self) -> Option<&Stationarity> {
         match self {
             Certificate::Stationarity(s) => Some(s),
@@ -175,7 +178,7 @@ impl Certificate {
 
     /// Whether anything was checked.
     pub fn is_known(&self) -> bool {
-        // Files of earlier versions keep an unchecked machine as one of the largest gap there is.
+        // Files of earlier versions store an unchecked model with the largest possible gap.
         !matches!(self, Certificate::Unknown) && self.gap().is_none_or(|gap| gap < f64::MAX)
     }
 
@@ -235,7 +238,7 @@ impl Certificate {
         }
     }
 
-    /// The same with rows numbered as in the data: row i of the certificate is row `rows[i]` there.
+    /// Renumbers the rows: row i of the certificate becomes row `rows[i]` of the data.
     pub fn with_rows(mut self, rows: &[u32]) -> Self {
         if let Certificate::Optimality(o) = &mut self {
             o.worst.iter_mut().for_each(|worst| worst.row = rows[worst.row] as usize);
@@ -243,7 +246,7 @@ impl Certificate {
         self
     }
 
-    /// The same with the objective of the convex start, for a non-convex loss.
+    /// Adds the objective of the convex start, for a non-convex loss.
     pub fn with_start(mut self, objective: Option<f64>) -> Self {
         if let Certificate::Stationarity(s) = &mut self {
             s.start_objective = objective;
@@ -251,8 +254,7 @@ impl Certificate {
         self
     }
 
-    /// The same with finite numbers only, for formats that have no others: an infinite bound becomes the largest number, which is
-    /// still a bound.
+    /// Replaces infinite bounds by the largest finite number, which is still a bound: for formats without infinities.
     pub fn finite(mut self) -> Self {
         let tame = |v: &mut f64| *v = if v.is_nan() { f64::MAX } else { v.clamp(-f64::MAX, f64::MAX) };
         match &mut self {

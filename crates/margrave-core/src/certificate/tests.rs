@@ -1,4 +1,4 @@
-//! The certificate against worked examples, weak duality and points that are wrong on purpose.
+//! Tests the certificate with worked examples, weak duality and deliberately wrong points.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn two_points_and_the_hinge_by_hand() {
     // Half of the optimum: w = ½, P = ⅛ + 10·2·½, D = 2·¼ − ⅛.
     let o = optimal(&problem, &[-0.25, 0.25], Some(&[0.0]));
     assert!((o.primal - 10.125).abs() < 1e-12 && (o.dual - 0.375).abs() < 1e-12, "{o:?}");
-    // F = (½, −½) once the targets are taken off: the pair is a whole unit apart.
+    // F = (½, −½) once the targets are taken off: the pair differs by 1.
     assert!((o.violation - 1.0).abs() < 1e-12 && o.worst.len() == 2 && (o.worst[0].share - 0.5).abs() < 1e-12);
 }
 
@@ -61,17 +61,17 @@ fn three_points_and_the_tube_by_hand() {
 }
 
 #[test]
-fn a_machine_is_judged_with_its_own_bias() {
+fn a_model_is_certified_with_its_own_bias() {
     let gram = line(&[-1.0, 1.0]);
     let problem = KernelProblem::new(&gram, &[-1.0, 1.0], &[1.0, 1.0], &Hinge, Constraint::free_bias()).unwrap();
-    // P = ½ at b = 0; a quarter off, one of the two points is a quarter inside its margin.
+    // P = ½ at b = 0; with a bias of ¼, one of the two points is ¼ inside its margin.
     let o = optimal(&problem, &[-0.5, 0.5], Some(&[0.25]));
     assert!((o.primal - 0.75).abs() < 1e-12 && (o.gap - 0.25).abs() < 1e-12 && o.bias == [0.25], "{o:?}");
     let o = optimal(&problem, &[-0.5, 0.5], Some(&[0.0]));
     assert!(o.gap < 1e-12, "{o:?}");
     let far = optimal(&problem, &[-0.5, 0.5], Some(&[1000.0]));
     assert!(far.relative_gap > 0.99, "{far:?}");
-    // The best one is there for who wants it, and a good one is left as it is.
+    // The best bias is available separately, and a good bias is left unchanged.
     let f = scores(&problem, &[-0.5, 0.5], &control()).unwrap();
     assert!(best_bias(&problem, &f, Some(&[0.25]), &control()).unwrap()[0].abs() < 1e-9);
     assert_eq!(best_bias(&problem, &f, Some(&[0.0]), &control()).unwrap(), [0.0]);
@@ -84,23 +84,25 @@ fn the_gap_is_relative_to_the_problem_however_small() {
         let costs = [c, c];
         let problem = KernelProblem::new(&gram, &[-1.0, 1.0], &costs, &Hinge, Constraint::free_bias()).unwrap();
         let o = optimal(&problem, &[0.0, 0.0], None);
-        assert!((o.relative_gap - 1.0).abs() < 1e-9, "the zero machine proves nothing at C = {c}: {o:?}");
+        assert!((o.relative_gap - 1.0).abs() < 1e-9, "β = 0 must not be certified at C = {c}: {o:?}");
     }
     assert_eq!((relative(0.0, 0.0, 0.0), relative(f64::NAN, 1.0, 1.0)), (0.0, f64::INFINITY));
 }
 
 #[test]
 fn rounding_far_from_the_origin_is_part_of_the_gap() {
-    // Fifty points (1e9 + i, 1e9 − i): entries of the linear kernel are near 2e18, and differ by less than they are rounded.
+    // Fifty points (1e9 + i, 1e9 − i): entries of the linear kernel are near 2e18, and their differences are below
+    // their rounding errors.
     let values: Vec<f64> = (1..=50).flat_map(|i| [1e9 + f64::from(i), 1e9 - f64::from(i)]).collect();
     let gram = CpuGram::square(Kernel::Linear, &Points::dense_f64(50, 2, values).unwrap()).unwrap();
     let diagonal: Vec<f64> = gram.diag().iter().map(|k| 0.5 * k).collect();
     let costs = [1.0 / 25.0; 50];
     let problem = KernelProblem::new(&gram, &diagonal, &costs, &crate::loss::Above, Constraint::Sum(1.0)).unwrap();
     let o = optimal(&problem, &[0.02; 50], None);
-    // Half the variance of 1, …, 50 in both features is about 208; no gap below the rounding of 1e18 is a proof of that.
+    // Half the variance of 1, …, 50 in both features is about 208; no gap below the rounding of 1e18 is a proof of
+    // that.
     assert!(o.rounding > 100.0 && o.gap >= o.rounding, "{o:?}");
-    // A kernel that sees distances alone does not mind.
+    // A kernel of distances is not affected.
     let near: Vec<f64> = (1..=50).flat_map(|i| [1e9 + f64::from(i), 1e9 - f64::from(i)]).collect();
     let gram = CpuGram::square(Kernel::rbf(1e-3), &Points::dense_f64(50, 2, near).unwrap()).unwrap();
     let problem = KernelProblem::new(&gram, &[0.0; 50], &costs, &crate::loss::Above, Constraint::Sum(1.0)).unwrap();
@@ -108,7 +110,7 @@ fn rounding_far_from_the_origin_is_part_of_the_gap() {
 }
 
 #[test]
-fn a_kernel_that_may_be_indefinite_is_known_for_it() {
+fn a_possibly_indefinite_kernel_is_reported() {
     let points = Points::dense_f64(2, 1, vec![-1.0, 1.0]).unwrap();
     let known = |kernel: Kernel| CpuGram::square(kernel, &points).unwrap().accuracy().definite;
     assert!(known(Kernel::Linear) && known(Kernel::rbf(1.0)));
@@ -142,8 +144,8 @@ fn bounds_on_rounding_hold_in_exact_arithmetic() {
     }
 }
 
-/// A random problem of every shape: losses, costs (some zero), constraint, rows used twice.
-struct Case {
+/// A random problem: losses, costs (some zero), constraint, rows with two variables.
+struct RandomProblem {
     gram: CpuGram,
     rows: Option<Vec<u32>>,
     targets: Vec<f64>,
@@ -152,7 +154,7 @@ struct Case {
     constraint: Constraint,
 }
 
-impl Case {
+impl RandomProblem {
     fn random(rng: &mut ChaCha8Rng, spec: LossSpec) -> Self {
         let rows_of_k = 9;
         let loss = spec.build().unwrap();
@@ -197,14 +199,14 @@ impl Case {
 }
 
 #[test]
-fn every_dual_lies_below_every_primal() {
+fn every_dual_value_is_below_every_primal_value() {
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     for info in LossSpec::all() {
         if !info.spec.build().unwrap().properties().convex {
             continue;
         }
         for _ in 0..12 {
-            let case = Case::random(&mut rng, info.spec);
+            let case = RandomProblem::random(&mut rng, info.spec);
             case.with(|problem| {
                 let (mut lowest, mut highest) = (f64::INFINITY, f64::NEG_INFINITY);
                 for trial in 0..8 {
@@ -229,7 +231,7 @@ fn every_dual_lies_below_every_primal() {
     }
 }
 
-/// Steepest pair descent on ½βᵀKβ + pᵀβ + ½Σdβ² in a box with Σβ fixed: slow, and obviously right.
+/// Steepest pair descent on ½βᵀKβ + pᵀβ + ½Σdβ² in a box with Σβ fixed: slow but simple.
 fn descend(k: &[f64], problem: &KernelProblem<'_>) -> Vec<f64> {
     let n = problem.len();
     let terms: Vec<_> = (0..n).map(|i| problem.dual_term(i).unwrap()).collect();
@@ -251,7 +253,7 @@ fn descend(k: &[f64], problem: &KernelProblem<'_>) -> Vec<f64> {
 }
 
 #[test]
-fn an_optimum_is_recognised_and_a_perturbed_one_caught() {
+fn an_optimum_is_recognised_and_a_perturbed_one_detected() {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let n = 24;
     for loss in [&Hinge as &dyn Loss, &SquaredHinge, &Square, &Pinball { tau: 0.3 }] {
@@ -263,7 +265,7 @@ fn an_optimum_is_recognised_and_a_perturbed_one_caught() {
         let problem = KernelProblem::new(&gram, &targets, &costs, loss, Constraint::free_bias()).unwrap();
         let beta = descend(&k, &problem);
         let o = optimal(&problem, &beta, None);
-        // A violation of 1e-12 over 24 variables of size ≤ 3, and a bias that is found to a gap of as little.
+        // A violation of 1e-12 over 24 variables of size ≤ 3, and a bias found to the same precision.
         assert!(o.gap <= 1e-10 && o.violation <= 1e-8 && o.feasible, "{} {o:?}", loss.name());
         for i in 0..n {
             let mut wrong = beta.clone();
@@ -272,7 +274,7 @@ fn an_optimum_is_recognised_and_a_perturbed_one_caught() {
             assert!(o.relative_gap > 1e-6, "{} {i}: {o:?}", loss.name());
             assert!(!o.feasible);
         }
-        // The right answer to another problem.
+        // The solution of another problem.
         let other: Vec<f64> = costs.iter().map(|c| c * 0.9).collect();
         let smaller = KernelProblem::new(&gram, &targets, &other, loss, Constraint::free_bias()).unwrap();
         assert!(optimal(&smaller, &beta, None).relative_gap > 1e-6, "{}", loss.name());
@@ -280,7 +282,7 @@ fn an_optimum_is_recognised_and_a_perturbed_one_caught() {
 }
 
 #[test]
-fn a_sample_twice_is_a_sample_of_double_cost() {
+fn a_duplicated_sample_equals_a_doubled_cost() {
     let gram = line(&[-1.0, 0.3, 1.0]);
     let once = KernelProblem::new(&gram, &[-1.0, 1.0, 1.0], &[2.0, 1.0, 1.0], &Hinge, Constraint::free_bias()).unwrap();
     let rows = [0, 0, 1, 2];
@@ -291,7 +293,7 @@ fn a_sample_twice_is_a_sample_of_double_cost() {
     for (x, y) in [(a.primal, b.primal), (a.dual, b.dual), (a.gap, b.gap), (a.violation, b.violation)] {
         assert!((x - y).abs() < 1e-13, "{a:?} {b:?}");
     }
-    // And one of cost zero is none: its β, its target and its label do not matter.
+    // A sample with cost zero has no effect: its β, its target and its label do not matter.
     let with = KernelProblem::new(&gram, &[-1.0, 1.0, 1.0], &[1.0, 0.0, 1.0], &Hinge, Constraint::free_bias()).unwrap();
     let o = optimal(&with, &[-0.5, 0.0, 0.5], None);
     assert!(o.gap < 1e-12 && o.primal == 0.5, "{o:?}");
@@ -299,7 +301,7 @@ fn a_sample_twice_is_a_sample_of_double_cost() {
 }
 
 #[test]
-fn rounding_is_put_right_and_the_impossible_is_told() {
+fn rounding_is_repaired_and_infeasible_constraints_are_reported() {
     let gram = line(&[-1.0, 1.0]);
     let (y, c) = ([-1.0, 1.0], [10.0, 10.0]);
     let problem = KernelProblem::new(&gram, &y, &c, &Hinge, Constraint::free_bias()).unwrap();
@@ -309,13 +311,13 @@ fn rounding_is_put_right_and_the_impossible_is_told() {
     let beyond = KernelProblem { constraint: Constraint::Sum(30.0), ..problem.clone() };
     let o = optimal(&beyond, &[-0.5, 0.5], None);
     assert!(!o.feasible && o.dual == f64::NEG_INFINITY && o.gap == f64::INFINITY);
-    // Not a number anywhere is infeasible, not a panic.
+    // NaN is infeasible and does not panic.
     assert!(!optimal(&problem, &[f64::NAN, 0.5], Some(&[f64::NAN])).feasible);
 }
 
 #[test]
-fn rounding_of_a_sum_does_not_free_a_variable_at_its_bound() {
-    // As with two points, and two at 0 whose labels no line through 0 can meet: α = (½, ½, 100, 100).
+fn repairing_a_sum_does_not_free_a_bounded_variable() {
+    // The two points of the first test, and two at 0 with contradicting labels: α = (½, ½, 100, 100).
     let gram = line(&[-1.0, 1.0, 0.0, 0.0]);
     let (y, c) = ([-1.0, 1.0, 1.0, -1.0], [10.0, 10.0, 100.0, 100.0]);
     let problem = KernelProblem::new(&gram, &y, &c, &Hinge, Constraint::free_bias()).unwrap();
@@ -347,7 +349,7 @@ fn scores_that_are_given_are_used_and_threads_do_not_matter() {
 }
 
 #[test]
-fn non_convex_losses_are_told_how_stationary_they_are() {
+fn non_convex_losses_report_stationarity() {
     let gram = line(&[-1.0, 1.0]);
     let loss = Sigmoid { eta: 2.0 };
     let (y, c) = ([-1.0, 1.0], [3.0, 3.0]);
@@ -371,15 +373,16 @@ fn non_convex_losses_are_told_how_stationary_they_are() {
     let kink = certify(&problem, &[-0.5, 0.5], Some(&[0.0]), None, &control()).unwrap();
     let steepest = 3.0 * 2.0 * loss.eta / 4.0 / (loss.eta.cosh() * loss.eta.cosh());
     assert!((kink.violation() - (0.5 - steepest) / 3.0).abs() < 1e-5, "{kink:?}");
-    // Scores 2e-4 beside the kink, β between the slopes there: off by that distance, not by the jump of the slope.
+    // Scores 2e-4 beside the kink, β between the slopes there: the residual is that distance, not the jump of the
+    // slope.
     let costs = [30.0, 30.0];
-    let dear = KernelProblem::new(&gram, &y, &costs, &loss, Constraint::free_bias()).unwrap();
-    let beside = certify(&dear, &[-0.5001, 0.5001], Some(&[0.0]), None, &control()).unwrap();
+    let with_cost = KernelProblem::new(&gram, &y, &costs, &loss, Constraint::free_bias()).unwrap();
+    let beside = certify(&with_cost, &[-0.5001, 0.5001], Some(&[0.0]), None, &control()).unwrap();
     assert!((beside.violation() - 2e-4).abs() < 1e-8, "{beside:?}");
 }
 
 #[test]
-fn it_reads_like_a_certificate() {
+fn the_display_shows_bounds_and_worst_rows() {
     let gram = line(&[-1.0, 1.0]);
     let problem = KernelProblem::new(&gram, &[-1.0, 1.0], &[1.0, 1.0], &Hinge, Constraint::free_bias()).unwrap();
     let text = certify(&problem, &[-0.25, 0.25], None, None, &control()).unwrap().to_string();

@@ -1,13 +1,14 @@
-//! The KKT violation: by how much the score would have to move for every sample to be at its optimum.
+//! The KKT violation: by how much scores would have to change for every sample to satisfy its optimality condition.
 
 use super::Point;
 use crate::problem::Samples;
 
-/// A β this close to a bound or to zero, relative to its box, is at it.
+/// A β this close to a bound or to zero, relative to its box, counts as being at it.
 const TOUCH: f64 = 1e-12;
 
-/// The largest over the groups of max(F over what can fall) − min(F over what can rise), F = f + h′(γ) one-sided; −b must lie between
-/// the two as well, and without a bias 0. Samples whose loss has no dual term count with [`slope_distance`].
+/// The largest over the groups of (max F over variables that can decrease) − (min F over variables that can increase),
+/// with the one-sided F = f + h′(γ). −b must also lie between the two, and 0 if there is no bias. Samples whose loss
+/// has no dual term count with [`slope_distance`].
 pub(super) fn violation(point: &Point<'_, '_>, gamma: &[f64], bias: &[f64]) -> f64 {
     let p = point.problem;
     let groups = p.constraint.groups();
@@ -42,9 +43,10 @@ pub(super) fn violation(point: &Point<'_, '_>, gamma: &[f64], bias: &[f64]) -> f
     worst
 }
 
-/// Distance of −β/c from the slopes of the loss near z. At a kink every number between the one-sided slopes is one; a kink
-/// is looked for within 1e-6 of z, relative, which is how exactly a score can be expected to sit on it. A kink within 1e-2
-/// counts with its distance: what is returned is the least r such that a score within r of z has slopes within r of −β/c.
+/// Distance of −β/c from the slopes of the loss near z. At a kink every number between the one-sided slopes is one;
+/// kinks are searched within a relative distance of 1e-6 of z, the accuracy that can be expected of a score at a kink.
+/// A kink within 1e-2 counts with its distance: the result is the smallest r such that a score within r of z has slopes
+/// within r of −β/c.
 pub(super) fn slope_distance(p: &Samples<'_>, i: usize, beta: f64, z: f64) -> f64 {
     let (c, y, loss) = (p.costs[i], p.targets[i], p.loss(i));
     if c == 0.0 {
@@ -62,7 +64,7 @@ pub(super) fn slope_distance(p: &Samples<'_>, i: usize, beta: f64, z: f64) -> f6
     if !loss.sharp() || here <= h {
         return here;
     }
-    // The half in which the slope changes more, again and again, ends at the kink.
+    // Bisecting to the half in which the slope changes more converges to the kink.
     let (mut low, mut high) = (z - 1e-2 * unit, z + 1e-2 * unit);
     for _ in 0..60 {
         let mid = 0.5 * (low + high);

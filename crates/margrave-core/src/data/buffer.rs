@@ -1,4 +1,4 @@
-//! Shared, immutable storage that may belong to somebody else.
+//! Shared, immutable storage that may be owned by the caller.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ impl Real for f64 {
     }
 }
 
-/// An immutable slice with shared ownership: a `Vec`, a memory map, or an array that lives in Python.
-/// Cloning shares, it does not copy.
+/// An immutable slice with shared ownership: a `Vec`, a memory map, or an array owned by Python. Cloning shares the
+/// data without copying it.
 pub struct Buffer<T: 'static>(Arc<dyn AsRef<[T]> + Send + Sync>);
 
 impl<T: Send + Sync + 'static> Buffer<T> {
-    /// Shares whatever `owner` lends; `owner` lives as long as any clone of the buffer.
+    /// Shares the slice of `owner`; `owner` is kept alive as long as any clone of the buffer.
     ///
     /// `owner.as_ref()` must always return the same slice.
     pub fn from_owner(owner: impl AsRef<[T]> + Send + Sync + 'static) -> Self {

@@ -88,7 +88,7 @@ impl<T: Real> Csr<T> {
         let range = self.starts[i]..self.starts[i + 1];
         (&self.columns[range.clone()], &self.values[range])
     }
-    /// The same rows over more features (those that the training data had and this file did not mention).
+    /// The same rows with more features (those present in the training data but not in this file).
     pub fn widen(mut self, d: usize) -> Self {
         self.d = self.d.max(d);
         self

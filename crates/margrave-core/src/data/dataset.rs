@@ -3,7 +3,7 @@
 use super::{Points, Targets};
 use crate::error::{Error, Result, check_len};
 
-/// Points, one target each, and what else a file may tell.
+/// Points with their targets, and optional weights and feature names.
 #[derive(Debug, Clone)]
 pub struct Dataset {
     /// The features.
@@ -12,7 +12,7 @@ pub struct Dataset {
     pub targets: Targets,
     /// Per-sample weights, ≥ 0; the cost of sample i is `C · weightᵢ`.
     pub weights: Option<Vec<f64>>,
-    /// Names of the features, where the source has them.
+    /// Names of the features, if the source has them.
     pub names: Option<Vec<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! Points, targets and weights: dense or sparse, f32 or f64, owned or borrowed from another owner without a copy.
+//! Points, targets and weights: dense or sparse, f32 or f64, owned, or shared with another owner without a copy.
 
 mod buffer;
 mod csr;
@@ -6,7 +6,6 @@ mod dataset;
 mod dense;
 mod points;
 mod scale;
-mod subset;
 mod targets;
 
 pub use buffer::{Buffer, Real};
@@ -15,5 +14,4 @@ pub use dataset::Dataset;
 pub use dense::Dense;
 pub use points::{Points, Storage};
 pub use scale::{ScaleKind, Scaling};
-pub use subset::Subset;
 pub use targets::{Label, Targets};

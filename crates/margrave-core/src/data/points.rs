@@ -1,4 +1,4 @@
-//! The one type solvers and kernels see: rows of features, whatever their storage.
+//! The type used by all solvers and kernels: rows of features in any storage.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,7 +25,7 @@ pub struct Points {
     norms: Arc<OnceLock<Vec<f64>>>,
 }
 
-/// Evaluates `$body` with `$m` bound to the matrix inside, whatever its type.
+/// Evaluates `$body` with `$m` bound to the stored matrix of any type.
 macro_rules! each_storage {
     ($storage:expr, $m:ident => $body:expr) => {
         match $storage {
@@ -114,7 +114,7 @@ impl Points {
         self.visit(i, |k, v| out[k] = v);
     }
 
-    /// ‖xᵢ‖² of every point, computed once and kept.
+    /// ‖xᵢ‖² of every point, computed once and cached.
     pub fn squared_norms(&self) -> &[f64] {
         self.norms.get_or_init(|| {
             (0..self.len())
@@ -152,7 +152,7 @@ impl Points {
         }
     }
 
-    /// The same points over at least `d` features: sparse data may not mention the last ones. Dense data is unchanged.
+    /// The same points with at least `d` features: sparse data may lack the last ones. Dense data is unchanged.
     pub fn widen(self, d: usize) -> Self {
         match self.storage {
             Storage::SparseF32(m) => m.widen(d).into(),

@@ -1,11 +1,11 @@
-//! Feature scaling that travels inside the model.
+//! Feature scaling, stored in the model.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Csr, Dense, Points, Real, Storage};
 use crate::error::{Error, Result, check_len};
 
-/// Which scaling.
+/// Kind of scaling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScaleKind {
@@ -28,7 +28,7 @@ impl ScaleKind {
 /// x ↦ (x − shift) · factor, feature by feature. A feature that is constant in the training data becomes 0 there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
-    /// The kind asked for.
+    /// The kind of scaling.
     pub kind: ScaleKind,
     /// Subtracted first; all zero for sparse data.
     pub shift: Vec<f64>,
@@ -37,12 +37,12 @@ pub struct Scaling {
 }
 
 impl Scaling {
-    /// Learns the scaling of `points`.
+    /// Determines the scaling from `points`.
     pub fn fit(kind: ScaleKind, points: &Points) -> Self {
         let (n, d) = (points.len(), points.dims());
         let sparse = points.is_sparse();
         let (mut low, mut high) = (vec![f64::INFINITY; d], vec![f64::NEG_INFINITY; d]);
-        // Welford's update: a second moment taken about zero would lose small spreads around large means.
+        // Welford's update: a second moment about zero would lose small variances around large means.
         let (mut count, mut mean, mut m2) = (vec![0u64; d], vec![0.0; d], vec![0.0; d]);
         for i in 0..n {
             points.visit(i, |k, v| {

@@ -1,4 +1,4 @@
-//! What is to be predicted: real numbers, or labels.
+//! Prediction targets: real numbers or labels.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,16 +34,16 @@ impl Label {
     }
 }
 
-/// The target of every sample, or several.
+/// One or several targets per sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Targets {
-    /// Real numbers: regression, or labels not yet told apart.
+    /// Real numbers: regression targets or numeric labels.
     Real(Vec<f64>),
-    /// Text labels, one a sample.
+    /// Text labels, one per sample.
     Text(Vec<String>),
-    /// Several real numbers a sample.
+    /// Several real numbers per sample.
     Several {
-        /// How many, ≥ 2.
+        /// Number of targets per sample, ≥ 2.
         outputs: usize,
         /// n × outputs, row-major.
         values: Vec<f64>,
@@ -53,7 +53,7 @@ pub enum Targets {
 }
 
 impl Targets {
-    /// Number of samples that have one (0 if there are none).
+    /// Number of samples with targets (0 without a target column).
     pub fn len(&self) -> usize {
         match self {
             Targets::Real(v) => v.len(),
@@ -68,7 +68,7 @@ impl Targets {
         self.len() == 0
     }
 
-    /// The real targets, one a sample; fails for text labels and for several.
+    /// The real targets, one per sample; fails for text labels and for several targets.
     pub fn real(&self) -> Result<&[f64]> {
         match self {
             Targets::Real(v) => Ok(v),
@@ -82,7 +82,7 @@ impl Targets {
         }
     }
 
-    /// Whether every target is a whole number (or text): whether classification is meant.
+    /// Whether every target is an integer or text, which suggests classification.
     pub fn looks_like_classes(&self) -> bool {
         match self {
             Targets::Real(v) => v.iter().all(|y| y.fract() == 0.0),
@@ -91,7 +91,7 @@ impl Targets {
         }
     }
 
-    /// The distinct labels, sorted, and for every sample the index of its own.
+    /// The distinct labels, sorted, and for every sample the index of its label.
     pub fn classes(&self) -> Result<(Vec<Label>, Vec<u32>)> {
         let labels: Vec<Label> = match self {
             Targets::Real(v) => v.iter().map(|&y| Label::Number(if y == 0.0 { 0.0 } else { y })).collect(),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn several_targets_are_rows() {
+    fn several_targets_are_gathered_by_row() {
         let two = Targets::Several { outputs: 2, values: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0] };
         assert_eq!(two.len(), 3);
         assert_eq!(two.gather(&[2, 0]), Targets::Several { outputs: 2, values: vec![5.0, 6.0, 1.0, 2.0] });

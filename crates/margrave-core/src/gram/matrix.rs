@@ -1,13 +1,13 @@
-//! The data matrix itself: what a linear machine sees in place of K.
+//! The data matrix X: linear solvers work on it instead of K.
 
 use super::Pick;
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
 
-/// X, a row a sample: products alone, so that X may lie in memory or be read in blocks.
+/// X with one row per sample. Only products are offered, so X may be in memory or be read in blocks.
 ///
-/// Every method gives the same bits for any number of threads, and returns `Err` soon (≤ 50 ms) after `control` says
-/// so; the output is then unspecified but initialised. Values may be single precision; sums are double.
+/// Every method gives the same bits for any number of threads, and returns `Err` soon (≤ 50 ms) after `control` is
+/// interrupted; the output is then unspecified but initialised. Values may be single precision; sums are double.
 pub trait Matrix: Send + Sync {
     /// Number of rows, n.
     fn rows(&self) -> usize;
@@ -21,7 +21,7 @@ pub trait Matrix: Send + Sync {
     /// `out[r] = wᵀx` of the chosen rows.
     fn dots(&self, rows: Pick<'_>, w: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
 
-    /// `out += Σ coefficient·x` over the chosen rows. Rows of coefficient 0 cost nothing.
+    /// `out += Σ coefficient·x` over the chosen rows. Rows with coefficient 0 are skipped.
     fn combine(
         &self,
         rows: Pick<'_>,
@@ -30,9 +30,9 @@ pub trait Matrix: Send + Sync {
         control: &Control,
     ) -> Result<(), Interrupt>;
 
-    /// The second moments of the chosen rows about `centre` (length d, or empty for the origin), weighted: adds
-    /// Σ a·(x − centre)(x − centre)ᵀ to the lower triangle of `second` (d × d, row-major) and Σ a·(x − centre) to `first`.
-    /// Weights are ≥ 0; rows of weight 0 cost nothing.
+    /// The second moments of the chosen rows about `centre` (length d, or empty for the origin), weighted: adds Σ a·(x
+    /// − centre)(x − centre)ᵀ to the lower triangle of `second` (d × d, row-major) and Σ a·(x − centre) to `first`.
+    /// Weights are ≥ 0; rows with weight 0 are skipped.
     fn moments(
         &self,
         rows: Pick<'_>,
@@ -46,13 +46,13 @@ pub trait Matrix: Send + Sync {
     /// `out[j] += Σ a·xⱼ²` over the chosen rows.
     fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
 
-    /// Number of blocks the rows are read in, where they are not in memory.
+    /// Number of blocks the rows are read in, if they are not in memory.
     fn blocks(&self) -> usize {
         0
     }
 
-    /// Calls `work(first row, rows)` for the blocks of `order`, one after the other; the next is read meanwhile. Ends with the
-    /// first `Err` of `work`.
+    /// Calls `work(first row, rows)` for the blocks in `order`, one after the other, while the next block is being
+    /// read. Stops at the first `Err` of `work`.
     fn each_block(
         &self,
         _order: &[u32],
@@ -62,7 +62,7 @@ pub trait Matrix: Send + Sync {
         control.check()
     }
 
-    /// The rows themselves, where they are in memory.
+    /// The rows themselves, if they are in memory.
     fn points(&self) -> Option<&Points> {
         None
     }

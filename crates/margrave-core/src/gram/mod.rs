@@ -1,16 +1,14 @@
 //! The Gram matrix: the only boundary between solvers and backends.
 //!
-//! A solver sees K through [`Gram`] alone: a block of entries, or a product that never stores K. Device memory,
-//! packing, SIMD and sparsity are hidden behind it. A kernel of one's own enters by implementing this trait.
+//! A solver accesses K only through [`Gram`]: as blocks of entries, or as a product that never stores K. Device memory,
+//! packing, SIMD and sparsity are hidden behind it. User-defined kernels implement this trait.
 
-mod cache;
 mod matrix;
 mod picked;
 mod precomputed;
 mod spectrum;
 mod stored;
 
-pub use cache::RowCache;
 pub use matrix::Matrix;
 pub use picked::{Picked, part};
 pub use precomputed::PrecomputedGram;
@@ -19,19 +17,19 @@ pub use stored::{StoredGram, Without};
 
 use crate::control::{Control, Interrupt};
 
-/// Which rows or columns.
+/// A selection of rows or columns.
 #[derive(Debug, Clone, Copy)]
 pub enum Pick<'a> {
     /// All of them.
     All,
     /// `from..to`.
     Range(usize, usize),
-    /// Those listed, in that order.
+    /// The listed indices, in that order.
     List(&'a [u32]),
 }
 
 impl Pick<'_> {
-    /// How many, out of `n`.
+    /// Number of selected indices, out of `n`.
     pub fn len(&self, n: usize) -> usize {
         match self {
             Pick::All => n,
@@ -40,7 +38,7 @@ impl Pick<'_> {
         }
     }
 
-    /// The `i`-th one.
+    /// The `i`-th selected index.
     pub fn get(&self, i: usize) -> usize {
         match self {
             Pick::All => i,
@@ -53,18 +51,21 @@ impl Pick<'_> {
 /// The precision kernel entries are computed and stored in. Sums over entries are always f64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precision {
-    /// Entries good to about 1e-6.
+    /// Entries accurate to about 1e-6.
     Single,
-    /// Entries good to about 1e-15.
+    /// Entries accurate to about 1e-15.
     Double,
 }
 
 /// K with `n` rows and `m` columns, computed on demand.
 ///
-/// Every method gives the same bits for any number of threads, and returns `Err` soon (≤ 50 ms) after `control` says
-/// so; the output is then unspecified but initialised.
+/// Every method gives the same bits for any number of threads, and returns `Err` soon (≤ 50 ms) after `control` is
+/// interrupted; the output is then unspecified but initialised.
+///
+/// Six methods are required. The others are optional: they describe the entries or offer faster ones, and their default
+/// bodies are correct for every Gram.
 pub trait Gram: Send + Sync {
-    /// Rows and columns.
+    /// Number of rows and columns.
     fn shape(&self) -> (usize, usize);
 
     /// The diagonal of a square Gram.
@@ -73,11 +74,11 @@ pub trait Gram: Send + Sync {
     /// `out[r·len(cols) + c] = K[rows[r], cols[c]]`, single precision.
     fn block_f32(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f32], control: &Control) -> Result<(), Interrupt>;
 
-    /// The same in double precision.
+    /// `out[r·len(cols) + c] = K[rows[r], cols[c]]`, double precision.
     fn block_f64(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
 
-    /// `out = K[rows, :]·V`, V being `m × k` and `out` `len(rows) × k`, both row-major. K is never stored. Columns whose
-    /// row of V is all zero cost nothing.
+    /// `out = K[rows, :]·V`, V being `m × k` and `out` `len(rows) × k`, both row-major. K is never stored. Columns
+    /// whose row of V is all zero cost nothing.
     fn apply(
         &self,
         precision: Precision,
@@ -88,64 +89,45 @@ pub trait Gram: Send + Sync {
         control: &Control,
     ) -> Result<(), Interrupt>;
 
-    /// `out = Kᵀ·V`, V being `n × k` and `out` `m × k`.
-    fn apply_t(
-        &self,
-        precision: Precision,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt>;
+    /// Number of kernel entries computed so far by this Gram.
+    fn entries(&self) -> u64;
 
-    /// `out = Kᵀ·diag(w)·K·V` in one pass over K, V and `out` being `m × k`, `w` of length `n`.
-    fn normal(
-        &self,
-        precision: Precision,
-        w: &[f64],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt>;
+    // Optional capabilities.
 
-    /// K over the given rows and the same columns alone, as a Gram of its own whose blocks come faster than lists of this
-    /// one would; its entries count here too. `None` where nothing is gained.
+    /// K restricted to the given rows and the same columns, as a Gram of its own whose blocks are faster than blocks of
+    /// this one with index lists. Its entries are counted here too. `None` if there is nothing to gain.
     fn select(&self, _rows: &[u32]) -> Option<Box<dyn Gram + '_>> {
         None
     }
 
-    /// The same K with single-precision entries good to some 1e-5 instead of 1e-6, where those come faster: for solvers that
-    /// check their answer in double precision. Its entries count here too. `None` where nothing is gained.
+    /// The same K with faster single-precision entries, accurate to about 1e-5 instead of 1e-6: for solvers that verify
+    /// their result in double precision. Its entries are counted here too. `None` if there is nothing to gain.
     fn rough(&self) -> Option<Box<dyn Gram + '_>> {
         None
     }
 
-    /// Multiply–adds an entry takes, roughly: tells solvers whether to keep entries or to compute them again. ∞: unknown, and
-    /// to be taken for dear.
+    /// Approximate number of multiply–adds per entry: solvers use it to decide whether to keep entries or to recompute
+    /// them. ∞ means unknown; solvers then treat entries as expensive.
     fn effort(&self) -> f64 {
         f64::INFINITY
     }
 
-    /// How large entries can be, and how exactly they are computed in double precision. Only square Grams are asked.
+    /// Bounds on the entries and on their rounding errors in double precision. Called for square Grams only.
     ///
-    /// The default suits positive semi-definite matrices, for which |K[i, j]| ≤ √(K[i, i]·K[j, j]), and takes entries to be good to
-    /// some 64 units of roundoff.
+    /// The default suits positive semi-definite matrices, for which |K[i, j]| ≤ √(K[i, i]·K[j, j]), and assumes entries
+    /// accurate to 64 units of roundoff.
     fn accuracy(&self) -> Accuracy {
         Accuracy { size: self.diag().iter().map(|k| k.abs().sqrt()).collect(), relative: 64.0, definite: false }
     }
-
-    /// Kernel entries computed so far by this Gram.
-    fn entries(&self) -> u64;
 }
 
-/// Bounds on the entries of a square Gram and on their rounding errors: |K[i, j]| ≤ sizeᵢ·sizeⱼ, and an entry computed in double
-/// precision is off by at most u·relative·sizeᵢ·sizeⱼ, u = 2⁻⁵³ being the unit roundoff.
+/// Bounds on the entries of a square Gram and on their rounding errors: |K[i, j]| ≤ sizeᵢ·sizeⱼ, and an entry computed
+/// in double precision has an error of at most u·relative·sizeᵢ·sizeⱼ, where u = 2⁻⁵³ is the unit roundoff.
 #[derive(Debug, Clone)]
 pub struct Accuracy {
-    /// One per row.
+    /// sizeᵢ, one per row.
     pub size: Vec<f64>,
-    /// In units of roundoff.
+    /// The relative error, in units of roundoff.
     pub relative: f64,
     /// Whether the kernel is known to be positive semi-definite.
     pub definite: bool,

@@ -5,15 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Accuracy, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 
-/// Rows of one task of a product.
-const CHUNK: usize = 64;
-
-/// K over the given rows and the same columns alone: [`Gram::select`] where it offers something, a [`Picked`] elsewhere.
+/// K restricted to the given rows and the same columns: [`Gram::select`] if the Gram supports it, otherwise a
+/// [`Picked`] view.
 pub fn part<'a>(gram: &'a dyn Gram, rows: &[u32]) -> Box<dyn Gram + 'a> {
     gram.select(rows).unwrap_or_else(|| Box::new(Picked::new(gram, rows.to_vec())))
 }
 
-/// A view of a square Gram: nothing is copied, entries are looked up in the Gram behind it.
+/// A view of a square Gram: nothing is copied, entries are computed by the underlying Gram.
 pub struct Picked<'a> {
     gram: &'a dyn Gram,
     rows: Vec<u32>,
@@ -29,27 +27,12 @@ impl<'a> Picked<'a> {
         Self { gram, rows, diag, read: AtomicU64::new(0) }
     }
 
-    fn there(&self, pick: Pick<'_>) -> Vec<u32> {
+    fn underlying(&self, pick: Pick<'_>) -> Vec<u32> {
         (0..pick.len(self.rows.len())).map(|i| self.rows[pick.get(i)]).collect()
     }
 
     fn count(&self, entries: usize) {
         self.read.fetch_add(entries as u64, Ordering::Relaxed);
-    }
-
-    /// Calls `each` with every chunk of K: its first row, its entries.
-    fn sweep(&self, rows: Pick<'_>, control: &Control, mut each: impl FnMut(usize, &[f64])) -> Result<(), Interrupt> {
-        let (height, width) = (rows.len(self.rows.len()), self.rows.len());
-        let rows = self.there(rows);
-        let mut block = vec![0.0; CHUNK.min(height) * width];
-        for from in (0..height).step_by(CHUNK) {
-            let to = (from + CHUNK).min(height);
-            let out = &mut block[..(to - from) * width];
-            self.gram.block_f64(Pick::List(&rows[from..to]), Pick::List(&self.rows), out, control)?;
-            each(from, out);
-        }
-        self.count(height * width);
-        Ok(())
     }
 }
 
@@ -64,12 +47,12 @@ impl Gram for Picked<'_> {
 
     fn block_f32(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f32], control: &Control) -> Result<(), Interrupt> {
         self.count(out.len());
-        self.gram.block_f32(Pick::List(&self.there(rows)), Pick::List(&self.there(cols)), out, control)
+        self.gram.block_f32(Pick::List(&self.underlying(rows)), Pick::List(&self.underlying(cols)), out, control)
     }
 
     fn block_f64(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
         self.count(out.len());
-        self.gram.block_f64(Pick::List(&self.there(rows)), Pick::List(&self.there(cols)), out, control)
+        self.gram.block_f64(Pick::List(&self.underlying(rows)), Pick::List(&self.underlying(cols)), out, control)
     }
 
     fn apply(
@@ -81,7 +64,7 @@ impl Gram for Picked<'_> {
         out: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        // Columns not picked are zero, which cost nothing.
+        // Columns that are not selected have zero coefficients and cost nothing.
         let mut wide = vec![0.0; self.gram.shape().1 * k];
         let mut used = 0;
         for (&column, v) in self.rows.iter().zip(v.chunks_exact(k)) {
@@ -89,51 +72,14 @@ impl Gram for Picked<'_> {
             let to = &mut wide[column as usize * k..(column as usize + 1) * k];
             to.iter_mut().zip(v).for_each(|(to, v)| *to += v);
         }
-        let there = self.there(rows);
+        let there = self.underlying(rows);
         self.gram.apply(precision, Pick::List(&there), &wide, k, out, control)?;
         self.count(there.len() * used);
         Ok(())
     }
 
-    fn apply_t(
-        &self,
-        _precision: Precision,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        out.fill(0.0);
-        let width = self.rows.len();
-        self.sweep(Pick::All, control, |from, block| {
-            for (r, row) in block.chunks_exact(width).enumerate() {
-                let v = &v[(from + r) * k..(from + r + 1) * k];
-                for (value, out) in row.iter().zip(out.chunks_exact_mut(k)) {
-                    out.iter_mut().zip(v).for_each(|(out, v)| *out += value * v);
-                }
-            }
-        })
-    }
-
-    fn normal(
-        &self,
-        precision: Precision,
-        w: &[f64],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        let mut kv = vec![0.0; self.rows.len() * k];
-        self.apply(precision, Pick::All, v, k, &mut kv, control)?;
-        for (i, weight) in w.iter().enumerate() {
-            kv[i * k..(i + 1) * k].iter_mut().for_each(|value| *value *= weight);
-        }
-        self.apply_t(precision, &kv, k, out, control)
-    }
-
     fn select(&self, rows: &[u32]) -> Option<Box<dyn Gram + '_>> {
-        // One view of the Gram behind is as good as a view of this one, and one step shorter.
+        // A view of the underlying Gram avoids one level of indirection.
         Some(part(self.gram, &rows.iter().map(|&row| self.rows[row as usize]).collect::<Vec<_>>()))
     }
 
@@ -155,7 +101,7 @@ mod tests {
     use crate::gram::PrecomputedGram;
 
     #[test]
-    fn a_view_has_the_entries_of_the_gram_behind_it() {
+    fn a_view_has_the_entries_of_the_underlying_gram() {
         let n = 5;
         let values: Vec<f64> = (0..n * n).map(|at| (10 * (at / n) + at % n) as f64).collect();
         let gram = PrecomputedGram::new(Points::dense_f64(n, n, values).unwrap());
@@ -168,8 +114,6 @@ mod tests {
         let mut out = [0.0; 3];
         view.apply(Precision::Double, Pick::All, &[1.0, 0.0, 2.0], 1, &mut out, &control).unwrap();
         assert_eq!(out, [44.0 + 2.0 * 43.0, 14.0 + 2.0 * 13.0, 34.0 + 2.0 * 33.0]);
-        view.apply_t(Precision::Double, &[1.0, 0.0, 2.0], 1, &mut out, &control).unwrap();
-        assert_eq!(out, [44.0 + 2.0 * 34.0, 41.0 + 2.0 * 31.0, 43.0 + 2.0 * 33.0]);
         let inner = view.select(&[2]).unwrap();
         assert_eq!(inner.diag(), [33.0]);
     }

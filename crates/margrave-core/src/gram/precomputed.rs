@@ -1,4 +1,4 @@
-//! A Gram matrix that is already there.
+//! A Gram matrix given as values.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use super::{Accuracy, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
 
-/// A Gram whose entries are the values of a matrix: a precomputed kernel, or a kernel of one's own.
+/// A Gram whose entries are the values of a matrix: a precomputed or user-defined kernel.
 #[derive(Debug)]
 pub struct PrecomputedGram {
     values: Points,
@@ -84,46 +84,11 @@ impl Gram for PrecomputedGram {
         })
     }
 
-    fn apply_t(
-        &self,
-        _precision: Precision,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        out.fill(0.0);
-        let width = self.shape().1;
-        self.rows(Pick::All, Pick::All, control, |at, value| {
-            let (r, c) = (at / width, at % width);
-            for j in 0..k {
-                out[c * k + j] += value * v[r * k + j];
-            }
-        })
-    }
-
-    fn normal(
-        &self,
-        precision: Precision,
-        w: &[f64],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        let mut kv = vec![0.0; self.shape().0 * k];
-        self.apply(precision, Pick::All, v, k, &mut kv, control)?;
-        for (i, weight) in w.iter().enumerate() {
-            kv[i * k..(i + 1) * k].iter_mut().for_each(|value| *value *= weight);
-        }
-        self.apply_t(precision, &kv, k, out, control)
-    }
-
     fn effort(&self) -> f64 {
         1.0
     }
 
-    /// Entries are exact; the size of a row is the root of its largest entry, in the row or in the column.
+    /// Entries are exact; the size of a row is the square root of the largest entry in its row and column.
     fn accuracy(&self) -> Accuracy {
         let mut largest = vec![0.0f64; self.values.len().max(self.values.dims())];
         for row in 0..self.values.len() {

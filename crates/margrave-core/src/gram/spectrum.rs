@@ -1,13 +1,14 @@
-//! Is this Gram matrix positive semi-definite? The smallest eigenvalue of K, with the vector that shows it.
+//! Tests whether a Gram matrix is positive semi-definite: the smallest eigenvalue of K, with its eigenvector as a
+//! witness.
 //!
-//! Small K: the full symmetric eigendecomposition. Large K: the Lanczos process with full reorthogonalisation on
-//! products K·v alone, so that K is never stored. After m steps `K·Q = Q·T + t·q·eₘᵀ` with Q orthonormal and T
+//! Small K: the full symmetric eigendecomposition. Large K: the Lanczos process with full reorthogonalisation using
+//! products K·v only, so that K is never stored. After m steps `K·Q = Q·T + t·q·eₘᵀ` with Q orthonormal and T
 //! tridiagonal; an eigenpair (θ, s) of T gives the Ritz pair (θ, v = Qs), with
 //!
 //! * `vᵀKv = θ ≥ λ_min`: a θ clearly below zero *proves* that K is not positive semi-definite, at any step;
 //! * `‖Kv − θv‖ = t·|sₘ|`: some eigenvalue of K lies within that distance of θ.
 //!
-//! Cost: one pass over K and O(m·n) a step; memory 8·m·n bytes.
+//! Cost: one pass over K and O(m·n) per step; memory 8·m·n bytes.
 
 use std::ops::ControlFlow;
 
@@ -23,18 +24,19 @@ use crate::control::{Control, Interrupt, Status};
 use crate::error::{Error, Result, check_len};
 use crate::observe::{Begin, Observer, Step};
 
-/// How the smallest eigenvalue is looked for.
+/// Options of the search for the smallest eigenvalue.
 #[derive(Debug, Clone)]
 pub struct SpectrumOptions {
-    /// Up to this many rows, K is stored and decomposed whole.
+    /// Up to this many rows, K is stored and fully decomposed.
     pub exact_up_to: usize,
-    /// At most this many Lanczos steps.
+    /// Maximum number of Lanczos steps.
     pub max_steps: usize,
-    /// Bytes the Lanczos vectors may take.
+    /// Memory limit for the Lanczos vectors, in bytes.
     pub memory: u64,
-    /// Lanczos stops when the residual is below this share of the largest eigenvalue.
+    /// Lanczos stops when the residual is below this fraction of the largest eigenvalue.
     pub accuracy: f64,
-    /// An eigenvalue counts as negative below −`rounding`·largest; `None`: 4·n·2⁻⁵², what double precision can tell.
+    /// An eigenvalue counts as negative below −`rounding`·largest; `None`: 4·n·2⁻⁵², the resolution of double
+    /// precision.
     pub rounding: Option<f64>,
     /// Seed of the first Lanczos vector.
     pub seed: u64,
@@ -69,7 +71,7 @@ pub struct Spectrum {
     pub witness: Vec<f64>,
     /// ‖Kv − smallest·v‖: an eigenvalue of K lies this close to `smallest`.
     pub residual: f64,
-    /// An eigenvalue above −`tolerance` is not told apart from zero.
+    /// An eigenvalue above −`tolerance` cannot be distinguished from zero.
     pub tolerance: f64,
     /// Lanczos steps taken; 0 for the exact method.
     pub steps: u64,
@@ -84,10 +86,10 @@ impl Spectrum {
     }
 }
 
-/// The smallest eigenvalue of a symmetric Gram. `None` when `control` or `observer` ended the search before anything
-/// was known. Fails if the Gram is not square or empty. Symmetry is taken for granted: see [`asymmetry`].
+/// The smallest eigenvalue of a symmetric Gram. `None` if `control` or `observer` ended the search before there was any
+/// result. Fails if the Gram is not square or is empty. Symmetry is assumed: see [`asymmetry`].
 ///
-/// The decomposition of a small K is one uninterruptible step of a second or so at the default size limit.
+/// The decomposition of a small K cannot be interrupted; it takes about a second at the default size limit.
 pub fn smallest_eigenvalue(
     gram: &dyn Gram,
     options: &SpectrumOptions,
@@ -213,7 +215,7 @@ fn exact(
     })
 }
 
-/// K·v, in pieces of some 10⁶ entries with a word to the observer after each.
+/// K·v, in pieces of about 10⁶ entries; the observer is notified after each.
 fn product(
     gram: &dyn Gram,
     v: &[f64],
@@ -337,7 +339,7 @@ fn lanczos(
         krylov.basis.push(w.iter().map(|v| v / beta).collect());
     };
     if status == Status::TimeLimit || status == Status::Interrupted {
-        // Every step completed counts, not only those at which T was looked at.
+        // Count every completed step, not only those at which T was decomposed.
         let m = krylov.diagonal.len();
         if m > 0
             && let Some((low, high, s)) = krylov.ritz()
@@ -346,11 +348,11 @@ fn lanczos(
             best = Some((low, low.abs().max(high.abs()), s, residual));
         }
     }
-    // T of the last look may be smaller than the basis; s says how many vectors belong to it.
+    // The T decomposed last may be smaller than the basis; the length of s is its number of vectors.
     let (mut smallest, largest, s, mut residual) = best.ok_or(status)?;
     let witness = krylov.vector(&s);
     if status == Status::Optimal || status == Status::IterationLimit {
-        // Measure what the recurrence claims, while there is time.
+        // Measure the residual that the recurrence predicts, if there is time left.
         if product(gram, &witness, &mut w, control, observer, last).is_ok() {
             smallest = dot(&witness, &w);
             residual = w.iter().zip(&witness).map(|(w, v)| (w - smallest * v).powi(2)).sum::<f64>().sqrt();
@@ -378,14 +380,14 @@ mod tests {
     use crate::kernel::Kernel;
     use crate::observe::{Recorder, Silent};
 
-    fn free() -> Control {
+    fn unlimited() -> Control {
         Control::unlimited(Threads::one())
     }
 
     fn both_ways(gram: &dyn Gram) -> [Spectrum; 2] {
         [usize::MAX, 0].map(|exact_up_to| {
             let options = SpectrumOptions { exact_up_to, ..SpectrumOptions::default() };
-            smallest_eigenvalue(gram, &options, &free(), &mut Silent).unwrap().0.unwrap()
+            smallest_eigenvalue(gram, &options, &unlimited(), &mut Silent).unwrap().0.unwrap()
         })
     }
 
@@ -432,10 +434,10 @@ mod tests {
         assert!(found.is_none());
         assert_eq!(status, Status::TimeLimit);
         let mut three = Recorder { stop_after: Some(3), ..Recorder::default() };
-        let (_, status) = smallest_eigenvalue(&gram, &options, &free(), &mut three).unwrap();
+        let (_, status) = smallest_eigenvalue(&gram, &options, &unlimited(), &mut three).unwrap();
         assert_eq!((status, three.steps.len(), three.status), (Status::Interrupted, 3, Some(Status::Interrupted)));
         let few = SpectrumOptions { max_steps: 6, ..options };
-        let (found, status) = smallest_eigenvalue(&gram, &few, &free(), &mut Silent).unwrap();
+        let (found, status) = smallest_eigenvalue(&gram, &few, &unlimited(), &mut Silent).unwrap();
         assert_eq!((status, found.unwrap().steps), (Status::IterationLimit, 6));
     }
 
@@ -445,14 +447,14 @@ mod tests {
         let mut values = vec![0.0; n * n];
         values[5 * n + 290] = 0.25;
         let gram = PrecomputedGram::new(Points::dense_f64(n, n, values).unwrap());
-        assert_eq!(asymmetry(&gram, &free()).unwrap(), (5, 290, 0.25));
+        assert_eq!(asymmetry(&gram, &unlimited()).unwrap(), (5, 290, 0.25));
     }
 
     #[test]
     fn shapes_are_checked() {
         let wide = PrecomputedGram::new(Points::dense_f64(1, 2, vec![1.0, 2.0]).unwrap());
-        assert!(smallest_eigenvalue(&wide, &SpectrumOptions::default(), &free(), &mut Silent).is_err());
+        assert!(smallest_eigenvalue(&wide, &SpectrumOptions::default(), &unlimited(), &mut Silent).is_err());
         let empty = PrecomputedGram::new(Points::dense_f64(0, 0, vec![]).unwrap());
-        assert!(smallest_eigenvalue(&empty, &SpectrumOptions::default(), &free(), &mut Silent).is_err());
+        assert!(smallest_eigenvalue(&empty, &SpectrumOptions::default(), &unlimited(), &mut Silent).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! A Gram matrix kept in memory in single precision: one matrix for all folds, costs and losses of a search.
+//! A Gram matrix kept in memory in single precision: one matrix serves all folds, costs and losses of a search.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,14 +32,14 @@ impl StoredGram {
         Ok(Self { n, values, diag: gram.diag() })
     }
 
-    /// A matrix that has been computed: n² entries row by row, symmetric.
+    /// From a symmetric matrix of n² entries, row-major.
     pub fn from_values(n: usize, values: Vec<f32>) -> Self {
         assert_eq!(values.len(), n * n, "n² entries");
         let diag = (0..n).map(|i| f64::from(values[i * n + i])).collect();
         Self { n, values, diag }
     }
 
-    /// The entries, for the next matrix to be written over.
+    /// The entries, so that their memory can be reused.
     pub fn into_values(self) -> Vec<f32> {
         self.values
     }
@@ -54,18 +54,18 @@ impl StoredGram {
         self.n == 0
     }
 
-    /// A row.
+    /// Row `i`.
     pub fn row(&self, i: usize) -> &[f32] {
         &self.values[i * self.n..(i + 1) * self.n]
     }
 
-    /// K over all rows but those of `from..to`: what is trained on while that range is held out.
+    /// K over all rows except `from..to`: the training part when that range is held out.
     pub fn without(&self, from: usize, to: usize) -> Without<'_> {
         Without { gram: self, from, to, read: AtomicU64::new(0) }
     }
 }
 
-/// All rows and columns of a stored Gram but a range.
+/// All rows and columns of a stored Gram except a range.
 pub struct Without<'a> {
     gram: &'a StoredGram,
     from: usize,
@@ -78,18 +78,18 @@ impl Without<'_> {
         self.gram.n - (self.to - self.from)
     }
 
-    /// The row of the whole that row `i` here is.
+    /// The row of the full Gram that corresponds to row `i`.
     pub fn there(&self, i: usize) -> usize {
         if i < self.from { i } else { i + self.to - self.from }
     }
 
-    /// The two pieces of a row that are not held out.
+    /// The two parts of a row that are not held out.
     fn pieces(&self, i: usize) -> (&[f32], &[f32]) {
         let row = self.gram.row(self.there(i));
         (&row[..self.from], &row[self.to..])
     }
 
-    /// Adds v times row `there` of the whole to rows `from..` of what is kept, `out` being those rows × k.
+    /// Adds v times row `there` of the full Gram to the kept rows `from..`; `out` holds those rows × k.
     fn add(&self, there: usize, from: usize, v: &[f64], out: &mut [f64]) {
         let (row, k) = (self.gram.row(there), v.len());
         let to = from + out.len() / k;
@@ -181,7 +181,7 @@ impl Gram for Without<'_> {
         let height = rows.len(self.len());
         control.spend(height * active.len() * k);
         if 4 * height >= self.len() {
-            // K is symmetric: whole rows of it, added up where they lie, are far quicker than picking columns.
+            // K is symmetric: summing whole contiguous rows is much faster than gathering columns.
             let mut all = vec![0.0; if matches!(rows, Pick::All) { 0 } else { self.len() * k }];
             let sums: &mut [f64] = if all.is_empty() { out } else { &mut all };
             control.threads.chunks(sums, 1024 * k.max(1), |task, part| {
@@ -206,7 +206,7 @@ impl Gram for Without<'_> {
                 for (r, out) in part.chunks_exact_mut(k).enumerate() {
                     let row = self.gram.row(self.there(rows.get(task * 64 + r)));
                     if let [out] = out {
-                        // Four sums: one alone would wait for itself.
+                        // Four independent sums hide the latency of additions.
                         let mut sums = [0.0; 4];
                         let mut fours = active.chunks_exact(4);
                         for four in &mut fours {
@@ -229,36 +229,7 @@ impl Gram for Without<'_> {
         control.check()
     }
 
-    fn apply_t(
-        &self,
-        precision: Precision,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        // K is symmetric up to the rounding of its entries.
-        self.apply(precision, Pick::All, v, k, out, control)
-    }
-
-    fn normal(
-        &self,
-        precision: Precision,
-        w: &[f64],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        let mut kv = vec![0.0; self.len() * k];
-        self.apply(precision, Pick::All, v, k, &mut kv, control)?;
-        for (i, weight) in w.iter().enumerate() {
-            kv[i * k..(i + 1) * k].iter_mut().for_each(|value| *value *= weight);
-        }
-        self.apply(precision, Pick::All, &kv, k, out, control)
-    }
-
-    /// Entries are kept in single precision.
+    /// Entries are stored in single precision.
     fn accuracy(&self) -> Accuracy {
         const SINGLE: f64 = (1u64 << 30) as f64;
         let size = self.diag().iter().map(|k| k.abs().sqrt()).collect();
@@ -282,7 +253,7 @@ mod tests {
     use crate::gram::PrecomputedGram;
 
     #[test]
-    fn a_range_is_left_out() {
+    fn a_range_is_held_out() {
         let n = 7;
         let values: Vec<f64> = (0..n * n).map(|at| (10 * (at / n).min(at % n) + (at / n).max(at % n)) as f64).collect();
         let full = PrecomputedGram::new(Points::dense_f64(n, n, values).unwrap());
@@ -301,7 +272,7 @@ mod tests {
         assert_eq!(out, [13.0, 43.0, 106.0, 127.0, 148.0]);
         let few = out;
         part.apply(Precision::Double, Pick::All, &[1.0, 1.0, 0.0, 0.0, 2.0], 1, &mut out, &control).unwrap();
-        // One column more, K[·, 0], and more than a quarter in use.
+        // One more active column, K[·, 0].
         assert_eq!(out, std::array::from_fn(|i| few[i] + part.there(i) as f64));
     }
 }

@@ -1,4 +1,4 @@
-//! γ as users write it: a number, or a rule that looks at the data.
+//! γ as given by the user: a number, or a rule that depends on the data.
 
 use std::str::FromStr;
 
@@ -22,7 +22,7 @@ pub enum Gamma {
     Value(f64),
 }
 
-/// Pairs looked at by [`Gamma::Median`].
+/// Number of pairs used by [`Gamma::Median`].
 const PAIRS: usize = 1_000_000;
 
 impl Gamma {
@@ -36,7 +36,7 @@ impl Gamma {
         }
     }
 
-    /// The number for these points. Constant data, where every rule divides by zero, gets 1.
+    /// The value of γ for these points. For constant data, where every rule divides by zero, it is 1.
     pub fn resolve(self, points: &Points, seed: u64) -> Result<f64> {
         let value = match self {
             Gamma::Value(v) => v,
@@ -55,7 +55,7 @@ impl Gamma {
                         rest += v - mean;
                     });
                 });
-                // The mean is rounded, far from the origin by more than the spread allows.
+                // The mean is rounded; far from the origin the rounding error may exceed the spread.
                 let spread = (square - rest * rest / total) / total * points.dims() as f64;
                 if spread > 0.0 { 1.0 / spread } else { 1.0 }
             }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rules_by_hand() {
+    fn rules_match_hand_computed_values() {
         let x = Points::dense_f64(2, 2, vec![0.0, 0.0, 2.0, 2.0]).unwrap();
         assert_eq!(Gamma::Auto.resolve(&x, 0).unwrap(), 0.5);
         // Four entries 0, 0, 2, 2: variance 1, d = 2.

@@ -1,6 +1,6 @@
-//! Kernels: a closed list, so that backends, model files and front ends stay exhaustive by the compiler.
+//! Kernels: a closed list, so that the compiler checks that backends, model files and front ends cover all of them.
 //!
-//! A kernel of one's own enters as a [`Gram`](crate::gram::Gram), not here.
+//! User-defined kernels implement [`Gram`](crate::gram::Gram) instead.
 
 mod gamma;
 
@@ -61,7 +61,7 @@ pub enum Kernel {
     Precomputed,
 }
 
-/// What a kernel is a function of: decides which inner loop computes it.
+/// The statistic of two points that a kernel is a function of. It determines the inner loop that computes the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Statistic {
     /// x·x′
@@ -72,7 +72,7 @@ pub enum Statistic {
     AbsoluteDistance,
     /// Σₖ (xₖ − x′ₖ)² / (xₖ + x′ₖ)
     ChiSquare,
-    /// Nothing: entries are looked up.
+    /// None: entries are looked up.
     Lookup,
 }
 
@@ -97,7 +97,7 @@ impl Kernel {
         }
     }
 
-    /// γ, where the kernel has one.
+    /// γ, if the kernel has one.
     pub fn gamma(&self) -> Option<f64> {
         match *self {
             Kernel::Poly { gamma, .. }
@@ -111,7 +111,7 @@ impl Kernel {
         }
     }
 
-    /// The same kernel with another γ; unchanged where it has none.
+    /// The same kernel with another γ; unchanged if it has none.
     pub fn with_gamma(mut self, value: f64) -> Self {
         match &mut self {
             Kernel::Poly { gamma, .. }
@@ -126,7 +126,7 @@ impl Kernel {
         self
     }
 
-    /// What the kernel is a function of.
+    /// The statistic that the kernel is a function of.
     pub fn statistic(&self) -> Statistic {
         match self {
             Kernel::Linear | Kernel::Poly { .. } | Kernel::Sigmoid { .. } => Statistic::Dot,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_out_of_range_are_refused() {
+    fn parameters_out_of_range_are_rejected() {
         assert!(Kernel::rbf(0.0).check().is_err());
         assert!(Kernel::rbf(f64::NAN).check().is_err());
         assert!(Kernel::Poly { gamma: 1.0, coef0: 0.0, degree: 0 }.check().is_err());

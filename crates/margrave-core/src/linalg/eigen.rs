@@ -1,16 +1,16 @@
 //! The eigendecomposition of a symmetric matrix, A = Q·diag(values)·Qᵀ.
 //!
 //! Three stages: (1) reduction to a tridiagonal T by Householder reflections, blocked: each column costs one symmetric
-//! matrix–vector product, the rest of the work waits for matrix–matrix products at the end of its panel; (2) the
+//! matrix–vector product, and the remaining work is done as matrix–matrix products at the end of its panel; (2) the
 //! library's divide and conquer on T, sequential; (3) the reflections applied to the vectors of T, block by block.
 //!
-//! The library's own driver writes the whole trailing matrix once a column and takes twice as long; and its bits depend
-//! on the number of threads. Here work is split into pieces whose number depends on n alone and sums are taken in a fixed
-//! order, so the bits do not depend on the threads. The control is asked at every column and every block; only stage (2)
-//! cannot be interrupted.
+//! The library's own driver writes the whole trailing matrix once per column and takes twice as long, and its bits
+//! depend on the number of threads. Here the number of work items depends on n only and sums are taken in a fixed
+//! order, so the bits do not depend on the threads. The control is checked at every column and every block; only stage
+//! (2) cannot be interrupted.
 //!
-//! Cost: 2n³/3 multiply–adds for (1), half of them bound by memory, up to 4n³/3 for (2), n³ for (3). Memory: 2n² doubles
-//! and the library's n² of scratch.
+//! Cost: 2n³/3 multiply–adds for (1), half of them bound by memory, up to 4n³/3 for (2), n³ for (3). Memory: 2n²
+//! doubles and the library's n² of scratch.
 
 use faer::diag::Diag;
 use faer::dyn_stack::{MemBuffer, MemStack};
@@ -23,9 +23,9 @@ use crate::control::{Control, Interrupt};
 
 /// Reflections collected before the trailing matrix is updated.
 const PANEL: usize = 32;
-/// Rows of the trailing matrix that one task updates.
+/// Rows of the trailing matrix updated by one task.
 const TILE: usize = 128;
-/// Columns of the vectors that one task of stage (3) carries through all blocks.
+/// Columns of the eigenvectors that one task of stage (3) transforms by all blocks.
 const COLUMNS: usize = 128;
 
 /// Why there is no decomposition.
@@ -52,7 +52,7 @@ pub struct Eigen {
     pub vectors: Mat<f64>,
 }
 
-/// Decomposes the symmetric matrix whose upper triangle stands in `a`, n × n, row-major. What stands below is ignored.
+/// Decomposes the symmetric matrix whose upper triangle is in `a`, n × n, row-major. The rest of `a` is ignored.
 pub fn eigen(mut a: Vec<f64>, n: usize, control: &Control) -> Result<Eigen, EigenError> {
     assert_eq!(a.len(), n * n, "a square matrix");
     // Squares of entries must neither overflow nor vanish; a power of two scales without rounding.
@@ -79,8 +79,8 @@ struct Tridiagonal {
     tau: Vec<f64>,
 }
 
-/// Reduces the upper triangle of `a` to T. Row k is left holding the reflection vₖ from column k + 1 on, vₖ[k + 1] = 1,
-/// and zeros before.
+/// Reduces the upper triangle of `a` to T. On return, row k holds the reflection vₖ from column k + 1 on, vₖ[k + 1] =
+/// 1, and zeros before it.
 fn tridiagonalise(a: &mut [f64], n: usize, control: &Control) -> Result<Tridiagonal, Interrupt> {
     let mut out = Tridiagonal { diag: vec![0.0; n], off: vec![0.0; n.saturating_sub(1)], tau: vec![0.0; n] };
     let mut w = vec![0.0; PANEL * n];
@@ -93,7 +93,7 @@ fn tridiagonalise(a: &mut [f64], n: usize, control: &Control) -> Result<Tridiago
             let (done, rest) = a.split_at_mut(k * n);
             let panel = &done[start * n..];
             let (row, below) = rest.split_at_mut(n);
-            // A is still that of the panel's start: bring row k up to date, A −= Σ v·wᵀ + w·vᵀ.
+            // A is still as it was at the start of the panel: update row k, A −= Σ v·wᵀ + w·vᵀ.
             for (v, w) in panel.chunks_exact(n).zip(w.chunks_exact(n)) {
                 add_row(&mut row[k..], &w[k..], -v[k]);
                 add_row(&mut row[k..], &v[k..], -w[k]);
@@ -138,12 +138,12 @@ fn reflection(x: &mut [f64]) -> (f64, f64) {
     ((off - first) / off, off)
 }
 
-/// p = B·v, B being the symmetric matrix whose upper triangle stands in rows and columns `from..n`; `rows` begins at row
+/// p = B·v, B being the symmetric matrix whose upper triangle is in rows and columns `from..n`; `rows` starts at row
 /// `from`.
 fn multiply(rows: &[f64], n: usize, from: usize, v: &[f64], p: &mut [f64], partial: &mut Vec<f64>, control: &Control) {
     let m = n - from;
     let pieces = (m / 256).clamp(1, 16);
-    // Boundaries that share the triangle out in equal areas.
+    // Boundaries that split the triangle into equal areas.
     let bound = |t: usize| {
         let share = 1.0 - (1.0 - t as f64 / pieces as f64).sqrt();
         if t == pieces { m } else { ((share * m as f64) as usize).min(m) }
@@ -306,7 +306,7 @@ fn update(a: &mut [f64], n: usize, start: usize, end: usize, w: &[f64], control:
     let right = MatRef::from_row_major_slice(&right, 2 * height, m);
     control.threads.chunks(rest, TILE * n, |t, rows| {
         let (first, count) = (t * TILE, rows.len() / n);
-        // From the diagonal on; the little triangle below it in the first tile is ignored by everybody.
+        // From the diagonal on; the entries of the first tile below the diagonal are never read.
         let tile = MatMut::from_row_major_slice_mut(rows, count, n).subcols_mut(end + first, m - first);
         let (left, right) = (left.subcols(first, count), right.subcols(first, m - first));
         matmul(tile, Accum::Add, left.transpose(), right, -1.0, Par::Seq);
@@ -457,7 +457,7 @@ mod tests {
             let expected = 2.0 - 2.0 * ((k + 1) as f64 * std::f64::consts::PI / (n + 1) as f64).cos();
             assert!((v - expected).abs() < 1e-13, "{v} and {expected}");
         }
-        // All ones: rank one. Zero: nothing to do. Both full of ties.
+        // All ones: rank one. Zero: nothing to do. Both have repeated eigenvalues.
         let found = eigen(vec![1.0; 40 * 40], 40, &control).unwrap();
         assert!((found.values[39] - 40.0).abs() < 1e-12 && found.values[..39].iter().all(|v| v.abs() < 1e-13));
         assert!(eigen(vec![0.0; 9], 3, &control).unwrap().values == [0.0; 3]);
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn not_a_number_and_no_time_are_reported() {
+    fn nan_and_an_expired_deadline_are_reported() {
         let control = Control::unlimited(Threads::one());
         assert_eq!(eigen(vec![1.0, f64::NAN, 0.0, 1.0], 2, &control).unwrap_err(), EigenError::NoConvergence);
         let late = Control::start(&Budget { seconds: Some(0.0), ..Budget::default() }, Threads::one());

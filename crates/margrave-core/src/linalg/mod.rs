@@ -1,5 +1,5 @@
-//! Dense linear algebra that solvers need and no backend owns: Cholesky factors, eigendecompositions, vector loops, large
-//! arrays of zeros.
+//! Dense linear algebra used by the solvers, independent of any backend: Cholesky factors, eigendecompositions, vector
+//! loops, large zeroed arrays.
 
 pub mod eigen;
 pub mod factor;

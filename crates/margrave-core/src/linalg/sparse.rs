@@ -2,11 +2,11 @@
 
 use crate::data::Real;
 
-/// Bytes asked for ahead at most: what comes after is found by the processor itself.
+/// Maximum number of bytes to prefetch: the hardware prefetcher handles the rest.
 #[cfg(target_arch = "x86_64")]
 const PREFETCHED: usize = 1024;
 
-/// Asks for the memory of `slice` ahead of its use; a hint, with no other effect.
+/// Prefetches `slice`; a hint without other effects.
 #[inline(always)]
 pub(crate) fn prefetch<T>(slice: &[T]) {
     #[cfg(target_arch = "x86_64")]

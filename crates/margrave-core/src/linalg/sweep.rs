@@ -1,8 +1,8 @@
 //! Passes over all active variables: the inner loops of decomposition.
 //!
-//! Each pass is one body of plain lane-wise Rust, compiled three times (AVX-512, AVX2 + FMA, baseline) and chosen at run
-//! time. Lanes are independent and ties go to the lowest index, so a pass gives the same answer at every level except for
-//! the rounding of fused multiply–adds.
+//! Each pass is one body of plain lane-wise Rust, compiled three times (AVX-512, AVX2 + FMA, baseline) and chosen at
+//! run time. Lanes are independent and ties go to the lowest index, so a pass gives the same answer at every level
+//! except for the rounding of fused multiply–adds.
 
 /// A stored kernel entry.
 pub trait Entry: Copy + Send + Sync + Default + 'static {
@@ -34,16 +34,16 @@ impl Entry for f64 {
     }
 }
 
-/// The most violating variables of a range: who would rather grow, who would rather fall.
+/// The most violating variables of a range: the one to increase and the one to decrease.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Extremes {
-    /// min (g + up), +∞ if nothing can grow.
+    /// min (g + up), +∞ if no variable can increase.
     pub up: f64,
-    /// Where; meaningless if `up` is +∞.
+    /// Its index; meaningless if `up` is +∞.
     pub up_at: usize,
-    /// max (g + down), −∞ if nothing can fall.
+    /// max (g + down), −∞ if no variable can decrease.
     pub down: f64,
-    /// Where; meaningless if `down` is −∞.
+    /// Its index; meaningless if `down` is −∞.
     pub down_at: usize,
 }
 
@@ -73,10 +73,10 @@ macro_rules! versions {
                 }
                 match level() {
                     // SAFETY: `level` has checked that this processor has the features the function is compiled for.
-                    Level::Wide => return unsafe { wide($($arg),*) },
+                    InstructionSet::Wide => return unsafe { wide($($arg),*) },
                     // SAFETY: as above.
-                    Level::Middle => return unsafe { middle($($arg),*) },
-                    Level::Base => {}
+                    InstructionSet::Middle => return unsafe { middle($($arg),*) },
+                    InstructionSet::Base => {}
                 }
             }
             $body($($arg),*)
@@ -85,7 +85,7 @@ macro_rules! versions {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Level {
+enum InstructionSet {
     Wide,
     Middle,
     Base,
@@ -93,18 +93,18 @@ enum Level {
 
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn level() -> Level {
+fn level() -> InstructionSet {
     // The standard library caches the answers.
     if is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512bw")
     {
-        Level::Wide
+        InstructionSet::Wide
     } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        Level::Middle
+        InstructionSet::Middle
     } else {
-        Level::Base
+        InstructionSet::Base
     }
 }
 
@@ -119,9 +119,9 @@ versions! {
 }
 
 versions! {
-    /// The partner j of a variable that would grow at slope `from`: it can fall, from a higher slope, and
-    /// (slopeⱼ − from)² / (κᵢⱼ) is largest, κᵢⱼ = own + diagⱼ − 2·rowⱼ being the curvature of the pair (at least `floor`).
-    /// `None` if nobody can fall from a higher slope.
+    /// The partner j of a variable that increases at slope `from`: j can decrease, has a higher slope, and maximises
+    /// (slopeⱼ − from)² / κᵢⱼ, where κᵢⱼ = own + diagⱼ − 2·rowⱼ is the curvature of the pair (at least `floor`). `None`
+    /// if no variable with a higher slope can decrease.
     pub fn best_partner<T: Entry>(g: &[f64], down: &[f64], row: &[T], diag: &[f32], own: f32, from: f64, floor: f32) -> Option<usize> = best_partner_body
 }
 
@@ -130,7 +130,7 @@ versions! {
     pub fn dot<T: Entry>(a: &[T], x: &[f64]) -> f64 = dot_body
 }
 
-/// The extremes of a range as it stands.
+/// The extremes of a range without an update.
 pub fn extremes(g: &[f64], up: &[f64], down: &[f64]) -> Extremes {
     let mut best = Extremes { up: f64::INFINITY, up_at: 0, down: f64::NEG_INFINITY, down_at: 0 };
     for a in 0..g.len() {

@@ -1,22 +1,22 @@
-//! A loss of one's own, from its value and its slope.
+//! User-defined losses, given by their value and slope.
 //!
-//! Nothing else is asked for: the slope is compared with finite differences, convexity and majorisation are found by
-//! sampling, the conjugate is the supremum found by bisection on the slope, the IRWLS quadratic is centred on the nearest
-//! minimum. Every view costs some sixty evaluations of the slope instead of a formula.
+//! Nothing else is required: the slope is compared with finite differences, convexity and majorisation are determined
+//! by sampling, the conjugate is the supremum found by bisection on the slope, and the IRWLS quadratic is centred on
+//! the nearest minimum. Every view costs about sixty evaluations of the slope instead of a formula.
 
 use super::{Loss, Properties, Reweight};
 use crate::error::{Error, Result};
 
-type Scalar = Box<dyn Fn(f64, f64) -> f64 + Send + Sync>;
+type ScoreFunction = Box<dyn Fn(f64, f64) -> f64 + Send + Sync>;
 
-/// The farthest score looked at: slopes beyond it are taken to have reached their limits.
+/// The largest score evaluated: slopes beyond it are assumed to have reached their limits.
 const FAR: f64 = 1e6;
 
 /// ℓ(y, z) given by two closures.
 pub struct CustomLoss {
     name: String,
-    value: Scalar,
-    slope: Scalar,
+    value: ScoreFunction,
+    slope: ScoreFunction,
     properties: Properties,
 }
 
@@ -26,7 +26,8 @@ impl std::fmt::Debug for CustomLoss {
     }
 }
 
-/// Scores at which a loss is examined: dense around the margins, sparse far out, off the round numbers where kinks are.
+/// Scores at which a loss is sampled: dense around the margins, sparse far out, and away from the round numbers where
+/// kinks are.
 fn probes() -> Vec<f64> {
     let near = (-60..=60).map(|i| f64::from(i) * 0.0777 + 0.00313);
     let far = [7.0, 13.0, 29.0, 61.0].into_iter().flat_map(|v| [-v - 0.0171, v + 0.0171]);
@@ -49,7 +50,7 @@ impl CustomLoss {
         let mut loss = Self { name: name.into(), value: Box::new(value), slope: Box::new(slope), properties };
         let targets: &[f64] = if classification { &[-1.0, 1.0] } else { &[-2.5, -1.0, 0.0, 0.3, 4.0] };
         loss.check_slope(targets)?;
-        loss.examine(targets);
+        loss.sample_properties(targets);
         Ok(loss)
     }
 
@@ -66,7 +67,7 @@ impl CustomLoss {
                         self.name
                     )));
                 }
-                // At a kink any number between the one-sided slopes will do.
+                // At a kink any number between the one-sided slopes is valid.
                 let (before, after) = ((mid - left) / h, (right - mid) / h);
                 let off = (before.min(after) - claimed).max(claimed - before.max(after));
                 // Rounding of the values, and the curvature of the slope over h.
@@ -84,7 +85,7 @@ impl CustomLoss {
         Ok(())
     }
 
-    fn examine(&mut self, targets: &[f64]) {
+    fn sample_properties(&mut self, targets: &[f64]) {
         let probes = probes();
         let mut p = self.properties;
         for &y in targets {
@@ -92,7 +93,7 @@ impl CustomLoss {
             let scale = slopes.iter().fold(1e-12, |m: f64, s| m.max(s.abs()));
             p.convex &= slopes.windows(2).all(|w| w[1] >= w[0] - 1e-9 * scale);
             let edge = |z: f64| (self.slope)(y, z).abs();
-            // A bounded slope has settled by 10³: it cannot still double on the way to 10⁶.
+            // A bounded slope is near its limit at 10³: it cannot double between 10³ and 10⁶.
             p.slope_bounded &= [-1.0, 1.0].iter().all(|s| edge(s * FAR) <= 2.0 * edge(s * 1e3) + 1e-9 * scale);
         }
         p.slope_at_zero = if p.classification {
@@ -122,8 +123,8 @@ impl CustomLoss {
         self.properties.majorised = majorised;
     }
 
-    /// The point nearest to `from` where the slope crosses `level`, going the way the slope says; `None` if that is
-    /// beyond [`FAR`]. For a convex loss this is where z ↦ level·z − ℓ(y, z) is largest.
+    /// The point nearest to `from` where the slope crosses `level`, searching in the direction given by the slope;
+    /// `None` if it is beyond [`FAR`]. For a convex loss this is where z ↦ level·z − ℓ(y, z) is largest.
     fn crossing(&self, y: f64, from: f64, level: f64) -> Option<f64> {
         let excess = |z: f64| (self.slope)(y, z) - level;
         let start = excess(from);
@@ -153,7 +154,7 @@ impl CustomLoss {
         }
     }
 
-    /// A score at which the slope is `v`, as nearly as [`FAR`] allows.
+    /// A score at which the slope is `v`, limited by [`FAR`].
     fn inverse(&self, y: f64, v: f64, from: f64) -> f64 {
         self.crossing(y, from, v).unwrap_or_else(|| {
             let way = -((self.slope)(y, from) - v).signum();
@@ -211,7 +212,8 @@ impl Loss for CustomLoss {
                 }
                 Reweight { weight: cap, target }
             }
-            // No minimum to centre on: the local curvature, kept away from zero, and the target that keeps the slope.
+            // Without a minimum to centre on: the local curvature, bounded away from zero, and the target that keeps
+            // the slope.
             _ => {
                 let h = 1e-4 * z.abs().max(1.0);
                 let curvature = ((self.slope)(y, z + h) - (self.slope)(y, z - h)) / (2.0 * h);
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hinge_of_ones_own_is_the_hinge() {
+    fn a_custom_hinge_equals_the_hinge() {
         let mine = hinge();
         assert_eq!(mine.properties(), Hinge.properties());
         for y in [-1.0, 1.0] {
@@ -269,15 +271,15 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_slope_is_refused_with_the_worst_point() {
+    fn a_wrong_slope_is_rejected_with_the_worst_point() {
         let error = CustomLoss::new("bad", false, |y, z| (y - z) * (y - z), |y, z| z - y).unwrap_err().to_string();
-        // Off by |z − y|: worst, relative to what is allowed, at the far end.
+        // The error is |z − y|: relative to the tolerance it is largest at the far end.
         assert!(error.contains("at y = 4, z = -61.0171") || error.contains("z = 61.0171"), "{error}");
         assert!(CustomLoss::new("nan", true, |_, z| z.ln(), |_, z| 1.0 / z).is_err());
     }
 
     #[test]
-    fn a_loss_that_levels_off_is_found_out() {
+    fn a_saturating_loss_is_found_to_be_non_convex() {
         let value = |y: f64, z: f64| 1.0 - (-(y - z) * (y - z)).exp();
         let slope = |y: f64, z: f64| -2.0 * (y - z) * (-(y - z) * (y - z)).exp();
         let welsch = CustomLoss::new("welsch", false, value, slope).unwrap();

@@ -143,7 +143,7 @@ impl Slack for SmoothHinge {
         (false, true)
     }
     fn jumps(&self) -> bool {
-        // A corner rounded over a small part of the margin is one in all but name.
+        // A corner rounded over a small part of the margin behaves like a kink.
         self.k > 30.0
     }
 }
@@ -258,7 +258,7 @@ fn x_ln_x(a: f64) -> f64 {
     if a > 0.0 { a * a.ln() } else { 0.0 }
 }
 
-/// (1 − a)·ln(1 − a), also for an a that 1 swallows; 0 at a = 1.
+/// (1 − a)·ln(1 − a), also for an a that rounds away in 1 − a; 0 at a = 1.
 fn complement(a: f64) -> f64 {
     if a < 1.0 { (1.0 - a) * (-a).ln_1p() } else { 0.0 }
 }
@@ -279,10 +279,6 @@ impl Loss for Logistic {
         let e = (-m.abs()).exp();
         -y * if m > 0.0 { e } else { 1.0 } / (1.0 + e)
     }
-    fn second(&self, y: f64, z: f64) -> f64 {
-        let e = (-(y * z).abs()).exp();
-        e / ((1.0 + e) * (1.0 + e))
-    }
     fn conjugate(&self, y: f64, v: f64) -> Option<f64> {
         let a = -v * y;
         Some(if (0.0..=1.0).contains(&a) { x_ln_x(a) + complement(a) } else { f64::INFINITY })
@@ -297,7 +293,7 @@ impl Loss for Logistic {
         let weight = weight.min(cap);
         Reweight { weight, target: 0.5 * y / weight }
     }
-    fn curvature(&self, y: f64, z: f64) -> f64 {
+    fn curvature(&self, y: f64, z: f64, _step: f64) -> f64 {
         let e = (-(y * z).abs()).exp();
         e / ((1.0 + e) * (1.0 + e))
     }

@@ -1,4 +1,4 @@
-//! Losses: one scalar function of the score, seen four ways. A loss says which of them it supports.
+//! Losses: one scalar function of the score with four views. A loss states which of them it supports.
 //!
 //! | view | used by |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | reweight | IRWLS |
 //! | dual | decomposition, coordinate descent |
 //!
-//! Every convex loss here has infimum 0 for every target, so that ℓ*(y, 0) = 0 and the dual term c·ℓ*(y, −β/c)
-//! vanishes at β = 0: [`DualTerm`] drops no constant.
+//! Every convex loss here has infimum 0 for every target, so that ℓ*(y, 0) = 0 and the dual term c·ℓ*(y, −β/c) vanishes
+//! at β = 0: [`DualTerm`] omits no constant.
 
 mod custom;
 mod margin;
@@ -35,31 +35,32 @@ pub struct DualTerm {
     pub eps: f64,
     /// Quadratic coefficient, ≥ 0.
     pub d: f64,
-    /// Least β, ≤ 0; may be −∞.
+    /// Smallest β, ≤ 0; may be −∞.
     pub lo: f64,
     /// Largest β, ≥ 0; may be +∞.
     pub hi: f64,
 }
 
-/// The quadratic ½·weight·(target − z)² that IRWLS puts in place of c·ℓ(y, z), with the same slope at the current z.
+/// The quadratic ½·weight·(target − z)² that replaces c·ℓ(y, z) in IRWLS, with the same slope at the current z.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reweight {
     /// Its curvature for c = 1; 0 outside the active set.
     pub weight: f64,
-    /// Where it is least.
+    /// Its minimiser.
     pub target: f64,
 }
 
-/// What a loss knows about itself. The first three are the conditions of paper 002.
+/// Properties of a loss. The first three are the conditions of paper 002.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Properties {
     /// Condition 1: the slope is bounded on all of ℝ.
     pub slope_bounded: bool,
-    /// Condition 2: a margin loss keeps a slope > 0 as its slack u falls to 0, so that solutions are sparse.
+    /// Condition 2: the slope of a margin loss stays > 0 as its slack u falls to 0, so that solutions are sparse.
     pub slope_at_zero: bool,
     /// Condition 3: convex, so that every stationary point is the global optimum.
     pub convex: bool,
-    /// L′(u)/u never rises: the IRWLS quadratic lies above the loss and a full step never raises the objective.
+    /// L′(u)/u is non-increasing: the IRWLS quadratic lies above the loss and a full step never increases the
+    /// objective.
     pub majorised: bool,
     /// For labels ±1 (a function of y·z) rather than real targets (a function of y − z).
     pub classification: bool,
@@ -67,10 +68,10 @@ pub struct Properties {
 
 /// ℓ(y, z), a function of the score z for a fixed target y.
 pub trait Loss: Send + Sync {
-    /// The name, with parameters, as the command line writes it: `huber:delta=1`.
+    /// The name with parameters, as on the command line: `huber:delta=1`.
     fn name(&self) -> String;
-    /// Which loss of the library this is; `None`, the default, for any other. A model file can hold the former alone, and solvers
-    /// know them by this, never by their name.
+    /// The built-in loss that this is; `None`, the default, for any other. Model files can hold built-in losses only,
+    /// and solvers identify them by this value, never by name.
     fn spec(&self) -> Option<LossSpec> {
         None
     }
@@ -78,11 +79,6 @@ pub trait Loss: Send + Sync {
     fn value(&self, y: f64, z: f64) -> f64;
     /// dℓ/dz; at a kink any number between the two one-sided slopes.
     fn slope(&self, y: f64, z: f64) -> f64;
-    /// d²ℓ/dz², where it exists; a central difference of the slope unless a loss knows better.
-    fn second(&self, y: f64, z: f64) -> f64 {
-        let h = 1e-5 * z.abs().max(1.0);
-        (self.slope(y, z + h) - self.slope(y, z - h)) / (2.0 * h)
-    }
     /// ℓ*(y, u) = sup_z (u·z − ℓ(y, z)); `None` when the loss is not convex or the conjugate is not known.
     /// +∞ outside [`domain`](Loss::domain).
     fn conjugate(&self, y: f64, u: f64) -> Option<f64>;
@@ -90,13 +86,14 @@ pub trait Loss: Send + Sync {
     fn domain(&self, y: f64) -> (f64, f64);
     /// The IRWLS quadratic at z; weights are capped at `cap` (K-smoothing of paper 000).
     fn reweight(&self, y: f64, z: f64, cap: f64) -> Reweight;
-    /// d²ℓ/dz²; some large number at a kink. By differences of the slope unless a loss knows better.
-    fn curvature(&self, y: f64, z: f64) -> f64 {
-        let h = 1e-6 * z.abs().max(1.0);
+    /// d²ℓ/dz²; a large number at a kink. The default is a central difference of the slope over ±`step`·max(1, |z|); a
+    /// loss with a formula ignores `step`.
+    fn curvature(&self, y: f64, z: f64, step: f64) -> f64 {
+        let h = step * z.abs().max(1.0);
         (self.slope(y, z + h) - self.slope(y, z - h)) / (2.0 * h)
     }
-    /// Whether the slope jumps or nearly does, so that the curvature at one score says little about the next: IRWLS then
-    /// works on a smoothed loss.
+    /// Whether the slope jumps or nearly jumps, so that the curvature at one score says little about nearby scores:
+    /// IRWLS then uses a smoothed loss.
     fn sharp(&self) -> bool {
         true
     }
@@ -104,12 +101,12 @@ pub trait Loss: Send + Sync {
     fn dual(&self, _y: f64, _c: f64) -> Option<DualTerm> {
         None
     }
-    /// The Fenchel–Young excess ℓ(y, z) + ℓ*(y, u) − u·z ≥ 0, the share of one sample in the duality gap for c = 1;
-    /// 0 exactly when u is a slope at z. Losses override it to spare the cancellation of large targets.
+    /// The Fenchel–Young excess ℓ(y, z) + ℓ*(y, u) − u·z ≥ 0, the contribution of one sample to the duality gap for c =
+    /// 1; 0 exactly when u is a slope at z. Losses override it to avoid cancellation with large targets.
     fn excess(&self, y: f64, z: f64, u: f64) -> Option<f64> {
         self.conjugate(y, u).map(|conjugate| (self.value(y, z) + conjugate - u * z).max(0.0))
     }
-    /// What the loss knows about itself.
+    /// Properties of the loss.
     fn properties(&self) -> Properties;
 }
 
@@ -123,8 +120,8 @@ impl DualTerm {
     }
 }
 
-/// L′(u)/u for a slack u ≥ 0, 0 for u < 0, held at its value for u = 1/cap below that: the IRWLS weight of paper 000,
-/// that is, of the loss smoothed to a parabola on [0, 1/cap].
+/// L′(u)/u for a slack u ≥ 0, 0 for u < 0, and constant, equal to its value at u = 1/cap, in between: the IRWLS weight
+/// of paper 000, that is, of the loss smoothed to a parabola on [0, 1/cap].
 fn slack_weight(rise: impl Fn(f64) -> f64, u: f64, cap: f64) -> f64 {
     let edge = 1.0 / cap;
     if u < 0.0 {

@@ -1,12 +1,12 @@
-//! Losses of the margin slack that level off: a sample far on the wrong side costs no more than one somewhat wrong.
+//! Bounded losses of the margin slack: a sample far on the wrong side costs no more than one moderately wrong.
 //!
-//! They approach the count of errors (paper 002). None is convex: there is no dual and no global certificate. All are
-//! functions of ξ = max(0, u), u = 1 − y·z, hence constant for u ≤ 0 and continuous there.
+//! They approximate the number of errors (paper 002). None is convex: there is no dual and no global certificate. All
+//! are functions of ξ = max(0, u), u = 1 − y·z, hence constant for u ≤ 0 and continuous there.
 
 use super::{Loss, LossSpec, Properties, Reweight, slack_weight};
 
 /// L(ξ) and L′(ξ) for ξ ≥ 0.
-trait Level {
+trait SaturatingLoss {
     fn at(&self, xi: f64) -> f64;
     fn rise(&self, xi: f64) -> f64;
     /// The largest slope.
@@ -52,14 +52,14 @@ macro_rules! level_loss {
 
 level_loss!(Ramp, Sigmoid, Polynomial);
 
-/// min(max(0, u), limit): the hinge cut off.
+/// min(max(0, u), limit): the truncated hinge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ramp {
     /// The largest value, > 0.
     pub limit: f64,
 }
 
-impl Level for Ramp {
+impl SaturatingLoss for Ramp {
     fn at(&self, xi: f64) -> f64 {
         xi.min(self.limit)
     }
@@ -84,7 +84,7 @@ pub struct Sigmoid {
     pub eta: f64,
 }
 
-impl Level for Sigmoid {
+impl SaturatingLoss for Sigmoid {
     fn at(&self, xi: f64) -> f64 {
         // (tanh t + 1)/2 = 1/(1 + e^(−2t)), without cancellation for t ≪ 0.
         1.0 / (1.0 + (-2.0 * self.eta * (xi - 1.0)).exp())
@@ -101,7 +101,7 @@ impl Level for Sigmoid {
         format!("sigmoid:eta={}", self.eta)
     }
     fn traits(&self) -> (bool, bool) {
-        // L′(ξ)/ξ falls where 2ηξ·tanh(η(1 − ξ)) ≤ 1; its largest value is below 1 for a blunt step only.
+        // L′(ξ)/ξ falls where 2ηξ·tanh(η(1 − ξ)) ≤ 1; its largest value is below 1 only for small η.
         let worst = (1..1000)
             .map(|i| f64::from(i) / 1000.0)
             .map(|xi| 2.0 * self.eta * xi * (self.eta * (1.0 - xi)).tanh())
@@ -110,16 +110,16 @@ impl Level for Sigmoid {
     }
 }
 
-/// (ξ+κ)ˢ/(2(1+κ)ˢ) for ξ < 1, 1 − (1+κ)ˢ/(2(ξ+κ)ˢ) beyond (paper 002, eq. 32 with its shift put right).
+/// (ξ+κ)ˢ/(2(1+κ)ˢ) for ξ < 1, 1 − (1+κ)ˢ/(2(ξ+κ)ˢ) beyond (paper 002, eq. 32 with its shift corrected).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Polynomial {
     /// s ≥ 1: how sharp the step is.
     pub s: f64,
-    /// κ ≥ 0: keeps the slope at ξ = 0 above zero.
+    /// κ ≥ 0: keeps the slope positive at ξ = 0.
     pub kappa: f64,
 }
 
-impl Level for Polynomial {
+impl SaturatingLoss for Polynomial {
     fn at(&self, xi: f64) -> f64 {
         let ratio = (xi + self.kappa) / (1.0 + self.kappa);
         if xi < 1.0 { 0.5 * ratio.powf(self.s) } else { 1.0 - 0.5 * ratio.powf(-self.s) }

@@ -15,13 +15,13 @@ trait Residual {
     /// (e, q) with ρ*(a) = e·|a| + ½·q·a², where it has that form.
     fn form(&self) -> Option<(f64, f64)>;
     fn label(&self) -> String;
-    /// Weight, and the residual at which the quadratic is least.
+    /// The weight, and the residual that minimises the quadratic.
     fn quadratic(&self, r: f64, cap: f64) -> (f64, f64);
     /// Whether that quadratic lies above the loss.
     fn majorised(&self) -> bool {
         true
     }
-    /// See [`Loss::sharp`]: a conjugate without curvature has corners for a primal.
+    /// See [`Loss::sharp`]: the primal of a conjugate without curvature has kinks.
     fn jumps(&self) -> bool {
         matches!(self.form(), Some((_, q)) if q == 0.0)
     }
@@ -82,7 +82,7 @@ macro_rules! residual_loss {
     )* };
 }
 
-/// A loss that users name.
+/// A loss with a name on the command line.
 fn named<L: Into<LossSpec>>(loss: L) -> Option<LossSpec> {
     Some(loss.into())
 }
@@ -96,7 +96,7 @@ residual_loss!(
     Pinball => named,
     Expectile => named,
     LogCosh => named,
-    // Parts of the ν-machines.
+    // Parts of the ν formulations.
     Above => |_| None,
     Below => |_| None,
 );
@@ -128,7 +128,8 @@ impl Residual for Epsilon {
         format!("epsilon:epsilon={}", self.epsilon)
     }
     fn quadratic(&self, r: f64, cap: f64) -> (f64, f64) {
-        // The slack is counted from the near edge of the tube: about y itself the quadratic would dip below the loss.
+        // The slack is measured from the near edge of the tube: a quadratic centred on y would lie below the loss
+        // somewhere.
         (slack_weight(|_| 1.0, r.abs() - self.epsilon, cap), self.epsilon.copysign(r))
     }
 }
@@ -352,7 +353,7 @@ impl Residual for LogCosh {
     }
     fn conj(&self, a: f64) -> f64 {
         if a.abs() < 1e-2 {
-            // The two parts cancel: the series, good to a⁸/56.
+            // The two parts cancel: use the series, accurate to a⁸/56.
             let square = a * a;
             return square * (0.5 + square * (1.0 / 12.0 + square / 30.0));
         }
@@ -372,7 +373,7 @@ impl Residual for LogCosh {
     }
 }
 
-/// max(0, r): wants the score above the target. One-class machines, SVDD and one side of the ν-machines.
+/// max(0, r): penalises scores below the target. Used by one-class SVM, SVDD and one side of the ν formulations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Above;
 
@@ -400,7 +401,7 @@ impl Residual for Above {
     }
 }
 
-/// max(0, −r): wants the score below the target. The other side of the ν-machines.
+/// max(0, −r): penalises scores above the target. Used by the other side of the ν formulations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Below;
 

@@ -1,4 +1,4 @@
-//! Losses by name: `huber:delta=1`, as the command line, Python and model files write them.
+//! Losses by name: `huber:delta=1`, as used on the command line, in Python and in model files.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// A loss of the library with its parameters. Parsed from and shown as `name:key=value,key=value`.
+/// A built-in loss with its parameters. Parsed from and displayed as `name:key=value,key=value`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "kebab-case")]
 pub enum LossSpec {
@@ -88,12 +88,12 @@ pub enum LossSpec {
     Logcosh,
 }
 
-/// One line of the list of losses.
+/// One entry of the list of losses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LossInfo {
     /// The loss with default parameters.
     pub spec: LossSpec,
-    /// The formula, in a line.
+    /// The formula, on one line.
     pub about: &'static str,
     /// Usable for labels ±1.
     pub classification: bool,
@@ -101,38 +101,38 @@ pub struct LossInfo {
     pub regression: bool,
 }
 
-/// The range a parameter must lie in.
+/// The valid range of a parameter.
 #[derive(Clone, Copy)]
-enum Range {
+enum ParameterRange {
     Positive,
     NotNegative,
     Unit,
     AtLeastOne,
 }
 
-impl Range {
+impl ParameterRange {
     fn holds(self, v: f64) -> bool {
         v.is_finite()
             && match self {
-                Range::Positive => v > 0.0,
-                Range::NotNegative => v >= 0.0,
-                Range::Unit => v > 0.0 && v < 1.0,
-                Range::AtLeastOne => v >= 1.0,
+                ParameterRange::Positive => v > 0.0,
+                ParameterRange::NotNegative => v >= 0.0,
+                ParameterRange::Unit => v > 0.0 && v < 1.0,
+                ParameterRange::AtLeastOne => v >= 1.0,
             }
     }
 
     fn text(self) -> &'static str {
         match self {
-            Range::Positive => "a finite number > 0",
-            Range::NotNegative => "a finite number ≥ 0",
-            Range::Unit => "a number between 0 and 1, both excluded",
-            Range::AtLeastOne => "a finite number ≥ 1",
+            ParameterRange::Positive => "a finite number > 0",
+            ParameterRange::NotNegative => "a finite number ≥ 0",
+            ParameterRange::Unit => "a number between 0 and 1, both excluded",
+            ParameterRange::AtLeastOne => "a finite number ≥ 1",
         }
     }
 }
 
 impl LossSpec {
-    /// Every loss of the library with its default parameters.
+    /// All built-in losses with their default parameters.
     pub fn all() -> [LossInfo; 17] {
         use LossSpec as S;
         let both = |spec, about| LossInfo { spec, about, classification: true, regression: true };
@@ -192,20 +192,22 @@ impl LossSpec {
         }
     }
 
-    fn keys(&mut self) -> Vec<(&'static str, Range, &mut f64)> {
+    fn keys(&mut self) -> Vec<(&'static str, ParameterRange, &mut f64)> {
         match self {
-            LossSpec::SmoothHinge { k } => vec![("K", Range::Positive, k)],
-            LossSpec::Power { s } => vec![("s", Range::AtLeastOne, s)],
-            LossSpec::HuberHinge { delta } | LossSpec::Huber { delta } => vec![("delta", Range::Positive, delta)],
-            LossSpec::Ramp { limit } => vec![("limit", Range::Positive, limit)],
-            LossSpec::Sigmoid { eta } => vec![("eta", Range::Positive, eta)],
+            LossSpec::SmoothHinge { k } => vec![("K", ParameterRange::Positive, k)],
+            LossSpec::Power { s } => vec![("s", ParameterRange::AtLeastOne, s)],
+            LossSpec::HuberHinge { delta } | LossSpec::Huber { delta } => {
+                vec![("delta", ParameterRange::Positive, delta)]
+            }
+            LossSpec::Ramp { limit } => vec![("limit", ParameterRange::Positive, limit)],
+            LossSpec::Sigmoid { eta } => vec![("eta", ParameterRange::Positive, eta)],
             LossSpec::Polynomial { s, kappa } => {
-                vec![("s", Range::AtLeastOne, s), ("kappa", Range::NotNegative, kappa)]
+                vec![("s", ParameterRange::AtLeastOne, s), ("kappa", ParameterRange::NotNegative, kappa)]
             }
             LossSpec::Epsilon { epsilon } | LossSpec::SquaredEpsilon { epsilon } => {
-                vec![("epsilon", Range::NotNegative, epsilon)]
+                vec![("epsilon", ParameterRange::NotNegative, epsilon)]
             }
-            LossSpec::Pinball { tau } | LossSpec::Expectile { tau } => vec![("tau", Range::Unit, tau)],
+            LossSpec::Pinball { tau } | LossSpec::Expectile { tau } => vec![("tau", ParameterRange::Unit, tau)],
             LossSpec::Hinge
             | LossSpec::SquaredHinge
             | LossSpec::Square
@@ -237,8 +239,8 @@ impl LossSpec {
         self
     }
 
-    /// For a loss that is not convex, `stages` softer forms that lead to it, softest first: each half as sharp as the next.
-    /// Empty for the others.
+    /// For a non-convex loss, a sequence of `stages` softer forms, softest first: each half as sharp as the next. Empty
+    /// for convex losses.
     pub fn softer(&self, stages: usize) -> Vec<Self> {
         let halved = (1..=stages.min(30)).rev().map(|k| 0.5f64.powi(k as i32));
         match *self {
@@ -386,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn softer_losses_lead_to_the_loss() {
+    fn softer_losses_approach_the_loss() {
         let list = LossSpec::Sigmoid { eta: 4.0 }.softer(2);
         assert_eq!(list, [LossSpec::Sigmoid { eta: 1.0 }, LossSpec::Sigmoid { eta: 2.0 }]);
         assert_eq!(LossSpec::Ramp { limit: 2.0 }.softer(1), [LossSpec::Ramp { limit: 4.0 }]);

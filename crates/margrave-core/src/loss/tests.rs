@@ -1,4 +1,4 @@
-//! Properties every loss of the library must have, by sampling.
+//! Properties that every built-in loss must have, by sampling.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn sample(rng: &mut ChaCha8Rng) -> f64 {
     rng.random_range(-1.0..1.0) * if wide { 30.0 } else { 3.0 }
 }
 
-/// A u in the domain, its ends included now and then.
+/// A random u in the domain, sometimes one of its ends.
 fn inside(rng: &mut ChaCha8Rng, (lo, hi): (f64, f64)) -> f64 {
     let (lo, hi) = (lo.max(-20.0), hi.min(20.0));
     match rng.random_range(0..10) {
@@ -150,7 +150,7 @@ fn reweighting_keeps_the_slope() {
 }
 
 #[test]
-fn weights_are_held_below_one_over_the_cap() {
+fn weights_are_constant_below_one_over_the_cap() {
     // Paper 000: K for a hinge slack in [0, 1/K), 1/u beyond, 0 for u < 0.
     let k = 1e4;
     let weight = |u: f64| Hinge.reweight(1.0, 1.0 - u, k).weight;
@@ -165,7 +165,7 @@ fn weights_are_held_below_one_over_the_cap() {
 }
 
 #[test]
-fn properties_are_true() {
+fn stated_properties_hold() {
     let grid: Vec<f64> = (-400..=400).map(|i| f64::from(i) * 0.05 + 0.0013).collect();
     for (loss, targets) in losses() {
         let name = loss.name();
@@ -176,7 +176,7 @@ fn properties_are_true() {
             convex &= values.windows(3).all(|w| w[0] - 2.0 * w[1] + w[2] >= -1e-10 * (1.0 + w[1].abs()));
             for &z in grid.iter().step_by(7) {
                 let quadratic = loss.reweight(y, z, 1e12);
-                // Samples outside the active set have no quadratic: the step rule guards them.
+                // Samples outside the active set have no quadratic: the step rule covers them.
                 if quadratic.weight == 0.0 {
                     continue;
                 }

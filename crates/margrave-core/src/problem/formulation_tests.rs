@@ -1,4 +1,4 @@
-//! Each mapping against the objective it is meant to be, minimised by brute force on a few points of a line.
+//! Tests each formulation against its objective, minimised by brute force on a few points of a line.
 
 use super::*;
 use crate::backend::cpu::CpuGram;
@@ -17,8 +17,8 @@ fn line(x: &[f64]) -> CpuGram {
     CpuGram::square(Kernel::Linear, &Points::dense_f64(x.len(), 1, x.to_vec()).unwrap()).unwrap()
 }
 
-/// The minimum of a function of `from.len()` parameters by compass search with shrinking steps: slow and simple.
-/// Piecewise functions have ridges, so random directions (a fixed sequence) join the axes.
+/// The minimum of a function of `from.len()` parameters by compass search with decreasing steps: slow but simple.
+/// Piecewise functions have ridges, so random directions (a fixed sequence) are tried besides the axes.
 fn minimise(objective: impl Fn(&[f64]) -> f64, from: &[f64]) -> (Vec<f64>, f64) {
     let mut at = from.to_vec();
     let mut best = objective(&at);
@@ -44,7 +44,7 @@ fn minimise(objective: impl Fn(&[f64]) -> f64, from: &[f64]) -> (Vec<f64>, f64) 
     (at, best)
 }
 
-/// Solves the dual by steepest feasible pairs within groups; enough for a handful of variables.
+/// Solves the dual by steepest feasible pairs within groups; sufficient for a few variables.
 fn solve(setup: &Setup, gram: &CpuGram) -> (Vec<f64>, Optimality) {
     let n = setup.rows();
     let mut k = vec![0.0; n * n];
@@ -97,7 +97,7 @@ fn solve(setup: &Setup, gram: &CpuGram) -> (Vec<f64>, Optimality) {
 }
 
 #[test]
-fn nu_classification_is_its_objective_and_the_ordinary_machine_with_cost_one_over_rho() {
+fn nu_classification_minimises_its_objective_and_equals_c_classification_with_cost_one_over_rho() {
     let x = [-2.0, -1.0, -0.2, 0.1, 0.5, 1.5, 2.5];
     let y = [-1.0, -1.0, 1.0, -1.0, 1.0, 1.0, 1.0];
     let w = [1.0, 2.0, 1.0, 1.0, 1.0, 0.5, 1.0];
@@ -113,10 +113,10 @@ fn nu_classification_is_its_objective_and_the_ordinary_machine_with_cost_one_ove
     let (beta, o) = solve(&setup, &gram);
     assert!(o.gap() < 1e-9, "{o:?}");
     let (_, best) = minimise(objective, &[1.0, 0.0, 1.0]);
-    // The search stops short on ridges, never below the minimum.
+    // The search may stop early on ridges, but never below the minimum.
     assert!(best > o.primal() - 1e-9 && best < o.primal() + 1e-3, "{best} {}", o.primal());
     let machine = setup.machine(&beta, o.bias());
-    // The certified point, put into the objective as written.
+    // The objective as written, evaluated at the certified point.
     let slope: f64 = machine.coefficients.iter().zip(&x).map(|(c, x)| c * x).sum::<f64>() * machine.rho;
     assert!((objective(&[slope, machine.bias * machine.rho, machine.rho]) - o.primal()).abs() < 1e-9);
 
@@ -133,7 +133,7 @@ fn nu_classification_is_its_objective_and_the_ordinary_machine_with_cost_one_ove
 }
 
 #[test]
-fn nu_regression_is_its_objective() {
+fn nu_regression_minimises_its_objective() {
     let x = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
     let y = [0.1, 0.8, 2.3, 2.7, 4.9, 4.6];
     let w = [1.0, 1.0, 2.0, 1.0, 1.0, 0.5];
@@ -151,7 +151,7 @@ fn nu_regression_is_its_objective() {
     let (beta, o) = solve(&setup, &line(&x));
     assert!(o.gap() < 1e-9, "{o:?}");
     let (_, best) = minimise(objective, &[1.0, 0.0, 0.5]);
-    // The search stops short on ridges, never below the minimum.
+    // The search may stop early on ridges, but never below the minimum.
     assert!(best > o.primal() - 1e-9 && best < o.primal() + 1e-3, "{best} {}", o.primal());
     let machine = setup.machine(&beta, o.bias());
     let slope: f64 = machine.coefficients.iter().zip(&x).map(|(c, x)| c * x).sum();
@@ -163,7 +163,7 @@ fn nu_regression_is_its_objective() {
 }
 
 #[test]
-fn one_class_is_its_objective() {
+fn one_class_minimises_its_objective() {
     let x = [0.5, 1.0, 1.2, 2.0, 3.0];
     let nu = 0.4;
     let objective = |v: &[f64]| {
@@ -182,7 +182,7 @@ fn one_class_is_its_objective() {
 }
 
 #[test]
-fn svdd_is_the_smallest_ball() {
+fn svdd_finds_the_smallest_ball() {
     // C large: the ball around all of 0, 1, 4 has centre 2 and radius 2.
     let x = [0.0, 1.0, 4.0];
     let gram = line(&x);
@@ -207,7 +207,7 @@ fn svdd_is_the_smallest_ball() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_edge_named() {
+fn infeasible_parameters_are_rejected_with_the_limit() {
     let y = [1.0, -1.0, -1.0, -1.0];
     let message = Setup::nu_classify(&y, None, 0.6).err().unwrap().to_string();
     assert!(message.contains("at most 0.5"), "{message}");

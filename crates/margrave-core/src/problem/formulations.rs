@@ -1,22 +1,23 @@
-//! The machines people ask for, as instances of the one problem.
+//! The common formulations as instances of the general problem.
 //!
 //! Each is P(f, b) = ½‖f‖² + Σᵢ cᵢℓᵢ(yᵢ, f(xᵢ) + b_g) + Σ_g s_g·b_g with its own losses, costs and sums; w are sample
 //! weights, W = Σw.
 //!
-//! **ν-classification.** min ½‖f‖² − νWρ + Σ wᵢ·max(0, ρ − yᵢ(f + b)) over f, b, ρ. With b₊ = b − ρ for the positive and
-//! b₋ = b + ρ for the negative samples, the loss of a positive sample is max(0, −(f + b₊)) (`Above` the target 0), of a
-//! negative one max(0, f + b₋) (`Below` 0), and −νWρ = (νW/2)·b₊ − (νW/2)·b₋: two groups with sums ±νW/2. Dividing f and
-//! b by ρ gives the ordinary machine with C = 1/ρ. The boxes hold the sums only if ν ≤ 2·min(W₊, W₋)/W.
+//! **ν-classification.** min ½‖f‖² − νWρ + Σ wᵢ·max(0, ρ − yᵢ(f + b)) over f, b, ρ. With b₊ = b − ρ for the positive
+//! and b₋ = b + ρ for the negative samples, the loss of a positive sample is max(0, −(f + b₊)) (`Above` the target 0),
+//! of a negative one max(0, f + b₋) (`Below` 0), and −νWρ = (νW/2)·b₊ − (νW/2)·b₋: two groups with sums ±νW/2. Dividing
+//! f and b by ρ gives the C-classifier with C = 1/ρ. The sums are feasible within the boxes only if ν ≤ 2·min(W₊,
+//! W₋)/W.
 //!
-//! **ν-regression.** min ½‖f‖² + CνWε + C·Σ wᵢ·max(0, |yᵢ − f − b| − ε) over f, b, ε. Two variables a row: with
-//! b↑ = b + ε and b↓ = b − ε the loss is max(0, y − (f + b↑)) + max(0, (f + b↓) − y) (`Above` and `Below` y; only one
-//! is positive as ε ≥ 0), and CνWε = (CνW/2)·(b↑ − b↓): sums ±CνW/2.
+//! **ν-regression.** min ½‖f‖² + CνWε + C·Σ wᵢ·max(0, |yᵢ − f − b| − ε) over f, b, ε. Two variables per row: with b↑ =
+//! b + ε and b↓ = b − ε the loss is max(0, y − (f + b↑)) + max(0, (f + b↓) − y) (`Above` and `Below` y; only one is
+//! positive as ε ≥ 0), and CνWε = (CνW/2)·(b↑ − b↓): sums ±CνW/2.
 //!
 //! **One-class.** min ½‖f‖² − νWρ + Σ wᵢ·max(0, ρ − f(xᵢ)): b = −ρ, `Above` 0, sum νW. Inside where f + b ≥ 0.
 //!
-//! **SVDD**, the smallest ball of centre a = f and radius R around most points: min R² + C·Σ wᵢ·max(0, ‖φ(xᵢ) − f‖² − R²).
-//! With b = ½(R² − ‖f‖²), half of it is ½‖f‖² + b + C·Σ wᵢ·max(0, ½k(xᵢ, xᵢ) − (f(xᵢ) + b)): `Above` the target ½k(xᵢ, xᵢ),
-//! sum 1. Inside where f(x) + b − ½k(x, x) ≥ 0.
+//! **SVDD**, the smallest ball of centre a = f and radius R around most points: min R² + C·Σ wᵢ·max(0, ‖φ(xᵢ) − f‖² −
+//! R²). With b = ½(R² − ‖f‖²), half of it is ½‖f‖² + b + C·Σ wᵢ·max(0, ½k(xᵢ, xᵢ) − (f(xᵢ) + b)): `Above` the target
+//! ½k(xᵢ, xᵢ), sum 1. Inside where f(x) + b − ½k(x, x) ≥ 0.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use crate::error::{Error, Result, check_len};
 use crate::gram::{Gram, Matrix};
 use crate::loss::{Above, Below, Loss};
 
-/// What a machine predicts.
+/// What a model predicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
@@ -40,7 +41,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// The name users write.
+    /// The name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Task::Classify => "classify",
@@ -56,7 +57,7 @@ impl std::fmt::Display for Task {
     }
 }
 
-/// How the trade-off between smoothness and loss is stated.
+/// How the trade-off between regularisation and loss is parametrised.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "kebab-case")]
 pub enum Formulation {
@@ -72,7 +73,7 @@ pub enum Formulation {
         /// C > 0, of ν-SVR.
         c: f64,
     },
-    /// The one-class machine.
+    /// One-class SVM.
     OneClass {
         /// 0 < ν ≤ 1.
         nu: f64,
@@ -84,9 +85,9 @@ pub enum Formulation {
     },
 }
 
-/// Which of the derivations above.
+/// One of the derivations above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Derivation {
     Classify,
     Regress,
     NuClassify,
@@ -95,10 +96,10 @@ enum Kind {
     Svdd,
 }
 
-/// A problem without its Gram matrix, and the way back from its solution to a machine.
+/// A problem without its Gram matrix, with the mapping from its solution to a model.
 #[derive(Clone)]
 pub struct Setup {
-    kind: Kind,
+    kind: Derivation,
     rows: usize,
     row_of: Option<Vec<u32>>,
     targets: Vec<f64>,
@@ -107,16 +108,17 @@ pub struct Setup {
     constraint: Constraint,
 }
 
-/// What a solution means: f(x) = Σ coefficientᵢ·k(xᵢ, x) over the rows, z = f + bias.
+/// The model of a solution: f(x) = Σ coefficientᵢ·k(xᵢ, x) over the rows, z = f + bias.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
-    /// One a row of the data.
+    /// One coefficient per row of the data.
     pub coefficients: Vec<f64>,
     /// The bias; 0 without one.
     pub bias: f64,
-    /// β = rho · coefficient: what f and b were divided by. 1 except for ν-classification.
+    /// β = rho · coefficient: the factor by which f and b were divided. 1 except for ν-classification.
     pub rho: f64,
-    /// Half the width of the tube that ν-regression found; of ν-classification half the margin where f could not be divided by it.
+    /// Half the width of the tube found by ν-regression; for ν-classification half the margin if f could not be divided
+    /// by it.
     pub tube: Option<f64>,
 }
 
@@ -145,14 +147,14 @@ fn check_labels(labels: &[f64]) -> Result<()> {
     }
 }
 
-/// The largest ν a ν-classifier can have with these total weights of the two classes.
+/// The largest feasible ν of a ν-classifier with these total weights of the two classes.
 fn largest_nu(positive: f64, negative: f64) -> f64 {
     2.0 * positive.min(negative) / (positive + negative)
 }
 
 impl Setup {
     fn plain(
-        kind: Kind,
+        kind: Derivation,
         targets: &[f64],
         weights: Option<&[f64]>,
         c: f64,
@@ -178,15 +180,15 @@ impl Setup {
     /// Two classes, labels ±1, with any margin loss or the square.
     pub fn classify(labels: &[f64], weights: Option<&[f64]>, c: f64, loss: Arc<dyn Loss>, bias: bool) -> Result<Self> {
         check_labels(labels)?;
-        Self::plain(Kind::Classify, labels, weights, c, loss, bias)
+        Self::plain(Derivation::Classify, labels, weights, c, loss, bias)
     }
 
     /// Real targets with any residual loss.
     pub fn regress(targets: &[f64], weights: Option<&[f64]>, c: f64, loss: Arc<dyn Loss>, bias: bool) -> Result<Self> {
-        Self::plain(Kind::Regress, targets, weights, c, loss, bias)
+        Self::plain(Derivation::Regress, targets, weights, c, loss, bias)
     }
 
-    /// ν-classification, labels ±1. Fails beyond the largest feasible ν, and names it.
+    /// ν-classification, labels ±1. Fails above the largest feasible ν, which the error states.
     pub fn nu_classify(labels: &[f64], weights: Option<&[f64]>, nu: f64) -> Result<Self> {
         check_labels(labels)?;
         check_nu(nu)?;
@@ -200,13 +202,13 @@ impl Setup {
                  for probabilities or scores: give more rows of the smaller class",
             ));
         }
-        // A ν meant to be the largest may be off in its last digit.
+        // Tolerate a rounding error in a ν intended to be the largest.
         if nu > largest * (1.0 + 1e-12) {
             return Err(Error::option("nu", nu, format!("with these classes at most {largest}")));
         }
         let half = (0.5 * nu * (positive + negative)).min(positive).min(negative);
         Ok(Self {
-            kind: Kind::NuClassify,
+            kind: Derivation::NuClassify,
             rows: labels.len(),
             row_of: None,
             targets: vec![0.0; labels.len()],
@@ -223,7 +225,7 @@ impl Setup {
     pub fn nu_regress(targets: &[f64], weights: Option<&[f64]>, c: f64, nu: f64) -> Result<Self> {
         check_nu(nu)?;
         let n = targets.len();
-        let one = Self::plain(Kind::NuRegress, targets, weights, c, Arc::new(Above), true)?;
+        let one = Self::plain(Derivation::NuRegress, targets, weights, c, Arc::new(Above), true)?;
         let half = 0.5 * nu * one.costs.iter().sum::<f64>();
         Ok(Self {
             row_of: Some((0..n as u32).chain(0..n as u32).collect()),
@@ -238,13 +240,13 @@ impl Setup {
         })
     }
 
-    /// The one-class machine over `n` rows.
+    /// One-class SVM over `n` rows.
     pub fn one_class(n: usize, weights: Option<&[f64]>, nu: f64) -> Result<Self> {
         check_nu(nu)?;
         let costs = weights_or_ones(n, weights)?;
         let sum = nu * costs.iter().sum::<f64>();
         Ok(Self {
-            kind: Kind::OneClass,
+            kind: Derivation::OneClass,
             rows: n,
             row_of: None,
             targets: vec![0.0; n],
@@ -254,7 +256,8 @@ impl Setup {
         })
     }
 
-    /// SVDD with cost `c` a sample; `diagonal` is k(xᵢ, xᵢ). Fails if the costs cannot add up to 1, naming the least C.
+    /// SVDD with cost `c` per sample; `diagonal` is k(xᵢ, xᵢ). Fails if the costs cannot add up to 1; the error states
+    /// the smallest C.
     pub fn svdd(diagonal: &[f64], weights: Option<&[f64]>, c: f64) -> Result<Self> {
         check_cost(c)?;
         let weights = weights_or_ones(diagonal.len(), weights)?;
@@ -263,7 +266,7 @@ impl Setup {
             return Err(Error::option("C", c, format!("with this data at least {least}")));
         }
         Ok(Self {
-            kind: Kind::Svdd,
+            kind: Derivation::Svdd,
             rows: diagonal.len(),
             row_of: None,
             targets: diagonal.iter().map(|k| 0.5 * k).collect(),
@@ -273,15 +276,16 @@ impl Setup {
         })
     }
 
-    /// SVDD with C = 1/(νW): at most a share ν of the points lies outside the ball.
+    /// SVDD with C = 1/(νW): at most a fraction ν of the points lies outside the ball.
     pub fn svdd_nu(diagonal: &[f64], weights: Option<&[f64]>, nu: f64) -> Result<Self> {
         check_nu(nu)?;
         let total: f64 = weights_or_ones(diagonal.len(), weights)?.iter().sum();
         Self::svdd(diagonal, weights, 1.0 / (nu * total))
     }
 
-    /// The problem of a task: `targets` are labels ±1, real numbers, or (novelty) unused; `diagonal` gives k(xᵢ, xᵢ) where it
-    /// is needed. The loss and the bias matter to [`Formulation::Cost`] alone. Fails for a task the formulation is not for.
+    /// The problem of a task: `targets` are labels ±1, real numbers, or (novelty) unused; `diagonal` gives k(xᵢ, xᵢ) if
+    /// it is needed. The loss and the bias are used by [`Formulation::Cost`] only. Fails if the formulation does not
+    /// support the task.
     pub fn new(
         task: Task,
         formulation: Formulation,
@@ -303,18 +307,18 @@ impl Setup {
         }
     }
 
-    /// What it predicts.
+    /// The task.
     pub fn task(&self) -> Task {
         match self.kind {
-            Kind::Classify | Kind::NuClassify => Task::Classify,
-            Kind::Regress | Kind::NuRegress => Task::Regress,
-            Kind::OneClass | Kind::Svdd => Task::Novelty,
+            Derivation::Classify | Derivation::NuClassify => Task::Classify,
+            Derivation::Regress | Derivation::NuRegress => Task::Regress,
+            Derivation::OneClass | Derivation::Svdd => Task::Novelty,
         }
     }
 
-    /// Whether the width of a tube is part of what is found: ν-regression.
+    /// Whether the solution includes the width of a tube: ν-regression.
     pub fn finds_tube(&self) -> bool {
-        self.kind == Kind::NuRegress
+        self.kind == Derivation::NuRegress
     }
 
     /// Number of rows of the data.
@@ -363,15 +367,15 @@ impl Setup {
         &self.constraint
     }
 
-    /// The same machine without a kernel, over the rows of `matrix`. Fails for the ν-machines, one-class and SVDD.
+    /// The same problem as a linear model on the rows of `matrix`. Fails for the ν formulations, one-class and SVDD.
     pub fn linear<'a>(&'a self, matrix: &'a dyn Matrix) -> Result<LinearProblem<'a>> {
         let bias = if self.constraint == Constraint::None { Bias::None } else { Bias::Free };
         self.linear_with(matrix, bias)
     }
 
-    /// The same with a bias of the caller's choice, which may be penalised.
+    /// Like [`linear`](Self::linear), with the given bias, which may be penalised.
     pub fn linear_with<'a>(&'a self, matrix: &'a dyn Matrix, bias: Bias) -> Result<LinearProblem<'a>> {
-        if !matches!(self.kind, Kind::Classify | Kind::Regress) {
+        if !matches!(self.kind, Derivation::Classify | Derivation::Regress) {
             return Err(Error::Unsupported {
                 solver: "linear",
                 what: "ν-machines and novelty detection".into(),
@@ -381,7 +385,7 @@ impl Setup {
         LinearProblem::new(matrix, &self.targets, &self.costs, &*self.losses[0], bias)
     }
 
-    /// Does `work` on the problem with this Gram matrix; fails if the shapes differ.
+    /// Calls `work` with the problem over this Gram matrix; fails if the shapes differ.
     pub fn with<T>(&self, gram: &dyn Gram, work: impl FnOnce(&KernelProblem<'_>) -> Result<T>) -> Result<T> {
         check_len("rows of the Gram matrix", self.rows, gram.shape().0)?;
         let losses: Vec<&dyn Loss> = self.losses.iter().map(|loss| &**loss).collect();
@@ -400,14 +404,14 @@ impl Setup {
         work(&problem)
     }
 
-    /// The machine of a solution: `beta` a variable, `bias` a group.
+    /// The model of a solution: `beta` has one entry per variable, `bias` one per group.
     pub fn machine(&self, beta: &[f64], bias: &[f64]) -> Machine {
         let mut machine = Machine { coefficients: vec![0.0; self.rows], bias: 0.0, rho: 1.0, tube: None };
         for (i, b) in beta.iter().enumerate() {
             machine.coefficients[self.row(i)] += b;
         }
         match (self.kind, bias) {
-            (Kind::NuClassify, &[positive, negative]) => {
+            (Derivation::NuClassify, &[positive, negative]) => {
                 machine.bias = 0.5 * (positive + negative);
                 let rho = 0.5 * (negative - positive);
                 let scalable = |v: f64| (v / rho).is_finite();
@@ -416,11 +420,11 @@ impl Setup {
                     machine.bias /= rho;
                     machine.coefficients.iter_mut().for_each(|v| *v /= rho);
                 } else {
-                    // Not optimal, or f = 0: there is no margin to scale to 1, and half its width is kept as it is.
+                    // Not optimal, or f = 0: there is no margin to scale to 1, so half its width is stored instead.
                     machine.tube = Some(rho);
                 }
             }
-            (Kind::NuRegress, &[up, down]) => {
+            (Derivation::NuRegress, &[up, down]) => {
                 machine.bias = 0.5 * (up + down);
                 machine.tube = Some(0.5 * (up - down));
             }
@@ -430,11 +434,11 @@ impl Setup {
         machine
     }
 
-    /// Adds to both variables of rows what their sums lack: it cancels in f.
-    fn pull_both_ways(&self, up: &mut [f64], down: &mut [f64]) {
+    /// Increases both variables of rows until the sums hold: the changes cancel in f.
+    fn fill_both_sums(&self, up: &mut [f64], down: &mut [f64]) {
         let Constraint::Groups { sums, .. } = &self.constraint else { return };
         let lacking = (sums[0] - up.iter().sum::<f64>()).min(down.iter().sum::<f64>() - sums[1]);
-        // A sum of many terms is off by its rounding.
+        // A sum of many terms has rounding errors.
         if !(lacking > 1e-12 * sums[0]) {
             return;
         }
@@ -447,22 +451,22 @@ impl Setup {
         }
     }
 
-    /// β and the bias of each group again, from a machine: to certify or to resume one that was stored. In ν-regression the
-    /// split of a row between its two variables is zero on one side where the sums allow it; where ν is so large that the tube
-    /// has closed, rows that are not at their bound pull both ways, all by the same share of what they can.
+    /// Recovers β and the bias of each group from a model: to certify or resume a stored one. In ν-regression one of
+    /// the two variables of a row is zero if the sums allow it. If ν is so large that the tube has zero width, both
+    /// variables of rows that are not at bound are non-zero, all at the same fraction of their range.
     pub fn solution(&self, machine: &Machine) -> (Vec<f64>, Vec<f64>) {
         let rho = machine.rho;
         let coefficients = machine.coefficients.iter().map(|v| v * rho);
         match self.kind {
-            Kind::NuClassify => {
+            Derivation::NuClassify => {
                 let b = machine.bias * rho;
                 let half = machine.tube.unwrap_or(rho);
                 (coefficients.collect(), vec![b - half, b + half])
             }
-            Kind::NuRegress => {
+            Derivation::NuRegress => {
                 let mut up: Vec<f64> = machine.coefficients.iter().map(|v| v.max(0.0)).collect();
                 let mut down: Vec<f64> = machine.coefficients.iter().map(|v| v.min(0.0)).collect();
-                self.pull_both_ways(&mut up, &mut down);
+                self.fill_both_sums(&mut up, &mut down);
                 let tube = machine.tube.unwrap_or(0.0);
                 (up.into_iter().chain(down).collect(), vec![machine.bias + tube, machine.bias - tube])
             }

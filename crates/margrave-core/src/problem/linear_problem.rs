@@ -1,12 +1,12 @@
-//! A machine without a kernel: f(x) = wᵀx, so X stands where K stood.
+//! Linear models: f(x) = wᵀx, with X in place of K.
 //!
 //! ```text
 //! P(w, b) = ½‖w‖² + ½ρ·b² + Σᵢ cᵢ·ℓ(yᵢ, wᵀxᵢ + b)
 //! D(β)    = −½‖Xᵀβ‖² − (Σβ)²/(2ρ) − Σᵢ cᵢ·ℓ*(yᵢ, −βᵢ/cᵢ)
 //! ```
 //!
-//! ρ = 0 is the free bias (D then asks for Σβ = 0), ρ → ∞ no bias at all, ρ = 1/s² a bias that is the weight of a further
-//! feature of value s, penalised like the others.
+//! ρ = 0 is the free bias (D then requires Σβ = 0), ρ → ∞ means no bias, and ρ = 1/s² is a bias that is the weight of
+//! an additional feature of value s, penalised like the others.
 
 use std::str::FromStr;
 
@@ -17,7 +17,7 @@ use crate::error::{Error, Result, check_len};
 use crate::gram::Matrix;
 use crate::loss::{DualTerm, Loss};
 
-/// What is put on the weights of a linear machine.
+/// The penalty on the weights of a linear model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Penalty {
@@ -29,7 +29,7 @@ pub enum Penalty {
 }
 
 impl Penalty {
-    /// The name users write.
+    /// The name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Penalty::L2 => "l2",
@@ -49,14 +49,14 @@ impl FromStr for Penalty {
     }
 }
 
-/// What is asked of the bias of a linear machine.
+/// How the bias of a linear model is treated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bias {
-    /// There is none.
+    /// No bias.
     None,
-    /// Unpenalised, as in the kernel machines.
+    /// Unpenalised, as in kernel models.
     Free,
-    /// The weight of a feature that is `scaling` for every sample: ½(b/scaling)² joins the penalty.
+    /// The weight of a feature that is `scaling` for every sample: ½(b/scaling)² is added to the penalty.
     Penalised {
         /// Value of that feature, > 0.
         scaling: f64,
@@ -73,7 +73,7 @@ impl Bias {
         }
     }
 
-    /// Fails for a scaling that is not a usable number > 0.
+    /// Fails for a scaling that is not a finite number > 0.
     pub fn check(self) -> Result<()> {
         match (self, self.penalty()) {
             (Bias::Penalised { scaling }, Some(p))
@@ -86,14 +86,14 @@ impl Bias {
     }
 }
 
-/// A linear machine to be trained: X, targets, costs, loss, bias.
+/// The training problem of a linear model: X, targets, costs, loss, bias.
 #[derive(Clone)]
 pub struct LinearProblem<'a> {
-    /// X, a row a sample.
+    /// X, one row per sample.
     pub matrix: &'a dyn Matrix,
     /// yᵢ.
     pub targets: &'a [f64],
-    /// cᵢ ≥ 0; a sample of cost 0 takes no part.
+    /// cᵢ ≥ 0; a sample with cost 0 is ignored.
     pub costs: &'a [f64],
     /// ℓ.
     pub loss: &'a dyn Loss,
@@ -103,7 +103,7 @@ pub struct LinearProblem<'a> {
 }
 
 impl<'a> LinearProblem<'a> {
-    /// Fails if lengths differ, or a cost, a target or the scaling of the bias is not usable.
+    /// Fails if lengths differ, or a cost, a target or the scaling of the bias is invalid.
     pub fn new(
         matrix: &'a dyn Matrix,
         targets: &'a [f64],
@@ -140,7 +140,7 @@ impl<'a> LinearProblem<'a> {
         self.targets.is_empty()
     }
 
-    /// The dual term of sample `i`; `None` if the loss has none. A sample of cost 0 is pinned to 0.
+    /// The dual term of sample `i`; `None` if the loss has none. A sample with cost 0 is fixed at 0.
     pub fn dual_term(&self, i: usize) -> Option<DualTerm> {
         self.samples().dual_term(i)
     }

@@ -1,4 +1,4 @@
-//! What is minimised.
+//! The optimisation problem.
 //!
 //! ```text
 //! P(f, b) = ½‖f‖² + Σᵢ cᵢ·ℓᵢ(yᵢ, f(xᵢ) + b_g(i)) + Σ_g s_g·b_g
@@ -10,8 +10,8 @@
 //! D(β) = −½βᵀKβ − Σᵢ cᵢ·ℓᵢ*(yᵢ, −βᵢ/cᵢ)     subject to Σ_{i∈g} βᵢ = s_g for every group g
 //! ```
 //!
-//! One group with s = 0 is the ordinary machine with a free bias; one-class and SVDD have one group and s ≠ 0; the
-//! ν-machines have two groups. Without a bias there is no group and no constraint.
+//! One group with s = 0 is the usual model with a free bias; one-class and SVDD have one group and s ≠ 0; the ν
+//! formulations have two groups. Without a bias there is no group and no constraint.
 
 mod formulations;
 mod linear_problem;
@@ -19,7 +19,7 @@ mod weights;
 
 pub use formulations::{Formulation, Machine, Setup, Task};
 pub use linear_problem::{Bias, LinearProblem, Penalty};
-pub use weights::{ClassWeight, binary_labels};
+pub use weights::ClassWeight;
 
 use crate::error::{Error, Result, check_len};
 use crate::gram::Gram;
@@ -28,7 +28,7 @@ use crate::loss::{DualTerm, Loss};
 /// Which sums of β are fixed: equivalently, which samples share a bias.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Constraint {
-    /// No bias: β is free of any sum.
+    /// No bias: no sum of β is fixed.
     None,
     /// One bias for all: Σβ = s. A free bias has s = 0, one-class and SVDD s > 0.
     Sum(f64),
@@ -42,12 +42,12 @@ pub enum Constraint {
 }
 
 impl Constraint {
-    /// The ordinary free bias, Σβ = 0.
+    /// The usual free bias, Σβ = 0.
     pub fn free_bias() -> Self {
         Constraint::Sum(0.0)
     }
 
-    /// Number of groups: of biases.
+    /// Number of groups, which is the number of biases.
     pub fn groups(&self) -> usize {
         match self {
             Constraint::None => 0,
@@ -75,7 +75,7 @@ impl Constraint {
     }
 }
 
-/// Losses of the variables: one for all, or one a group.
+/// Losses of the variables: one for all, or one per group.
 #[derive(Clone, Copy)]
 pub enum Losses<'a> {
     /// The same for every variable.
@@ -84,7 +84,7 @@ pub enum Losses<'a> {
     ByGroup(&'a [&'a dyn Loss]),
 }
 
-/// A problem without its matrix: what each variable asks of its score. All that the certificate looks at.
+/// A problem without its matrix: targets, costs, losses and constraint of the variables. The input of the certificate.
 #[derive(Clone, Copy)]
 pub struct Samples<'a> {
     /// The row of the matrix that variable i belongs to; `None`: variable i is row i.
@@ -100,7 +100,7 @@ pub struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    /// Fails if lengths differ, or a cost or target is not usable.
+    /// Fails if lengths differ, or a cost or target is invalid.
     pub fn check(&self) -> Result<()> {
         check_len("number of costs", self.len(), self.costs.len())?;
         if let Constraint::Groups { of, sums } = self.constraint {
@@ -143,7 +143,7 @@ impl<'a> Samples<'a> {
         }
     }
 
-    /// The dual term of variable `i`; `None` if its loss has none. A variable of cost 0 is pinned to 0.
+    /// The dual term of variable `i`; `None` if its loss has none. A variable with cost 0 is fixed at 0.
     pub fn dual_term(&self, i: usize) -> Option<DualTerm> {
         if self.costs[i] == 0.0 {
             return Some(DualTerm { p: 0.0, eps: 0.0, d: 0.0, lo: 0.0, hi: 0.0 });
@@ -152,16 +152,16 @@ impl<'a> Samples<'a> {
     }
 }
 
-/// A kernel machine to be trained: K, targets, costs, losses, constraint.
+/// The training problem of a kernel model: K, targets, costs, losses, constraint.
 #[derive(Clone)]
 pub struct KernelProblem<'a> {
     /// K over the samples, square.
     pub gram: &'a dyn Gram,
-    /// The row of K that variable i belongs to; `None`: variable i is row i. ν-SVR has two variables a row.
+    /// The row of K that variable i belongs to; `None`: variable i is row i. ν-SVR has two variables per row.
     pub row_of: Option<&'a [u32]>,
     /// yᵢ of each variable.
     pub targets: &'a [f64],
-    /// cᵢ of each variable, ≥ 0; a variable of cost 0 takes no part.
+    /// cᵢ of each variable, ≥ 0; a variable with cost 0 is ignored.
     pub costs: &'a [f64],
     /// ℓᵢ.
     pub losses: Losses<'a>,
@@ -170,7 +170,7 @@ pub struct KernelProblem<'a> {
 }
 
 impl<'a> KernelProblem<'a> {
-    /// A problem with one loss and one variable a row of K; fails if lengths differ or a cost is negative.
+    /// A problem with one loss and one variable per row of K; fails if lengths differ or a cost is negative.
     pub fn new(
         gram: &'a dyn Gram,
         targets: &'a [f64],
@@ -183,7 +183,7 @@ impl<'a> KernelProblem<'a> {
         Ok(problem)
     }
 
-    /// Fails if lengths differ, or a cost or target is not usable.
+    /// Fails if lengths differ, or a cost or target is invalid.
     pub fn check(&self) -> Result<()> {
         let (n, m) = self.gram.shape();
         check_len("columns of the Gram matrix", n, m)?;
@@ -228,7 +228,7 @@ impl<'a> KernelProblem<'a> {
         }
     }
 
-    /// The dual term of variable `i`; `None` if its loss has none. A variable of cost 0 is pinned to 0.
+    /// The dual term of variable `i`; `None` if its loss has none. A variable with cost 0 is fixed at 0.
     pub fn dual_term(&self, i: usize) -> Option<DualTerm> {
         self.samples().dual_term(i)
     }

@@ -1,26 +1,26 @@
-//! Labels ±1 and the weights of classes.
+//! Class weights.
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{Label, Targets};
+use crate::data::Label;
 use crate::error::{Error, Result};
 
-/// Factors on the costs of whole classes.
+/// Factors applied to the costs of each class.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClassWeight {
     /// 1 for every class.
     #[default]
     Equal,
-    /// n / (classes · samples of the class): every class weighs the same in total.
+    /// n / (classes · samples of the class): every class has the same total weight.
     Balanced,
-    /// As given; classes not named have 1.
+    /// As given; classes that are not listed have 1.
     Given(Vec<(Label, f64)>),
 }
 
 impl ClassWeight {
-    /// The factor of each class; `codes` holds the class of each sample. Fails for a factor that is negative or not finite,
-    /// or a class that does not occur.
+    /// The factor of each class; `codes` holds the class of each sample. Fails for a factor that is negative or not
+    /// finite, or a class that does not occur.
     pub fn factors(&self, classes: &[Label], codes: &[u32]) -> Result<Vec<f64>> {
         match self {
             ClassWeight::Equal => Ok(vec![1.0; classes.len()]),
@@ -50,27 +50,12 @@ impl ClassWeight {
     }
 }
 
-/// The two classes, sorted, and for every sample −1 for the first, +1 for the second. Fails unless there are exactly two.
-pub fn binary_labels(targets: &Targets) -> Result<([Label; 2], Vec<f64>)> {
-    let (classes, codes) = targets.classes()?;
-    let found = classes.len();
-    let Ok(pair) = <[Label; 2]>::try_from(classes) else {
-        return Err(Error::data(match found {
-            0 => "the data has no rows".into(),
-            1 => "all samples are of one class: there is nothing to separate (novelty detection needs no second class)"
-                .to_string(),
-            _ => format!("the data has {found} classes where exactly two are needed"),
-        }));
-    };
-    Ok((pair, codes.into_iter().map(|c| if c == 1 { 1.0 } else { -1.0 }).collect()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn classes_weigh_as_asked() {
+    fn factors_follow_the_class_weights() {
         let classes = [Label::Number(1.0), Label::Number(2.0)];
         let codes = [0, 0, 0, 1];
         assert_eq!(ClassWeight::Balanced.factors(&classes, &codes).unwrap(), [4.0 / 6.0, 2.0]);
@@ -80,13 +65,5 @@ mod tests {
         assert!(unknown.factors(&classes, &codes).unwrap_err().to_string().contains("1, 2"));
         let negative = ClassWeight::Given(vec![(Label::Number(1.0), -1.0)]);
         assert!(negative.factors(&classes, &codes).is_err());
-    }
-
-    #[test]
-    fn the_second_class_in_order_is_positive() {
-        let (classes, y) = binary_labels(&Targets::Text(vec!["b".into(), "a".into(), "b".into()])).unwrap();
-        assert_eq!((classes[1].to_string().as_str(), y), ("b", vec![1.0, -1.0, 1.0]));
-        assert!(binary_labels(&Targets::Real(vec![1.0, 1.0])).is_err());
-        assert!(binary_labels(&Targets::Real(vec![1.0, 2.0, 3.0])).unwrap_err().to_string().contains("3 classes"));
     }
 }

@@ -1,17 +1,17 @@
-//! The form MNIST is published in: two zero bytes, a type, the number of dimensions, their sizes, then the elements,
-//! all big-endian.
+//! The format of the MNIST files: two zero bytes, a type, the number of dimensions, their sizes, then the elements, all
+//! big-endian.
 
 use margrave_core::conflict::OptionName;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::scalar::{Class, Layout, Scalar};
-use super::{Head, Open};
+use super::scalar::{Class, ElementLayout, ScalarType};
+use super::{ArrayHeader, OpenArray};
 use crate::error::{Result, excerpt, malformed};
-use crate::source::Source;
+use crate::source::ByteSource;
 
-/// Reads the head of an idx file.
-pub(super) fn open(source: &Source) -> Result<Open<'_>> {
+/// Reads the header of an idx file.
+pub(super) fn open(source: &ByteSource) -> Result<OpenArray<'_>> {
     let mut reader = source.reader()?;
     let mut take = |count: usize| -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -32,7 +32,7 @@ pub(super) fn open(source: &Source) -> Result<Open<'_>> {
         _ => {
             return Err(malformed(
                 source.name(),
-                format!("an idx file begins with two zero bytes and a type, and this one with {}", excerpt(&magic)),
+                format!("an idx file begins with two zero bytes and a type, but this one with {}", excerpt(&magic)),
                 format!("check the file, or name its format with {}", OptionName::Format),
             ));
         }
@@ -41,13 +41,13 @@ pub(super) fn open(source: &Source) -> Result<Open<'_>> {
     let sizes = take(4 * dims)?;
     let size_of = |b: &[u8]| b.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
     let shape = sizes.chunks_exact(4).map(size_of).collect();
-    let layout = Layout::Number(Scalar { class, size, big_endian: true });
+    let layout = ElementLayout::Number(ScalarType { class, size, big_endian: true });
     let left = source.len().map(|all| all.saturating_sub(4 + 4 * dims as u64));
-    let head = Head { layout, fortran: false, shape };
-    Ok(Open { name: source.name().to_owned(), head, reader, left })
+    let head = ArrayHeader { layout, fortran: false, shape };
+    Ok(OpenArray { name: source.name().to_owned(), head, reader, left })
 }
 
-/// The file of labels that goes with the file of images at `path`, if it is there under one of the usual names.
+/// The label file next to the image file at `path`, if it exists under one of the usual names.
 pub(super) fn labels_beside(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let plain = name.strip_suffix(".gz").unwrap_or(name);

@@ -1,7 +1,8 @@
 //! Arrays of numbers: NPY and NPZ of NumPy, the sparse NPZ of SciPy, and the idx files MNIST is published in.
 //!
-//! An array of more than two dimensions becomes one row for each place of the first, all else side by side. Integers
-//! beyond 2⁵³ are rounded. Nothing is allocated for what a header promises and the file does not hold.
+//! An array of more than two dimensions becomes one row per index of the first dimension, with the others flattened.
+//! Integers above 2⁵³ are rounded. No memory is allocated for values that the header declares but the file does not
+//! contain.
 
 mod idx;
 mod npy;
@@ -20,23 +21,23 @@ use crate::error::{ReadError, Result, malformed};
 use crate::number::Number;
 use crate::options::{Format, ReadOptions};
 use crate::schema::Schema;
-use crate::source::Source;
-use crate::table::{self, Kind, Plan, Rows};
+use crate::source::ByteSource;
+use crate::table::{self, CellKind, TablePlan, TableRows};
 
 pub(crate) use npz::load as load_npz;
-use scalar::{Layout, Scalar};
+use scalar::{ElementLayout, ScalarType};
 
-/// What the head of an array says.
+/// The header of an array.
 #[derive(Debug, Clone)]
-struct Head {
-    layout: Layout,
-    /// Column by column.
+struct ArrayHeader {
+    layout: ElementLayout,
+    /// Column-major order.
     fortran: bool,
     shape: Vec<usize>,
 }
 
-impl Head {
-    /// Rows, and values in each.
+impl ArrayHeader {
+    /// Number of rows, and of values per row.
     fn matrix(&self) -> Option<(usize, usize)> {
         let (n, rest) = self.shape.split_first()?;
         let d = rest.iter().try_fold(1usize, |product, k| product.checked_mul(*k))?;
@@ -45,17 +46,17 @@ impl Head {
     }
 }
 
-/// An open array: its head read, its values to come.
-struct Open<'a> {
-    /// File, and array in it, for messages.
+/// An open array: its header is read, its values are not.
+struct OpenArray<'a> {
+    /// Name of the file and of the array in it, for messages.
     name: String,
-    head: Head,
+    head: ArrayHeader,
     reader: Box<dyn Read + 'a>,
-    /// Bytes that follow, where that is known.
+    /// Number of remaining bytes, if known.
     left: Option<u64>,
 }
 
-impl Open<'_> {
+impl OpenArray<'_> {
     fn matrix(&self) -> Result<(usize, usize)> {
         self.head.matrix().ok_or_else(|| {
             malformed(
@@ -93,22 +94,22 @@ impl Open<'_> {
         scalar.read_integers(&mut self.reader, n * d, self.left).map_err(|e| self.fail(e))
     }
 
-    /// The targets this array holds.
+    /// The array as targets.
     fn targets(mut self) -> Result<Targets> {
         let (n, d) = self.matrix()?;
-        let numbers = matches!(self.head.layout, Layout::Number(_));
+        let numbers = matches!(self.head.layout, ElementLayout::Number(_));
         if d == 0 || d > 1 && (self.head.shape.len() > 2 || !numbers) {
             return Err(malformed(
                 &self.name,
                 format!(
-                    "targets need one dimension, or two for several numbers, and the array has shape {:?}",
+                    "targets need one dimension, or two for several numbers, but the array has shape {:?}",
                     self.head.shape
                 ),
                 "save a one-dimensional array, or numbers with one column for each target",
             ));
         }
         match self.head.layout {
-            Layout::Number(_) => {
+            ElementLayout::Number(_) => {
                 let name = self.name.clone();
                 let values: Vec<f64> = self.numbers()?;
                 if let Some(at) = values.iter().position(|v| !v.is_finite()) {
@@ -120,16 +121,16 @@ impl Open<'_> {
                 }
                 Ok(if d == 1 { Targets::Real(values) } else { Targets::Several { outputs: d, values } })
             }
-            Layout::Text(text) => {
+            ElementLayout::Text(text) => {
                 Ok(Targets::Text(text.read(&mut self.reader, n, self.left).map_err(|e| self.fail(e))?))
             }
         }
     }
 
-    fn scalar(&self) -> Result<Scalar> {
+    fn scalar(&self) -> Result<ScalarType> {
         match self.head.layout {
-            Layout::Number(scalar) => Ok(scalar),
-            Layout::Text(_) => {
+            ElementLayout::Number(scalar) => Ok(scalar),
+            ElementLayout::Text(_) => {
                 Err(malformed(&self.name, "the array holds texts where numbers are needed", "encode them"))
             }
         }
@@ -140,20 +141,20 @@ impl Open<'_> {
     }
 }
 
-fn data_error(source: &Source) -> impl Fn(margrave_core::Error) -> ReadError + '_ {
+fn data_error(source: &ByteSource) -> impl Fn(margrave_core::Error) -> ReadError + '_ {
     |e| ReadError::Data { file: source.name().to_owned(), source: e }
 }
 
-/// Opens the one array of an NPY or idx file.
-fn open(source: &Source, format: Format) -> Result<Open<'_>> {
+/// Opens the array of an NPY or idx file.
+fn open(source: &ByteSource, format: Format) -> Result<OpenArray<'_>> {
     match format {
         Format::Idx => idx::open(source),
         _ => npy::open(source.name().to_owned(), source.reader()?, source.len(), |e| source.io(e)),
     }
 }
 
-/// Reads an NPY file: a matrix with its target among the columns, or with targets in a file of their own.
-pub(crate) fn load_npy<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+/// Reads an NPY file: a matrix that contains the target as a column, or with targets in a separate file.
+pub(crate) fn load_npy<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -161,7 +162,7 @@ where
     if array.head.shape.len() < 2 {
         return Err(malformed(
             source.name(),
-            format!("a matrix is needed, and the array has shape {:?}", array.head.shape),
+            format!("a matrix is needed, but the array has shape {:?}", array.head.shape),
             "save an array with one row for each sample",
         ));
     }
@@ -169,8 +170,8 @@ where
     table_of::<T>(source, array, targets, options, Format::Npy)
 }
 
-/// Reads an idx file of images, whose labels are in a file of their own.
-pub(crate) fn load_idx<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+/// Reads an idx file of images, whose labels are in a separate file.
+pub(crate) fn load_idx<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -178,7 +179,7 @@ where
     if array.head.shape.len() < 2 {
         return Err(malformed(
             source.name(),
-            "this idx file holds one value a sample, as files of labels do",
+            "this idx file holds one value per sample, like a file of labels",
             "name the file of images; the labels are looked for beside it",
         ));
     }
@@ -201,7 +202,7 @@ where
     table_of::<T>(source, array, Some(targets), options, Format::Idx)
 }
 
-fn refuse_columns(source: &Source, options: &ReadOptions) -> Result<()> {
+fn refuse_columns(source: &ByteSource, options: &ReadOptions) -> Result<()> {
     let option = match (&options.target, &options.weights) {
         (Some(_), _) => OptionName::Target,
         (_, Some(_)) => OptionName::Weights,
@@ -214,10 +215,10 @@ fn refuse_columns(source: &Source, options: &ReadOptions) -> Result<()> {
     })
 }
 
-/// The data set of a matrix; `targets` are those kept apart, `None` if they are among its columns.
+/// The data set of a matrix; `targets` are separate targets, `None` if they are among its columns.
 fn table_of<T: Number>(
-    source: &Source,
-    array: Open,
+    source: &ByteSource,
+    array: OpenArray,
     targets: Option<Targets>,
     options: &ReadOptions,
     format: Format,
@@ -235,20 +236,20 @@ where
             "give at least one row and one column",
         ));
     }
-    let plan = || Plan::new(source.name(), None, vec![Kind::Number; d], &options);
+    let plan = || TablePlan::new(source.name(), None, vec![CellKind::Number; d], &options);
     let all_features =
         options.no_target && options.weights.is_none() && options.schema.is_none_or(|s| s.weights.is_none());
-    // A plan has an entry a column, so the values come first: a header may promise any number of columns.
+    // A plan has one entry per column, so the values are read first: a header may declare any number of columns.
     let (plan, rows) = if all_features {
         let values: Vec<T> = array.numbers()?;
         let plan = plan()?;
-        let rows = Rows::of_features(n, values, &plan);
+        let rows = TableRows::of_features(n, values, &plan);
         (plan, rows)
     } else {
         // Targets and weights keep double precision.
         let values: Vec<f64> = array.numbers()?;
         let plan = plan()?;
-        let mut rows = Rows::new(&plan);
+        let mut rows = TableRows::new(&plan);
         values.chunks_exact(d).for_each(|row| rows.push_row(&plan, row.iter().copied()));
         (plan, rows)
     };
@@ -259,7 +260,7 @@ where
     Ok(loaded)
 }
 
-fn set_targets(source: &Source, data: &mut Dataset, targets: Targets) -> Result<()> {
+fn set_targets(source: &ByteSource, data: &mut Dataset, targets: Targets) -> Result<()> {
     if !matches!(targets, Targets::None) && targets.len() != data.len() {
         return Err(malformed(
             source.name(),
@@ -273,19 +274,19 @@ fn set_targets(source: &Source, data: &mut Dataset, targets: Targets) -> Result<
 
 /// Reads targets from an NPY or idx file.
 fn load_targets(path: &Path) -> Result<Targets> {
-    let source = Source::open(path)?;
+    let source = ByteSource::open(path)?;
     match detect(&source)? {
         format @ (Format::Npy | Format::Idx) => open(&source, format)?.targets(),
         other => Err(malformed(
             source.name(),
-            format!("targets are read from NPY and idx files, and this is {other}"),
+            format!("targets are read from NPY and idx files, but this is {other}"),
             "save a one-dimensional array with numpy.save",
         )),
     }
 }
 
 /// The data set of sparse rows.
-fn sparse_set<T: Number>(source: &Source, points: Csr<T>, targets: Targets, options: &ReadOptions) -> Result<Loaded>
+fn sparse_set<T: Number>(source: &ByteSource, points: Csr<T>, targets: Targets, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {

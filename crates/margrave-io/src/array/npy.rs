@@ -1,22 +1,22 @@
-//! One array as NumPy saves it: a magic number, a Python dictionary in text, then the elements.
+//! An array as saved by NumPy: a magic number, a Python dictionary in text, then the elements.
 
 use margrave_core::conflict::OptionName;
 use std::io::{self, Read};
 
-use super::scalar::{Class, FixedText, Layout, Scalar};
-use super::{Head, Open};
+use super::scalar::{Class, ElementLayout, FixedText, ScalarType};
+use super::{ArrayHeader, OpenArray};
 use crate::error::{ReadError, Result, excerpt, malformed};
 
-/// Longest header believed.
+/// Longest accepted header, in bytes.
 const LONGEST_HEADER: usize = 1 << 20;
 
-/// Reads the head of the array that `reader` begins with; `len` is the length of it all, where that is known.
+/// Reads the header of the array at the start of `reader`; `len` is the total length, if known.
 pub(super) fn open<'a>(
     name: String,
     mut reader: Box<dyn Read + 'a>,
     len: Option<u64>,
     io: impl Fn(io::Error) -> ReadError,
-) -> Result<Open<'a>> {
+) -> Result<OpenArray<'a>> {
     let mut take = |count: usize| -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         reader.by_ref().take(count as u64).read_to_end(&mut bytes).map_err(&io)?;
@@ -29,7 +29,7 @@ pub(super) fn open<'a>(
     if magic != b"\x93NUMPY" {
         return Err(malformed(
             &name,
-            format!("an NPY file begins with `\\x93NUMPY`, and this one with {}", excerpt(&magic)),
+            format!("an NPY file begins with `\\x93NUMPY`, but this one with {}", excerpt(&magic)),
             format!("check the file, or name its format with {}", OptionName::Format),
         ));
     }
@@ -43,17 +43,17 @@ pub(super) fn open<'a>(
     length[..width].copy_from_slice(&take(width)?);
     let length = u32::from_le_bytes(length) as usize;
     if length > LONGEST_HEADER {
-        return Err(malformed(&name, format!("the NPY header is said to be {length} bytes long"), "save it again"));
+        return Err(malformed(&name, format!("the NPY header declares a length of {length} bytes"), "save it again"));
     }
     let header = take(length)?;
     let head = parse(&header).map_err(|(problem, remedy)| malformed(&name, problem, remedy))?;
     let left = len.map(|all| all.saturating_sub((8 + width + length) as u64));
-    Ok(Open { name, head, reader, left })
+    Ok(OpenArray { name, head, reader, left })
 }
 
 type Problem = (String, &'static str);
 
-fn parse(header: &[u8]) -> Result<Head, Problem> {
+fn parse(header: &[u8]) -> Result<ArrayHeader, Problem> {
     let text = String::from_utf8_lossy(header);
     let bad =
         || (format!("the NPY header cannot be understood, {}", excerpt(header)), "save the array again with NumPy");
@@ -77,11 +77,11 @@ fn parse(header: &[u8]) -> Result<Head, Problem> {
         return Err(("the array has named fields".to_owned(), "save a plain array of numbers"));
     };
     let descr = descr[1..].split(quote).next().ok_or_else(bad)?;
-    Ok(Head { layout: layout(descr)?, fortran, shape })
+    Ok(ArrayHeader { layout: layout(descr)?, fortran, shape })
 }
 
-/// The elements that a type string such as `<f8` tells of.
-fn layout(descr: &str) -> Result<Layout, Problem> {
+/// The element type of a type string such as `<f8`.
+fn layout(descr: &str) -> Result<ElementLayout, Problem> {
     let refuse = |remedy| (format!("elements of type `{descr}` cannot be read"), remedy);
     let mut chars = descr.chars();
     let big_endian = match chars.next() {
@@ -98,7 +98,7 @@ fn layout(descr: &str) -> Result<Layout, Problem> {
         ));
     }
     let size: usize = chars.as_str().parse().map_err(|_| refuse("save an array of numbers"))?;
-    let number = |class| Ok(Layout::Number(Scalar { class, size, big_endian }));
+    let number = |class| Ok(ElementLayout::Number(ScalarType { class, size, big_endian }));
     match (code, size) {
         (Some('b'), 1) => number(Class::Bool),
         (Some('i'), 1 | 2 | 4 | 8) => number(Class::Signed),
@@ -107,7 +107,7 @@ fn layout(descr: &str) -> Result<Layout, Problem> {
         (Some('f'), _) => Err(refuse("convert it to float64")),
         (Some('c'), _) => Err(refuse("complex numbers are not supported; save real and imaginary parts as columns")),
         (Some(code @ ('S' | 'a' | 'U')), 0..=65_536) => {
-            Ok(Layout::Text(FixedText { units: size, wide: code == 'U', big_endian }))
+            Ok(ElementLayout::Text(FixedText { units: size, wide: code == 'U', big_endian }))
         }
         (Some('M' | 'm'), _) => Err(refuse("convert dates to numbers")),
         _ => Err(refuse("save an array of numbers")),

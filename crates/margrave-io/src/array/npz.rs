@@ -1,4 +1,4 @@
-//! A zip of NumPy arrays: features and targets under their usual names, or a sparse matrix as SciPy saves it.
+//! A zip archive of NumPy arrays: features and targets under their usual names, or a sparse matrix as saved by SciPy.
 
 use margrave_core::conflict::OptionName;
 use std::io::{Cursor, Read, Seek};
@@ -6,14 +6,14 @@ use std::io::{Cursor, Read, Seek};
 use margrave_core::data::{Csr, Dense, Points, Targets};
 use zip::ZipArchive;
 
-use super::{Open, data_error, load_targets, npy, sparse_set, table_of};
+use super::{OpenArray, data_error, load_targets, npy, sparse_set, table_of};
 use crate::Loaded;
 use crate::error::{ReadError, Result, malformed};
 use crate::number::Number;
 use crate::options::{Column, Format, ReadOptions};
-use crate::source::Source;
+use crate::source::ByteSource;
 
-/// Names features go by; then those of targets.
+/// Common names of the feature array; below, of the target array.
 const FEATURES: [&str; 4] = ["X", "x", "data", "features"];
 const TARGETS: [&str; 5] = ["y", "Y", "target", "labels", "targets"];
 
@@ -23,16 +23,16 @@ impl<R: Read + Seek> ReadSeek for R {}
 type Archive = ZipArchive<Box<dyn ReadSeek>>;
 
 /// One array of the archive.
-struct Entry {
+struct ArrayEntry {
     name: String,
-    /// Number in the archive.
+    /// Index in the archive.
     at: usize,
     /// Number of dimensions; `None` for arrays that cannot be read.
     dims: Option<usize>,
 }
 
 /// Reads an NPZ file.
-pub(crate) fn load<T: Number>(source: &Source, options: &ReadOptions) -> Result<Loaded>
+pub(crate) fn load<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -45,14 +45,14 @@ where
     for at in 0..archive.len() {
         let Some(Ok(name)) = archive.name_for_index(at) else { continue };
         let Some(name) = name.strip_suffix(".npy").map(str::to_owned) else { continue };
-        // Arrays that are not asked for may be of any type.
+        // Arrays that are not used may be of any type.
         let dims = open(source, &mut archive, at, &name).ok().map(|array| array.head.shape.len());
-        entries.push(Entry { name, at, dims });
+        entries.push(ArrayEntry { name, at, dims });
     }
     let by_name = |name: &str| entries.iter().find(|e| e.name == name);
     let sparse = ["data", "indices", "indptr", "shape"].map(by_name);
     let is_sparse = sparse.iter().all(Option::is_some) || (by_name("format").is_some() && by_name("shape").is_some());
-    // A number, or a list of them, is of columns among the features.
+    // A number, or a list of numbers, selects columns of the features.
     let among = |column: &Column| {
         let list = column.list();
         list.iter().all(|one| matches!(one, Column::Number(_)))
@@ -70,7 +70,7 @@ where
         _ => None,
     };
     let usual = || TARGETS.iter().find_map(|n| by_name(n).filter(|e| e.dims.is_none_or(|k| k < 3)));
-    let weighed = |e: &Entry| matches!(&options.weights, Some(Column::Name(name)) if *name == e.name);
+    let weighed = |e: &ArrayEntry| matches!(&options.weights, Some(Column::Name(name)) if *name == e.name);
     let other = || entries.iter().find(|e| e.dims == Some(1) && !is_sparse && !weighed(e));
     let targets = match &options.target_file {
         _ if options.no_target => None,
@@ -108,7 +108,7 @@ where
             ));
         };
         let array = open(source, &mut archive, entry.at, &entry.name)?;
-        // A matrix alone holds its targets, as in an NPY file.
+        // A single matrix contains its targets, as in an NPY file.
         table_of::<T>(source, array, targets, &rest, Format::Npz)?
     };
     if let Some(weights) = weights {
@@ -117,18 +117,18 @@ where
     Ok(loaded)
 }
 
-fn names(entries: &[Entry]) -> String {
+fn names(entries: &[ArrayEntry]) -> String {
     let names: Vec<_> = entries.iter().take(10).map(|e| format!("{:?}", e.name)).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-fn damaged(source: &Source, error: &zip::result::ZipError) -> ReadError {
+fn damaged(source: &ByteSource, error: &zip::result::ZipError) -> ReadError {
     malformed(source.name(), format!("the zip archive is damaged ({error})"), "copy it or save it again")
 }
 
-fn open<'a>(source: &Source, archive: &'a mut Archive, at: usize, name: &str) -> Result<Open<'a>> {
+fn open<'a>(source: &ByteSource, archive: &'a mut Archive, at: usize, name: &str) -> Result<OpenArray<'a>> {
     let file = archive.by_index(at).map_err(|e| damaged(source, &e))?;
-    // The size of an entry that is not packed is known, if the archive can hold so much.
+    // The size of an uncompressed entry is known if it does not exceed the archive.
     let stored = file.compression() == zip::CompressionMethod::Stored;
     let len = Some(file.compressed_size()).filter(|size| stored && source.len().is_some_and(|all| *size <= all));
     let io = |e| ReadError::Io { file: source.name().to_owned(), doing: "unpack it", source: e };
@@ -136,12 +136,12 @@ fn open<'a>(source: &Source, archive: &'a mut Archive, at: usize, name: &str) ->
 }
 
 /// A CSR matrix as `scipy.sparse.save_npz` writes it.
-fn load_csr<T: Number>(source: &Source, archive: &mut Archive, entries: &[Entry]) -> Result<Csr<T>> {
+fn load_csr<T: Number>(source: &ByteSource, archive: &mut Archive, entries: &[ArrayEntry]) -> Result<Csr<T>> {
     let find = |name: &str| {
         entries.iter().find(|e| e.name == name).ok_or_else(|| {
             malformed(
                 source.name(),
-                format!("this is a sparse matrix without the array {name:?}, so not in CSR form"),
+                format!("this is a sparse matrix without the array {name:?}, so it is not in CSR form"),
                 "save X.tocsr()",
             )
         })
@@ -177,7 +177,7 @@ fn load_csr<T: Number>(source: &Source, archive: &mut Archive, entries: &[Entry]
     Csr::new(d as usize, starts, columns, values).map_err(data_error(source))
 }
 
-/// Rows with ascending columns; SciPy neither sorts nor adds up on its own.
+/// Sorts the columns of each row and adds up duplicates, which SciPy does not do by itself.
 fn ordered<T: Number>(starts: &[u64], indices: Vec<u64>, values: Vec<T>) -> (Vec<usize>, Vec<u32>, Vec<T>) {
     let row = |i: usize| starts[i] as usize..starts[i + 1] as usize;
     let n = starts.len() - 1;
@@ -206,10 +206,10 @@ fn ordered<T: Number>(starts: &[u64], indices: Vec<u64>, values: Vec<T>) -> (Vec
     (ends, columns, sums)
 }
 
-impl Open<'_> {
-    /// The one text of an array without dimensions.
+impl OpenArray<'_> {
+    /// The text of a zero-dimensional array.
     fn first_text(mut self) -> Result<String> {
-        let super::Layout::Text(text) = self.head.layout else {
+        let super::ElementLayout::Text(text) = self.head.layout else {
             return Err(malformed(&self.name, "a text is expected here", "save the matrix again"));
         };
         let texts = text.read(&mut self.reader, 1, self.left).map_err(|e| self.fail(e))?;

@@ -1,4 +1,4 @@
-//! The elements of arrays, as bytes.
+//! Decoding array elements from bytes.
 
 use std::io::{self, Read};
 
@@ -16,7 +16,7 @@ pub(super) enum Class {
 
 /// A number of `size` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Scalar {
+pub(super) struct ScalarType {
     pub(super) class: Class,
     pub(super) size: usize,
     pub(super) big_endian: bool,
@@ -30,26 +30,26 @@ pub(super) struct FixedText {
     pub(super) big_endian: bool,
 }
 
-/// What an array is made of.
+/// The element type of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
-    Number(Scalar),
+pub(super) enum ElementLayout {
+    Number(ScalarType),
     Text(FixedText),
 }
 
-impl Layout {
-    /// Bytes of an element.
+impl ElementLayout {
+    /// Size of an element in bytes.
     pub(super) fn size(&self) -> usize {
         match self {
-            Layout::Number(scalar) => scalar.size,
-            Layout::Text(text) => text.size().max(1),
+            ElementLayout::Number(scalar) => scalar.size,
+            ElementLayout::Text(text) => text.size().max(1),
         }
     }
 }
 
 /// Why elements could not be read.
 pub(super) enum ReadFault {
-    /// There are fewer bytes than the header promises.
+    /// There are fewer bytes than the header states.
     Short {
         held: u64,
         promised: u64,
@@ -77,7 +77,7 @@ impl ReadFault {
 /// Bytes read at a time; a multiple of every element size of numbers.
 const CHUNK: usize = 1 << 16;
 
-/// Calls `visit` with the bytes of `count` elements of `size` bytes, some at a time.
+/// Calls `visit` with the bytes of `count` elements of `size` bytes, in chunks.
 fn for_each_chunk(
     reader: &mut dyn Read,
     size: usize,
@@ -107,12 +107,12 @@ fn for_each_chunk(
     Ok(())
 }
 
-/// `values` with room for `count` elements, or for what may safely be believed to come.
+/// An empty vector with capacity for `count` elements, but not more than the remaining bytes justify.
 fn room<V>(count: usize, left: Option<u64>) -> Vec<V> {
     Vec::with_capacity(if left.is_some() { count } else { count.min(CHUNK) })
 }
 
-/// The eight bytes of an unsigned number of up to eight bytes.
+/// An unsigned number of up to eight bytes.
 fn unsigned(bytes: &[u8], big_endian: bool) -> u64 {
     let mut wide = [0u8; 8];
     if big_endian {
@@ -124,7 +124,7 @@ fn unsigned(bytes: &[u8], big_endian: bool) -> u64 {
     }
 }
 
-/// A number of half precision.
+/// Decodes a half-precision number.
 fn half(bits: u16) -> f64 {
     let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
@@ -136,10 +136,10 @@ fn half(bits: u16) -> f64 {
     }
 }
 
-impl Scalar {
+impl ScalarType {
     fn value(self, bytes: &[u8]) -> f64 {
         let bits = unsigned(bytes, self.big_endian);
-        // Shifted up and down again, the sign bit of a short number fills the upper bytes.
+        // Shifting up and down again extends the sign bit of a shorter number.
         let spare = 64 - 8 * self.size as u32;
         match (self.class, self.size) {
             (Class::Bool, _) => f64::from(u8::from(bits != 0)),
@@ -151,7 +151,7 @@ impl Scalar {
         }
     }
 
-    /// Reads `count` numbers; `left` is the number of bytes that follow, where that is known.
+    /// Reads `count` numbers; `left` is the number of remaining bytes, if known.
     pub(super) fn read<T: Number>(
         self,
         reader: &mut dyn Read,
@@ -164,7 +164,7 @@ impl Scalar {
         let mut values = room(count, left);
         for_each_chunk(reader, self.size, count, left, |bytes| {
             let elements = bytes.chunks_exact(self.size);
-            // The common kinds get loops of their own, which the compiler unrolls.
+            // Common types have their own loops, which the compiler unrolls.
             match (self.class, self.size, self.big_endian) {
                 (Class::Unsigned, 1, _) => values.extend(bytes.iter().map(|b| T::from_f64(f64::from(*b)))),
                 (Class::Float, 8, false) => values.extend(elements.map(|e| T::from_f64(f64::from_bits(le(e))))),
@@ -228,7 +228,7 @@ impl FixedText {
                 } else {
                     std::str::from_utf8(element).ok().map(str::to_owned)
                 };
-                // Short texts are filled up with zeros.
+                // Short texts are padded with zeros.
                 texts.push(text.ok_or(ReadFault::Text)?.trim_end_matches('\0').to_owned());
             }
             Ok(())
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn numbers_of_every_kind() {
-        let value = |class, bytes: &[u8], big_endian| Scalar { class, size: bytes.len(), big_endian }.value(bytes);
+        let value = |class, bytes: &[u8], big_endian| ScalarType { class, size: bytes.len(), big_endian }.value(bytes);
         assert_eq!(value(Class::Signed, &[0xff], false), -1.0);
         assert_eq!(value(Class::Signed, &[0xff, 0x7f], true), -129.0);
         assert_eq!(value(Class::Signed, &i64::MIN.to_le_bytes(), false), i64::MIN as f64);

@@ -1,16 +1,16 @@
-//! Separator and header of a table, told by its first records.
+//! Detects the separator and the header of a table from its first records.
 
-use super::records::{self, Record};
+use super::records::{self, CsvRecord};
 use crate::number;
 use crate::options::ReadOptions;
 use crate::table::is_missing;
 
-/// Records looked at.
+/// Number of records used for detection.
 pub(crate) const SAMPLE: usize = 256;
 
-/// The separator that takes the first lines into the same number of cells, more than one.
+/// The separator that splits each of the first lines into the same number of cells, more than one.
 pub(crate) fn separator(head: &[u8], complete: bool) -> u8 {
-    // Commas come after semicolons, as they may be decimal commas; blanks come last, as they may be in texts.
+    // Commas are tried after semicolons, as they may be decimal commas; blanks last, as they may occur in texts.
     let widths = |separator: u8| -> Option<usize> {
         let sample = records::sample(head, separator, complete, 20);
         let width = sample.first()?.len();
@@ -20,23 +20,23 @@ pub(crate) fn separator(head: &[u8], complete: bool) -> u8 {
     if let Some(found) = candidates.into_iter().find(|s| widths(*s).is_some_and(|w| w > 1)) {
         return found;
     }
-    // Ragged: the one that occurs most in the first line, so that the error tells of it.
+    // Ragged rows: the separator that is most frequent in the first line, so that the error refers to it.
     let first = head.split(|b| *b == b'\n').next().unwrap_or_default();
     let count = |s: u8| first.iter().filter(|b| **b == s).count();
     let best = [b',', b';', b'\t', b'|', b' '].into_iter().rev().max_by_key(|s| count(*s));
     best.filter(|s| count(*s) > 0).unwrap_or(b',')
 }
 
-/// Whether the first record holds names: it has a text where all others have numbers; or it is all texts, none of
-/// which comes again below.
-pub(crate) fn has_header(sample: &[Record], options: &ReadOptions) -> bool {
+/// Whether the first record contains names: it has text in a column where all others have numbers, or it is all text
+/// and none of it occurs again below.
+pub(crate) fn has_header(sample: &[CsvRecord], options: &ReadOptions) -> bool {
     if let Some(header) = options.header {
         return header;
     }
     let Some((first, rest)) = sample.split_first() else { return false };
     let is_number = |cell: &[u8]| number::whole::<f64>(cell).is_some();
     let is_text = |cell: &[u8]| !cell.is_empty() && !is_number(cell) && !is_missing(cell);
-    // Names may be whole numbers such as years, but not fractions.
+    // Names may be integers such as years, but not fractions.
     let name_like = |cell: &[u8]| !is_number(cell) || cell.iter().all(u8::is_ascii_digit);
     let known = options.schema.and_then(|s| s.columns.as_ref());
     let known = known.and_then(|c| c.iter().map(|c| c.name.as_deref()).collect::<Option<Vec<_>>>());
@@ -56,7 +56,7 @@ pub(crate) fn has_header(sample: &[Record], options: &ReadOptions) -> bool {
     if (0..first.len()).any(|k| is_text(first.cell(k)) && numeric(k)) {
         return true;
     }
-    // A header all of whose names are strange to the model is rather a row of texts.
+    // If the model knows none of the names, the first record is more likely a row of texts.
     if known.is_some() {
         return false;
     }

@@ -1,25 +1,25 @@
-//! Records of separated text, quotes and all, one after the other.
+//! Reads records of separated text sequentially, including quoted cells.
 
 use std::io::Read;
 
 use crate::error::{Fault, Place, Result, malformed};
-use crate::source::Source;
+use crate::source::ByteSource;
 
 const CHUNK: usize = 256 << 10;
 
-/// Longest record accepted: an unclosed quote must not swallow what a small gzip file unpacks to.
+/// Longest record accepted: an unclosed quote must not consume all of a large decompressed file.
 const LONGEST: usize = 1 << 30;
 
 /// The cells of one record.
 #[derive(Default, Clone)]
-pub(crate) struct Record {
+pub(crate) struct CsvRecord {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     /// Line on which the record begins, from 1.
     pub(crate) line: u64,
 }
 
-impl Record {
+impl CsvRecord {
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -34,13 +34,13 @@ impl Record {
     }
 }
 
-/// Whether `byte` is nothing around a cell.
+/// Whether `byte` is padding around a cell.
 #[inline(always)]
 pub(crate) fn is_pad(byte: u8, separator: u8) -> bool {
     byte == b' ' || byte == b'\r' || (byte == b'\t' && separator != b'\t')
 }
 
-/// `text` without what is nothing at its end.
+/// `text` without trailing padding.
 pub(crate) fn trim_end(mut text: &[u8], separator: u8) -> &[u8] {
     while let [head @ .., tail] = text
         && is_pad(*tail, separator)
@@ -50,8 +50,8 @@ pub(crate) fn trim_end(mut text: &[u8], separator: u8) -> &[u8] {
     text
 }
 
-/// What one attempt at a record came to.
-enum Step {
+/// The result of trying to split one record.
+enum SplitOutcome {
     /// A record (or a blank line, without cells) of this many bytes and lines.
     Done {
         bytes: usize,
@@ -62,8 +62,8 @@ enum Step {
     Bad(Fault),
 }
 
-/// Takes the record at the head of `text` apart. `last`: nothing follows `text`.
-fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut Record) -> Step {
+/// Splits the record at the start of `text` into cells. `last`: nothing follows `text`.
+fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut CsvRecord) -> SplitOutcome {
     record.bytes.clear();
     record.ends.clear();
     record.line = line;
@@ -82,11 +82,11 @@ fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut Record)
             loop {
                 let Some(next) = memchr::memchr(b'"', &text[at..]) else {
                     if !last {
-                        return Step::More;
+                        return SplitOutcome::More;
                     }
                     let cell = &text[at..];
                     let place = Place::Cell { line: opened, column: record.ends.len(), name: None };
-                    return Step::Bad(
+                    return SplitOutcome::Bad(
                         Fault::new(place, "a quote is opened and never closed", "close it, or double it within a text")
                             .found(&text[at - 1..at + cell.len().min(60)]),
                     );
@@ -99,7 +99,7 @@ fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut Record)
                         record.bytes.push(b'"');
                         at += 1;
                     }
-                    None if !last => return Step::More,
+                    None if !last => return SplitOutcome::More,
                     _ => break,
                 }
             }
@@ -109,12 +109,12 @@ fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut Record)
             }
             let ends = at == text.len() || text[at] == b'\n' || (!blanks && text[at] == separator);
             if at == text.len() && !last {
-                return Step::More;
+                return SplitOutcome::More;
             }
             if !(ends || blanks && at > close) {
                 let rest = &text[close..];
                 let place = Place::Cell { line: line + lines, column: record.ends.len(), name: None };
-                return Step::Bad(
+                return SplitOutcome::Bad(
                     Fault::new(place, "text follows a closing quote", "double the quotes within a text")
                         .found(&rest[..rest.len().min(60)]),
                 );
@@ -126,7 +126,7 @@ fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut Record)
             } else {
                 memchr::memchr2(separator, b'\n', rest)
             };
-            let Some(end) = end.or(last.then_some(rest.len())) else { return Step::More };
+            let Some(end) = end.or(last.then_some(rest.len())) else { return SplitOutcome::More };
             record.bytes.extend_from_slice(trim_end(&rest[..end], separator));
             at += end;
             if blanks {
@@ -134,19 +134,19 @@ fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut Record)
                     at += 1;
                 }
                 if at == text.len() && !last {
-                    return Step::More;
+                    return SplitOutcome::More;
                 }
             }
         }
         let empty = !quoted && record.bytes.len() == start;
         let done = at == text.len() || text[at] == b'\n';
-        // A blank line has no cells, and blanks at the end of a line separate nothing.
+        // A blank line has no cells, and trailing blanks are not separators.
         if !(empty && done && (record.ends.is_empty() || blanks)) {
             record.ends.push(record.bytes.len());
         }
         if done {
             lines += 1;
-            return Step::Done { bytes: (at + 1).min(text.len()), lines };
+            return SplitOutcome::Done { bytes: (at + 1).min(text.len()), lines };
         }
         if !blanks {
             at += 1;
@@ -154,13 +154,13 @@ fn split(text: &[u8], separator: u8, line: u64, last: bool, record: &mut Record)
     }
 }
 
-/// The records of a text that is at hand; one that is cut at its end is left out unless `last`.
-pub(crate) fn sample(mut text: &[u8], separator: u8, last: bool, most: usize) -> Vec<Record> {
+/// The records of a text in memory; an incomplete record at its end is omitted unless `last`.
+pub(crate) fn sample(mut text: &[u8], separator: u8, last: bool, most: usize) -> Vec<CsvRecord> {
     let mut records = Vec::new();
     let mut line = 1;
     while records.len() < most && !text.is_empty() {
-        let mut record = Record::default();
-        let Step::Done { bytes, lines } = split(text, separator, line, last, &mut record) else { break };
+        let mut record = CsvRecord::default();
+        let SplitOutcome::Done { bytes, lines } = split(text, separator, line, last, &mut record) else { break };
         text = &text[bytes..];
         line += lines;
         if record.len() > 0 {
@@ -171,34 +171,39 @@ pub(crate) fn sample(mut text: &[u8], separator: u8, last: bool, most: usize) ->
 }
 
 /// Calls `visit` with every record of `source` that has cells, until it fails.
-pub(crate) fn for_each(source: &Source, separator: u8, mut visit: impl FnMut(&Record) -> Result<()>) -> Result<()> {
+pub(crate) fn for_each(
+    source: &ByteSource,
+    separator: u8,
+    mut visit: impl FnMut(&CsvRecord) -> Result<()>,
+) -> Result<()> {
     let mut reader = source.reader()?;
     let mut text: Vec<u8> = Vec::new();
     let (mut at, mut line, mut last, mut size) = (0, 1, false, CHUNK);
-    let mut record = Record::default();
+    let mut record = CsvRecord::default();
     let mut started = false;
     loop {
-        let step = if at == text.len() { Step::More } else { split(&text[at..], separator, line, last, &mut record) };
+        let step =
+            if at == text.len() { SplitOutcome::More } else { split(&text[at..], separator, line, last, &mut record) };
         match step {
-            Step::Done { bytes, lines } => {
+            SplitOutcome::Done { bytes, lines } => {
                 at += bytes;
                 line += lines;
                 if record.len() > 0 {
                     visit(&record)?;
                 }
             }
-            Step::Bad(fault) => return Err(fault.within(source.name(), 0)),
-            Step::More if last => return Ok(()),
-            Step::More => {
+            SplitOutcome::Bad(fault) => return Err(fault.within(source.name(), 0)),
+            SplitOutcome::More if last => return Ok(()),
+            SplitOutcome::More => {
                 text.drain(..at);
-                // A record longer than what was read is tried again only when as much has been added.
+                // A record longer than the buffer is retried only after the buffer has doubled.
                 size = if at == 0 { size.max(text.len()) } else { CHUNK };
                 at = 0;
                 if text.len() > LONGEST {
                     return Err(malformed(
                         source.name(),
                         format!("the record that begins on line {line} is longer than {LONGEST} bytes"),
-                        "look for a quote that is not closed there",
+                        "check for an unclosed quote there",
                     ));
                 }
                 let got = reader.by_ref().take(size as u64).read_to_end(&mut text).map_err(|e| source.io(e))?;
@@ -217,7 +222,7 @@ mod tests {
     use super::*;
 
     fn cells(text: &str, separator: u8) -> Vec<Vec<String>> {
-        let own = |r: &Record| r.cells().map(|c| String::from_utf8_lossy(c).into_owned()).collect();
+        let own = |r: &CsvRecord| r.cells().map(|c| String::from_utf8_lossy(c).into_owned()).collect();
         sample(text.as_bytes(), separator, true, 99).iter().map(own).collect()
     }
 
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_the_text_gives_the_same() {
+    fn splitting_the_text_anywhere_gives_the_same_records() {
         let text = b"a,b\n1,\"x\"\"y\n\"\n2,z";
         for cut in 0..text.len() {
             let head = sample(&text[..cut], b',', false, 99);

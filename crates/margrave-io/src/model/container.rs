@@ -1,8 +1,8 @@
-//! The outer shape of a native model file: named arrays and one JSON header, in the safetensors layout.
+//! The container of a native model file: named arrays and one JSON header, in the safetensors layout.
 //!
-//! Safe to open from strangers: every length is checked against the bytes present before anything is allocated, nothing
-//! in a file is code. Lossless: arrays are little-endian IEEE numbers, and numbers of the header are written with as
-//! many digits as they need.
+//! Safe for untrusted files: every length is checked against the available bytes before anything is allocated, and
+//! files contain no code. Lossless: arrays are little-endian IEEE numbers, and numbers in the header are written with
+//! as many digits as needed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use safetensors::tensor::{Dtype, SafeTensors, View};
 /// Key of the JSON header in the safetensors metadata.
 const HEADER: &str = "margrave";
 
-/// What is wrong with the bytes of a model file.
+/// An error in the bytes of a model file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Broken(pub(super) String);
@@ -25,7 +25,7 @@ impl Broken {
 
 /// One array, any number of dimensions, row-major.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Values {
+pub(super) enum ArrayValues {
     F32(Vec<f32>),
     F64(Vec<f64>),
     U32(Vec<u32>),
@@ -41,11 +41,11 @@ pub(super) enum Reals {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Array {
     pub(super) shape: Vec<usize>,
-    pub(super) values: Values,
+    pub(super) values: ArrayValues,
 }
 
 impl Array {
-    pub(super) fn new(shape: impl Into<Vec<usize>>, values: Values) -> Self {
+    pub(super) fn new(shape: impl Into<Vec<usize>>, values: ArrayValues) -> Self {
         Self { shape: shape.into(), values }
     }
 }
@@ -53,10 +53,10 @@ impl Array {
 impl View for &Array {
     fn dtype(&self) -> Dtype {
         match self.values {
-            Values::F32(_) => Dtype::F32,
-            Values::F64(_) => Dtype::F64,
-            Values::U32(_) => Dtype::U32,
-            Values::U64(_) => Dtype::U64,
+            ArrayValues::F32(_) => Dtype::F32,
+            ArrayValues::F64(_) => Dtype::F64,
+            ArrayValues::U32(_) => Dtype::U32,
+            ArrayValues::U64(_) => Dtype::U64,
         }
     }
     fn shape(&self) -> &[usize] {
@@ -64,18 +64,18 @@ impl View for &Array {
     }
     fn data(&self) -> Cow<'_, [u8]> {
         Cow::Owned(match &self.values {
-            Values::F32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            Values::F64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            Values::U32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            Values::U64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            ArrayValues::F32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            ArrayValues::F64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            ArrayValues::U32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            ArrayValues::U64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
         })
     }
     fn data_len(&self) -> usize {
         match &self.values {
-            Values::F32(v) => v.len() * 4,
-            Values::F64(v) => v.len() * 8,
-            Values::U32(v) => v.len() * 4,
-            Values::U64(v) => v.len() * 8,
+            ArrayValues::F32(v) => v.len() * 4,
+            ArrayValues::F64(v) => v.len() * 8,
+            ArrayValues::U32(v) => v.len() * 4,
+            ArrayValues::U64(v) => v.len() * 8,
         }
     }
 }
@@ -106,10 +106,10 @@ impl Container {
         for (name, view) in SafeTensors::deserialize(bytes).map_err(broken)?.tensors() {
             let data = view.data();
             let values = match view.dtype() {
-                Dtype::F32 => Values::F32(decode(data, f32::from_le_bytes)),
-                Dtype::F64 => Values::F64(decode(data, f64::from_le_bytes)),
-                Dtype::U32 => Values::U32(decode(data, u32::from_le_bytes)),
-                Dtype::U64 => Values::U64(decode(data, u64::from_le_bytes)),
+                Dtype::F32 => ArrayValues::F32(decode(data, f32::from_le_bytes)),
+                Dtype::F64 => ArrayValues::F64(decode(data, f64::from_le_bytes)),
+                Dtype::U32 => ArrayValues::U32(decode(data, u32::from_le_bytes)),
+                Dtype::U64 => ArrayValues::U64(decode(data, u64::from_le_bytes)),
                 other => return Err(Broken::new(format!("the array {name:?} has the unknown type {other:?}"))),
             };
             arrays.insert(name, Array { shape: view.shape().to_vec(), values });
@@ -124,11 +124,11 @@ impl Container {
     /// An f64 array of `len` values.
     pub(super) fn f64s(&mut self, name: &str, len: usize) -> Result<Vec<f64>, Broken> {
         match self.take(name)?.values {
-            Values::F64(v) if v.len() == len => match v.iter().position(|x| !x.is_finite()) {
+            ArrayValues::F64(v) if v.len() == len => match v.iter().position(|x| !x.is_finite()) {
                 None => Ok(v),
                 Some(at) => Err(Broken::new(format!("entry {at} of the array {name:?} is {}", v[at]))),
             },
-            Values::F64(v) => Err(Broken::new(format!("the array {name:?} has {} values, not {len}", v.len()))),
+            ArrayValues::F64(v) => Err(Broken::new(format!("the array {name:?} has {} values, not {len}", v.len()))),
             _ => Err(Broken::new(format!("the array {name:?} does not hold double-precision numbers"))),
         }
     }
@@ -136,8 +136,8 @@ impl Container {
     /// A u32 array of `len` values.
     pub(super) fn u32s(&mut self, name: &str, len: usize) -> Result<Vec<u32>, Broken> {
         match self.take(name)?.values {
-            Values::U32(v) if v.len() == len => Ok(v),
-            Values::U32(v) => Err(Broken::new(format!("the array {name:?} has {} values, not {len}", v.len()))),
+            ArrayValues::U32(v) if v.len() == len => Ok(v),
+            ArrayValues::U32(v) => Err(Broken::new(format!("the array {name:?} has {} values, not {len}", v.len()))),
             _ => Err(Broken::new(format!("the array {name:?} does not hold 32-bit whole numbers"))),
         }
     }
@@ -145,11 +145,11 @@ impl Container {
     /// A u64 array of `len` values, as sizes.
     pub(super) fn sizes(&mut self, name: &str, len: usize) -> Result<Vec<usize>, Broken> {
         match self.take(name)?.values {
-            Values::U64(v) if v.len() == len => v
+            ArrayValues::U64(v) if v.len() == len => v
                 .into_iter()
                 .map(|x| usize::try_from(x).map_err(|_| Broken::new(format!("the array {name:?} holds {x}"))))
                 .collect(),
-            Values::U64(v) => Err(Broken::new(format!("the array {name:?} has {} values, not {len}", v.len()))),
+            ArrayValues::U64(v) => Err(Broken::new(format!("the array {name:?} has {} values, not {len}", v.len()))),
             _ => Err(Broken::new(format!("the array {name:?} does not hold 64-bit whole numbers"))),
         }
     }
@@ -157,8 +157,8 @@ impl Container {
     /// An array of real numbers of either precision, any length.
     pub(super) fn reals(&mut self, name: &str) -> Result<Reals, Broken> {
         match self.take(name)?.values {
-            Values::F32(v) => Ok(Reals::Single(v)),
-            Values::F64(v) => Ok(Reals::Double(v)),
+            ArrayValues::F32(v) => Ok(Reals::Single(v)),
+            ArrayValues::F64(v) => Ok(Reals::Double(v)),
             _ => Err(Broken::new(format!("the array {name:?} does not hold real numbers"))),
         }
     }
@@ -174,18 +174,18 @@ mod tests {
 
     fn example() -> Container {
         let mut c = Container { header: r#"{"x":1}"#.into(), ..Container::default() };
-        c.arrays.insert("a".into(), Array::new([2, 2], Values::F64(vec![0.1, -0.0, 1e-308, f64::MAX])));
-        c.arrays.insert("b".into(), Array::new([3], Values::U32(vec![0, 7, u32::MAX])));
-        c.arrays.insert("c".into(), Array::new([1], Values::F32(vec![0.1])));
-        c.arrays.insert("d".into(), Array::new([0], Values::U64(vec![])));
+        c.arrays.insert("a".into(), Array::new([2, 2], ArrayValues::F64(vec![0.1, -0.0, 1e-308, f64::MAX])));
+        c.arrays.insert("b".into(), Array::new([3], ArrayValues::U32(vec![0, 7, u32::MAX])));
+        c.arrays.insert("c".into(), Array::new([1], ArrayValues::F32(vec![0.1])));
+        c.arrays.insert("d".into(), Array::new([0], ArrayValues::U64(vec![])));
         c
     }
 
     #[test]
-    fn a_round_trip_changes_no_bit() {
+    fn a_round_trip_is_exact() {
         let back = Container::from_bytes(&example().to_bytes().unwrap()).unwrap();
         assert_eq!(back, example());
-        let Values::F64(v) = &back.arrays["a"].values else { panic!("type changed") };
+        let ArrayValues::F64(v) = &back.arrays["a"].values else { panic!("type changed") };
         assert!(v[1].is_sign_negative());
     }
 
@@ -198,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lengths_types_and_names_are_named() {
+    fn wrong_lengths_types_and_names_are_reported() {
         let say = |r: Result<Vec<f64>, Broken>| r.unwrap_err().to_string();
         assert!(say(example().f64s("z", 1)).contains("\"z\" is missing"));
         assert!(say(example().f64s("a", 5)).contains("4 values, not 5"));
         assert!(say(example().f64s("b", 3)).contains("double-precision"));
         let mut nan = example();
-        nan.arrays.insert("n".into(), Array::new([1], Values::F64(vec![f64::NAN])));
+        nan.arrays.insert("n".into(), Array::new([1], ArrayValues::F64(vec![f64::NAN])));
         assert!(say(nan.f64s("n", 1)).contains("NaN"));
     }
 }

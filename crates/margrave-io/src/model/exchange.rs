@@ -1,7 +1,7 @@
-//! Between LIBSVM's models and ours.
+//! Conversion between LIBSVM models and native models.
 //!
-//! Signs: LIBSVM's decision of a pair is positive for its *first* label, ours for the second. Two classes are taken over
-//! with the labels the other way round; for several the decisions change sign.
+//! Signs: LIBSVM's decision value of a pair is positive for its *first* label, ours for the second. For two classes the
+//! labels are exchanged; for several the decision values change sign.
 
 use margrave_core::certificate::Certificate;
 use margrave_core::conflict::OptionName;
@@ -14,7 +14,7 @@ use margrave_core::{Error, Result, Status};
 
 use super::libsvm::{LibsvmKind, LibsvmModel};
 
-/// What is known of the training of a model that was read from a file which does not say.
+/// Assumptions about the training of a model whose file does not record it.
 #[derive(Debug, Clone)]
 pub struct Training {
     /// Row of each centre in the training data.
@@ -29,7 +29,7 @@ pub struct Training {
     pub width: usize,
 }
 
-/// The record of a machine that nobody has checked.
+/// The record of a model that was not checked.
 pub(super) fn unknown_record(coefficients: &[f64]) -> Record {
     Record {
         certificate: Certificate::Unknown,
@@ -45,7 +45,7 @@ pub(super) fn unknown_record(coefficients: &[f64]) -> Record {
 }
 
 impl LibsvmModel {
-    /// What it predicts.
+    /// The task.
     pub fn task(&self) -> Task {
         match self.kind {
             LibsvmKind::CSvc | LibsvmKind::NuSvc => Task::Classify,
@@ -54,8 +54,8 @@ impl LibsvmModel {
         }
     }
 
-    /// What may be said about its training from the file alone: centres stand for rows in their order, C is the largest
-    /// coefficient. `width` is the number of columns of the data with a precomputed kernel.
+    /// What the file alone implies about the training: centres are numbered as rows in their order, and C is the
+    /// largest coefficient. `width` is the number of columns of the data with a precomputed kernel.
     pub fn training(&self, width: Option<usize>) -> Training {
         let m = self.centres.len();
         let largest = self.coefficients.iter().fold(0.0f64, |a, c| a.max(c.abs()));
@@ -81,7 +81,7 @@ impl LibsvmModel {
         Training { rows, n, formulation, loss, width: features }
     }
 
-    /// The same machine as one of ours. Its records prove nothing: verify it where the training data is at hand.
+    /// Converts to a native model. Its records contain no certificate: verify it with the training data.
     pub fn to_model(&self, training: Training) -> Result<Model> {
         let classes = self.labels.len();
         let Training { rows, n, formulation, loss, width } = training;
@@ -147,8 +147,8 @@ impl LibsvmModel {
         Some(Calibration::Sigmoid { a: self.prob_a.clone(), b, origin: Origin::Unknown })
     }
 
-    /// One of our models as LIBSVM's. `order`: its labels in the order wanted; sorted, but +1 before −1, if not given.
-    /// Fails for what LIBSVM's format cannot hold, and says what to do.
+    /// Converts a native model to LIBSVM's format. `order`: the labels in the desired order; by default sorted, but +1
+    /// before −1. Fails for models that LIBSVM's format cannot represent; the error says what to do.
     pub fn from_model(model: &Model, order: Option<&[Label]>) -> Result<Self> {
         if model.scheme == Scheme::Outputs {
             return Err(Error::data(format!(
@@ -164,79 +164,46 @@ impl LibsvmModel {
                     OptionName::Multiclass.at("ovo")
                 )));
             }
-            // One centre, w itself.
+            // One centre, which is w.
             let f = &model.expansion;
             let centre = Points::dense_f64(1, f.width(), w.to_vec())?;
             let expansion = Expansion::new(Kernel::Linear, centre, vec![0], vec![1.0], f.bias().to_vec(), f.width())?;
             return Self::from_model(&Model { expansion, ..model.clone() }, order);
         }
+        let (kind, shift) = exported_kind(model)?;
+        if model.task == Task::Classify {
+            return Self::classifier(model, kind, order);
+        }
         let f = &model.expansion;
-        match f.kernel() {
-            Kernel::Linear
-            | Kernel::Poly { .. }
-            | Kernel::Rbf { .. }
-            | Kernel::Sigmoid { .. }
-            | Kernel::Precomputed => {}
-            other => {
-                return Err(Error::data(format!(
-                    "LIBSVM has no {} kernel: keep the native format, or train with rbf",
-                    other.name()
-                )));
-            }
-        }
-        if model.scaling.is_some() {
-            return Err(Error::data(
-                "a LIBSVM model cannot hold the scaling: scale the data with 'margrave scale' and train on that, or use onnx",
-            ));
-        }
-        let mut shift = 0.0;
-        let kind = match (model.task, model.formulation) {
-            (Task::Classify, Formulation::Nu { .. }) => LibsvmKind::NuSvc,
-            (Task::Classify, _) => LibsvmKind::CSvc,
-            (Task::Regress, Formulation::Nu { .. }) => LibsvmKind::NuSvr,
-            (Task::Regress, _) => LibsvmKind::EpsilonSvr,
-            (Task::Novelty, Formulation::Svdd { .. }) if f.kernel().unit_diagonal() => {
-                shift = 0.5;
-                LibsvmKind::OneClass
-            }
-            (Task::Novelty, Formulation::Svdd { .. }) => {
-                return Err(Error::data(
-                    "LIBSVM has no smallest ball, and with this kernel it is not a one-class model",
-                ));
-            }
-            (Task::Novelty, _) => LibsvmKind::OneClass,
-        };
-        let serials = |rows: &[usize]| match f.kernel() {
-            Kernel::Precomputed => rows.iter().map(|&at| f.rows()[at] + 1).collect(),
+        let all: Vec<usize> = (0..f.len()).collect();
+        let prob_a = match &model.calibration {
+            Some(Calibration::Residuals { sigma, .. }) => vec![*sigma],
             _ => vec![],
         };
-        let centres = |rows: &[usize]| f.centres().gather(&rows.iter().map(|&at| at as u32).collect::<Vec<_>>());
-        if model.task != Task::Classify {
-            let all: Vec<usize> = (0..f.len()).collect();
-            let prob_a = match &model.calibration {
-                Some(Calibration::Residuals { sigma, .. }) => vec![*sigma],
-                _ => vec![],
-            };
-            return Ok(Self {
-                kind,
-                kernel: *f.kernel(),
-                labels: vec![],
-                rho: vec![shift - f.bias()[0]],
-                prob_a,
-                prob_b: vec![],
-                density_marks: vec![],
-                counts: vec![],
-                coefficients: f.column(0),
-                centres: centres(&all),
-                serials: serials(&all),
-            });
-        }
+        Ok(Self {
+            kind,
+            kernel: *f.kernel(),
+            labels: vec![],
+            rho: vec![shift - f.bias()[0]],
+            prob_a,
+            prob_b: vec![],
+            density_marks: vec![],
+            counts: vec![],
+            coefficients: f.column(0),
+            centres: centres_of(f, &all),
+            serials: serials_of(f, &all),
+        })
+    }
+
+    /// The LIBSVM model of a native classifier given by centres.
+    fn classifier(model: &Model, kind: LibsvmKind, order: Option<&[Label]>) -> Result<Self> {
+        let f = &model.expansion;
         let order = label_order(model, order)?;
         let labels = order.iter().map(|&at| model.labels[at].clone()).collect();
         let classes = order.len();
         let class_of: Vec<usize> = match (model.scheme, f.layout()) {
             (Scheme::OneVsOne, Layout::Pairs { class_of, .. }) => class_of.iter().map(|&c| c as usize).collect(),
-            // With two classes the groups only have to add up: take the sign for the side.
+            // With two classes only the totals of the groups matter: the sign decides the class.
             (Scheme::One, _) => f.coefficients().iter().map(|c| usize::from(*c > 0.0)).collect(),
             _ => {
                 return Err(Error::data(format!(
@@ -250,7 +217,7 @@ impl LibsvmModel {
             rows.extend((0..f.len()).filter(|&at| class_of[at] == class));
         }
         let counts = order.iter().map(|&class| class_of.iter().filter(|&&c| c == class).count()).collect();
-        // Our pair of two labels, and whether our score is LIBSVM's decision or minus it.
+        // The native pair of two labels, and whether its score is LIBSVM's decision value or its negative.
         let ours = |first: usize, second: usize| {
             let (a, b) = (order[first], order[second]);
             (pair_output(classes, a.min(b), a.max(b)), if a > b { 1.0 } else { -1.0 })
@@ -275,7 +242,7 @@ impl LibsvmModel {
                 prob_b.push(sign * b[output]);
             }
         }
-        let (centres, serials) = (centres(&rows), serials(&rows));
+        let (centres, serials) = (centres_of(f, &rows), serials_of(f, &rows));
         Ok(Self {
             kind,
             kernel: *f.kernel(),
@@ -292,7 +259,56 @@ impl LibsvmModel {
     }
 }
 
-/// The positions of a model's labels in the order wanted. LIBSVM's labels are whole numbers.
+/// The LIBSVM type of a native model, and what its decision value is shifted by. Fails for models that LIBSVM's format
+/// cannot represent.
+fn exported_kind(model: &Model) -> Result<(LibsvmKind, f64)> {
+    let f = &model.expansion;
+    match f.kernel() {
+        Kernel::Linear | Kernel::Poly { .. } | Kernel::Rbf { .. } | Kernel::Sigmoid { .. } | Kernel::Precomputed => {}
+        other => {
+            return Err(Error::data(format!(
+                "LIBSVM has no {} kernel: keep the native format, or train with rbf",
+                other.name()
+            )));
+        }
+    }
+    if model.scaling.is_some() {
+        return Err(Error::data(
+            "a LIBSVM model cannot hold the scaling: scale the data with 'margrave scale' and train on that, or use onnx",
+        ));
+    }
+    let mut shift = 0.0;
+    let kind = match (model.task, model.formulation) {
+        (Task::Classify, Formulation::Nu { .. }) => LibsvmKind::NuSvc,
+        (Task::Classify, _) => LibsvmKind::CSvc,
+        (Task::Regress, Formulation::Nu { .. }) => LibsvmKind::NuSvr,
+        (Task::Regress, _) => LibsvmKind::EpsilonSvr,
+        (Task::Novelty, Formulation::Svdd { .. }) if f.kernel().unit_diagonal() => {
+            shift = 0.5;
+            LibsvmKind::OneClass
+        }
+        (Task::Novelty, Formulation::Svdd { .. }) => {
+            return Err(Error::data("LIBSVM has no smallest ball, and with this kernel it is not a one-class model"));
+        }
+        (Task::Novelty, _) => LibsvmKind::OneClass,
+    };
+    Ok((kind, shift))
+}
+
+/// With a precomputed kernel, the serials (from 1) of the centres `at`; otherwise empty.
+fn serials_of(f: &Expansion, at: &[usize]) -> Vec<u32> {
+    match f.kernel() {
+        Kernel::Precomputed => at.iter().map(|&at| f.rows()[at] + 1).collect(),
+        _ => vec![],
+    }
+}
+
+/// The centres `at`, in that order.
+fn centres_of(f: &Expansion, at: &[usize]) -> Points {
+    f.centres().gather(&at.iter().map(|&at| at as u32).collect::<Vec<_>>())
+}
+
+/// The positions of a model's labels in the desired order. LIBSVM's labels are integers.
 fn label_order(model: &Model, order: Option<&[Label]>) -> Result<Vec<usize>> {
     for label in &model.labels {
         match label {

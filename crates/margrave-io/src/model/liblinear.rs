@@ -1,8 +1,9 @@
-//! LIBLINEAR's text models, read as linear machines of ours.
+//! LIBLINEAR model files, read as native linear models.
 //!
-//! Header `solver_type`, `nr_class`, `label`, `nr_feature`, `bias`, `rho` (one-class), then `w` and one line a feature (and
-//! one for the bias, if it is ≥ 0) with a number for each output. Two classes have one output, positive for the first label,
-//! except with Crammer and Singer's machine; several have one a class. w becomes an expansion over the unit vectors.
+//! Header `solver_type`, `nr_class`, `label`, `nr_feature`, `bias`, `rho` (one-class), then `w` and one line per
+//! feature (and one for the bias, if it is ≥ 0) with one number per output. Two classes have one output, positive for
+//! the first label, except with Crammer and Singer's method; more classes have one output per class. w becomes an
+//! expansion over the unit vectors.
 
 use margrave_core::data::{Csr, Label};
 use margrave_core::kernel::Kernel;
@@ -103,7 +104,7 @@ fn build(
     let mut labels: Vec<Label> =
         if task == Task::Classify { labels.into_iter().map(Label::Number).collect() } else { vec![] };
     if labels.len() == 2 {
-        // Ours is positive for the second label.
+        // Native scores are positive for the second label.
         labels.reverse();
         if bias.len() == 2 {
             w = w.chunks_exact(2).map(|pair| pair[0] - pair[1]).collect();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_state_what_is_wrong() {
         for (from, to, named) in [
             ("label 2 7 -1\n", "", "labels"),
             ("0 2 0 \n", "", "cut short"),

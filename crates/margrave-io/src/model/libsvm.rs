@@ -1,12 +1,12 @@
-//! LIBSVM's text models, read and written to the letter.
+//! LIBSVM model files, read and written exactly as by LIBSVM.
 //!
-//! A header of `key value…` lines ends with `SV`; then one line a support vector: k − 1 coefficients (already times y) and
-//! `index:value` pairs, or `0:serial` with a precomputed kernel. Support vectors are grouped by class in the order of
-//! `label`; for one of class j they are the coefficients of the pairs (1, j) … (j − 1, j), (j, j + 1) … (j, k). The
-//! decision of the pair i < j is Σ coefficient·k(x, centre) − rho, and a positive one means i.
+//! A header of `key value…` lines ends with `SV`; then one line per support vector: k − 1 coefficients (already times
+//! y) and `index:value` pairs, or `0:serial` with a precomputed kernel. Support vectors are grouped by class in the
+//! order of `label`; for one of class j they are the coefficients of the pairs (1, j) … (j − 1, j), (j, j + 1) … (j,
+//! k). The decision of the pair i < j is Σ coefficient·k(x, centre) − rho, and a positive one means i.
 //!
 //! LIBSVM writes features with eight digits, so that a centre of its own files equals its training row only to about
-//! 1e-8 of its size; we write as many as are needed. The file stores neither C nor row numbers: whoever verifies brings
+//! 1e-8 of its size; we write as many as are needed. The file stores neither C nor row numbers: verification needs
 //! both, and the rows are found by [`LibsvmModel::find_rows`].
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use margrave_core::kernel::Kernel;
 use super::container::Broken;
 use crate::{c_number, c_number_exact};
 
-/// What a LIBSVM model predicts with.
+/// The type of a LIBSVM model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LibsvmKind {
     /// `c_svc`
@@ -48,12 +48,12 @@ impl LibsvmKind {
         Self::NAMES.into_iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether it tells classes apart.
+    /// Whether it is a classifier.
     pub fn classifies(self) -> bool {
         matches!(self, LibsvmKind::CSvc | LibsvmKind::NuSvc)
     }
 
-    /// Whether it predicts numbers.
+    /// Whether it is a regression model.
     pub fn regresses(self) -> bool {
         matches!(self, LibsvmKind::EpsilonSvr | LibsvmKind::NuSvr)
     }
@@ -62,32 +62,32 @@ impl LibsvmKind {
 /// A LIBSVM model.
 #[derive(Debug, Clone)]
 pub struct LibsvmModel {
-    /// The machine.
+    /// The type of model.
     pub kind: LibsvmKind,
     /// The kernel.
     pub kernel: Kernel,
     /// The labels in the file's order; empty unless classifying.
     pub labels: Vec<Label>,
-    /// One a pair of classes: the decision is Σ coefficient·k(x, centre) − rho.
+    /// One per pair of classes: the decision value is Σ coefficient·k(x, centre) − rho.
     pub rho: Vec<f64>,
-    /// `probA`: one a pair of classes, or σ of regression; empty without probabilities.
+    /// `probA`: one per pair of classes, or σ of regression; empty without probabilities.
     pub prob_a: Vec<f64>,
-    /// `probB`: one a pair of classes; empty without probabilities.
+    /// `probB`: one per pair of classes; empty without probabilities.
     pub prob_b: Vec<f64>,
     /// `prob_density_marks` of one-class models; empty without probabilities.
     pub density_marks: Vec<f64>,
-    /// Centres of each class; empty unless classifying.
+    /// Number of centres of each class; empty unless classifying.
     pub counts: Vec<usize>,
     /// m × (classes − 1), row-major; m × 1 unless classifying.
     pub coefficients: Vec<f64>,
-    /// The centres; with a precomputed kernel without features.
+    /// The centres; without features for a precomputed kernel.
     pub centres: Points,
     /// With a precomputed kernel, the serial (from 1) of each centre; empty otherwise.
     pub serials: Vec<u32>,
 }
 
 impl LibsvmModel {
-    /// Coefficients a centre has.
+    /// Number of coefficients per centre.
     pub fn stride(&self) -> usize {
         self.labels.len().max(2) - 1
     }
@@ -100,8 +100,8 @@ impl LibsvmModel {
         self.counts.iter().enumerate().flat_map(|(class, &count)| std::iter::repeat_n(class as u32, count)).collect()
     }
 
-    /// The row of `points` that each centre is, to the eight digits it may have been written with. Of equal rows one that is
-    /// not yet taken and for which `fits(centre, row)` holds. Fails if a centre is not among the rows.
+    /// The row of `points` that equals each centre, to the eight digits it may have been written with. Among equal
+    /// rows, one that is not yet used and for which `fits(centre, row)` holds. Fails if a centre is not among the rows.
     pub fn find_rows(&self, points: &Points, fits: impl Fn(usize, usize) -> bool) -> margrave_core::Result<Vec<u32>> {
         if self.kernel == Kernel::Precomputed {
             return match self.serials.iter().find(|&&serial| serial as usize > points.len()) {
@@ -198,7 +198,7 @@ fn kernel_name(kernel: &Kernel) -> &'static str {
     }
 }
 
-/// A row as LIBSVM writes it: features that are not zero, eight digits each.
+/// A row as written by LIBSVM: non-zero features, eight digits each.
 fn digits(points: &Points, row: usize) -> String {
     let mut key = String::new();
     points.visit(row, |column, value| {
@@ -231,7 +231,7 @@ fn whole(line: usize, text: &str) -> Result<usize, Broken> {
 
 /// The header of a model file.
 #[derive(Default)]
-struct Header<'a> {
+struct LibsvmHeader<'a> {
     kind: Option<LibsvmKind>,
     kernel: Option<&'a str>,
     gamma: Option<f64>,
@@ -247,8 +247,8 @@ struct Header<'a> {
     counts: Vec<usize>,
 }
 
-impl<'a> Header<'a> {
-    /// Takes in one line; true after the last.
+impl<'a> LibsvmHeader<'a> {
+    /// Parses one line; returns true after the last.
     fn line(&mut self, at: usize, line: &'a str) -> Result<bool, Broken> {
         let mut words = line.split_whitespace();
         let key = words.next().unwrap_or("");
@@ -296,7 +296,7 @@ impl<'a> Header<'a> {
         Ok(kernel)
     }
 
-    /// Fails unless the lists are as long as they must be.
+    /// Fails unless all lists have the right length.
     fn check(&self, kind: LibsvmKind, classes: usize) -> Result<(), Broken> {
         let pairs = classes * (classes - 1) / 2;
         let lengths = [
@@ -320,7 +320,7 @@ impl<'a> Header<'a> {
 pub(super) fn parse(bytes: &[u8]) -> Result<LibsvmModel, Broken> {
     let text = std::str::from_utf8(bytes).map_err(|_| Broken::new("the LIBSVM model is not text"))?;
     let mut lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim_end()));
-    let mut header = Header::default();
+    let mut header = LibsvmHeader::default();
     loop {
         let Some((at, line)) = lines.next() else {
             return Err(Broken::new("the LIBSVM model ends before its support vectors"));
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_written_to_the_letter() {
+    fn reading_and_writing_gives_the_same_text() {
         for text in [
             MODEL,
             THREE,
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_state_what_is_wrong() {
         let say = |from: &str, to: &str| {
             assert!(MODEL.contains(from));
             parse(MODEL.replace(from, to).as_bytes()).unwrap_err().to_string()
@@ -464,7 +464,7 @@ mod tests {
         assert!(say("rbf\ngamma 0.5", "precomputed").contains("0:serial"));
         for text in [MODEL, THREE] {
             for end in 0..text.len() - 1 {
-                // A cut may leave a shorter number, never a panic.
+                // A truncation may leave a shorter number, but never causes a panic.
                 let _ = parse(&text.as_bytes()[..end]);
             }
         }

@@ -1,8 +1,8 @@
 //! Model files.
 //!
-//! The native file holds everything needed to predict, to verify and to go on training: kernel, loss, costs, scaling,
-//! labels, encoding of columns, certificate, and the centres with their row numbers in the training data. It is safe to
-//! open from strangers and loses no bit of any number.
+//! The native file contains everything needed to predict, to verify and to resume training: kernel, loss, costs,
+//! scaling, labels, encoding of columns, certificate, and the centres with their row numbers in the training data. It
+//! is safe to open untrusted files, and numbers are stored exactly.
 
 mod container;
 mod exchange;
@@ -31,22 +31,22 @@ use crate::error::{ReadError, Result, malformed};
 use crate::{Schema, write_atomic};
 pub use margrave_core::model::SHARES;
 
-/// A model of either kind.
+/// A native or LIBSVM model.
 #[derive(Debug, Clone)]
 pub enum AnyModel {
-    /// Ours.
+    /// A native model.
     Native(Box<Model>),
-    /// LIBSVM's.
+    /// A LIBSVM model.
     Libsvm(Box<LibsvmModel>),
 }
 
-/// Reads a native model file, LIBSVM's text or LIBLINEAR's (which becomes one of ours); `-` is standard input.
+/// Reads a native model file, a LIBSVM model or a LIBLINEAR model (converted to a native one); `-` is standard input.
 pub fn load_any(path: impl AsRef<Path>) -> Result<AnyModel> {
     let (name, bytes) = bytes_of(path.as_ref())?;
     any_from_bytes(&bytes, &name)
 }
 
-/// Reads a model of any format from memory; `name` is for messages.
+/// Reads a model of any format from memory; `name` is used in messages.
 pub fn any_from_bytes(bytes: &[u8], name: &str) -> Result<AnyModel> {
     if libsvm::looks_like(bytes) {
         return libsvm_from_bytes(bytes, name).map(|model| AnyModel::Libsvm(Box::new(model)));
@@ -59,7 +59,7 @@ pub fn any_from_bytes(bytes: &[u8], name: &str) -> Result<AnyModel> {
     Ok(AnyModel::Native(Box::new(from_bytes(bytes, name)?)))
 }
 
-/// Reads a LIBSVM model from memory; `name` is for messages.
+/// Reads a LIBSVM model from memory; `name` is used in messages.
 pub fn libsvm_from_bytes(bytes: &[u8], name: &str) -> Result<LibsvmModel> {
     if !libsvm::looks_like(bytes) {
         return Err(malformed(name, "not a LIBSVM model: it does not begin with svm_type", "give one"));
@@ -88,7 +88,7 @@ fn bytes_of(path: &Path) -> Result<(String, Vec<u8>)> {
     }
 }
 
-/// Writes a native model file; whoever looks sees the old one or the new one, whole.
+/// Writes a native model file atomically: readers see either the old file or the new one.
 pub fn save(model: &Model, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let file = path.display().to_string();
@@ -102,7 +102,7 @@ pub fn to_bytes(model: &Model) -> margrave_core::Result<Vec<u8>> {
     native::write(model).map_err(|e| Error::data(e.to_string()))
 }
 
-/// Reads a native model file from memory; `name` is for messages.
+/// Reads a native model file from memory; `name` is used in messages.
 pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Model> {
     let model = native::read(bytes)
         .map_err(|e| malformed(name, e.to_string(), "give a model written by 'margrave train', whole and unchanged"))?;
@@ -110,7 +110,7 @@ pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Model> {
     Ok(model)
 }
 
-/// The encoding of columns that a model carries, where it came from a file.
+/// The encoding of columns stored in a model, if its data came from a file.
 pub fn schema(model: &Model) -> margrave_core::Result<Option<Schema>> {
     let Some(text) = &model.schema else { return Ok(None) };
     let schema: Schema =
@@ -119,7 +119,7 @@ pub fn schema(model: &Model) -> margrave_core::Result<Option<Schema>> {
     Ok(Some(schema))
 }
 
-/// Fails unless all parts of a model agree with each other: for files of strangers.
+/// Fails unless all parts of a model are consistent: for untrusted files.
 fn check(model: &Model) -> margrave_core::Result<()> {
     let wrong = |what: String| Err(Error::data(what));
     let (m, k, d) = (model.expansion.len(), model.expansion.outputs(), model.expansion.width());
@@ -153,7 +153,7 @@ fn check(model: &Model) -> margrave_core::Result<()> {
     if let Some(schema) = schema(model)?
         && schema.features != d
     {
-        return wrong(format!("the model has {d} features but its columns make {}", schema.features));
+        return wrong(format!("the model has {d} features but its columns have {}", schema.features));
     }
     let labels = model.labels.len();
     let expected = match (model.task, model.scheme) {
@@ -199,8 +199,8 @@ fn check(model: &Model) -> margrave_core::Result<()> {
     if possible { Ok(()) } else { wrong(format!("the model was trained with {text}, which is not possible")) }
 }
 
-/// Training rows of a precomputed kernel, or features of a linear one, times outputs: prediction keeps that many numbers in
-/// memory.
+/// Training rows of a precomputed kernel, or features of a linear one, times outputs: prediction holds that many
+/// numbers in memory.
 const LARGEST_DENSE: usize = 1 << 28;
 
 fn check_size(kernel: &Kernel, width: usize, outputs: usize) -> margrave_core::Result<()> {

@@ -1,10 +1,9 @@
 //! The native model file, version 1.
 //!
-//! Arrays: `beta` (m × k; for one-vs-one m × (classes − 1), see [`Layout`], with `classes` (m)), `bias` (k), `costs` (m),
-//! `rows` (m); the centres as `centres` (m × d) or, sparse, as
-//! `centres.starts` (m + 1), `centres.columns`, `centres.values`; `scaling.shift` and `scaling.factor` (d) where there is
-//! one. A linear machine given by its weights has them as `weights` (d × k), and centres without features. All else is in
-//! the JSON header.
+//! Arrays: `beta` (m × k; for one-vs-one m × (classes − 1), see [`Layout`], with `classes` (m)), `bias` (k), `costs`
+//! (m), `rows` (m); the centres as `centres` (m × d) or, sparse, as `centres.starts` (m + 1), `centres.columns`,
+//! `centres.values`; `scaling.shift` and `scaling.factor` (d) if there is a scaling. A linear model given by its
+//! weights has them as `weights` (d × k), and centres without features. Everything else is in the JSON header.
 
 use margrave_core::data::{Csr, Dense, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::kernel::Kernel;
@@ -14,13 +13,13 @@ use margrave_core::problem::{Formulation, Penalty, Task};
 use serde::{Deserialize, Serialize};
 
 use super::check_size;
-use super::container::{Array, Broken, Container, Reals, Values};
+use super::container::{Array, ArrayValues, Broken, Container, Reals};
 use crate::Schema;
 
 const FORMAT: &str = "margrave-model";
 const VERSION: u32 = 1;
 
-/// Read first, so that a file of a later version is refused for that reason and no other.
+/// Read first, so that a file of a later version is rejected for that reason.
 #[derive(Deserialize)]
 struct Lead {
     format: String,
@@ -28,10 +27,10 @@ struct Lead {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Header {
+struct NativeHeader {
     format: String,
     version: u32,
-    /// Who wrote the file: for people.
+    /// The program that wrote the file, for information only.
     program: String,
     task: Task,
     formulation: Formulation,
@@ -68,7 +67,7 @@ fn bounded(record: &Record) -> Record {
 pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
     let f = &model.expansion;
     let (m, k, d) = (f.len(), f.outputs(), f.centres().dims());
-    let header = Header {
+    let header = NativeHeader {
         format: FORMAT.into(),
         version: VERSION,
         program: concat!("margrave ", env!("CARGO_PKG_VERSION")).into(),
@@ -99,31 +98,31 @@ pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
     let mut put = |name: &str, shape: &[usize], values| {
         file.arrays.insert(name.into(), Array::new(shape, values));
     };
-    put("beta", &[m, f.stride()], Values::F64(f.coefficients().to_vec()));
+    put("beta", &[m, f.stride()], ArrayValues::F64(f.coefficients().to_vec()));
     if let Layout::Pairs { class_of, .. } = f.layout() {
-        put("classes", &[m], Values::U32(class_of.clone()));
+        put("classes", &[m], ArrayValues::U32(class_of.clone()));
     }
-    put("bias", &[k], Values::F64(f.bias().to_vec()));
-    put("costs", &[m], Values::F64(model.costs.clone()));
-    put("rows", &[m], Values::U32(f.rows().to_vec()));
+    put("bias", &[k], ArrayValues::F64(f.bias().to_vec()));
+    put("costs", &[m], ArrayValues::F64(model.costs.clone()));
+    put("rows", &[m], ArrayValues::U32(f.rows().to_vec()));
     if let Some(weights) = f.weights().filter(|_| f.is_weights()) {
-        put("weights", &[f.width(), k], Values::F64(weights.to_vec()));
+        put("weights", &[f.width(), k], ArrayValues::F64(weights.to_vec()));
     }
     if let Some(scaling) = &model.scaling {
-        put("scaling.shift", &[scaling.shift.len()], Values::F64(scaling.shift.clone()));
-        put("scaling.factor", &[scaling.factor.len()], Values::F64(scaling.factor.clone()));
+        put("scaling.shift", &[scaling.shift.len()], ArrayValues::F64(scaling.shift.clone()));
+        put("scaling.factor", &[scaling.factor.len()], ArrayValues::F64(scaling.factor.clone()));
     }
     let (sparse, dense) = match f.centres().storage() {
-        Storage::SparseF32(c) => (Some((c.starts(), c.columns())), Values::F32(c.values().to_vec())),
-        Storage::SparseF64(c) => (Some((c.starts(), c.columns())), Values::F64(c.values().to_vec())),
-        Storage::DenseF32(c) => (None, Values::F32(c.values().to_vec())),
-        Storage::DenseF64(c) => (None, Values::F64(c.values().to_vec())),
+        Storage::SparseF32(c) => (Some((c.starts(), c.columns())), ArrayValues::F32(c.values().to_vec())),
+        Storage::SparseF64(c) => (Some((c.starts(), c.columns())), ArrayValues::F64(c.values().to_vec())),
+        Storage::DenseF32(c) => (None, ArrayValues::F32(c.values().to_vec())),
+        Storage::DenseF64(c) => (None, ArrayValues::F64(c.values().to_vec())),
     };
     match sparse {
         None => put("centres", &[m, d], dense),
         Some((starts, columns)) => {
-            put("centres.starts", &[m + 1], Values::U64(starts.iter().map(|&s| s as u64).collect()));
-            put("centres.columns", &[columns.len()], Values::U32(columns.to_vec()));
+            put("centres.starts", &[m + 1], ArrayValues::U64(starts.iter().map(|&s| s as u64).collect()));
+            put("centres.columns", &[columns.len()], ArrayValues::U32(columns.to_vec()));
             put("centres.values", &[columns.len()], dense);
         }
     }
@@ -143,7 +142,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
             lead.version
         )));
     }
-    let header: Header = serde_json::from_str(&file.header).map_err(json)?;
+    let header: NativeHeader = serde_json::from_str(&file.header).map_err(json)?;
     let (m, k, width) = (header.centres, header.outputs, header.features);
     let (layout, stride) = match header.scheme {
         Scheme::OneVsOne => {

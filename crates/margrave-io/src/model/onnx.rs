@@ -1,10 +1,11 @@
-//! ONNX files of our models.
+//! Export of models to ONNX.
 //!
-//! The machine is written out in plain operators of double precision, not as `SVMClassifier`, whose coefficients are single:
-//! scores in a runtime are ours to rounding, every kernel can be had, and scaling is part of the graph. Input `X`
-//! (double, rows × features; rows × training rows with a precomputed kernel). Outputs: `label` and `scores` of
-//! classifiers and novelty detectors (labels 1 and −1), `variable` of regressions, and `probabilities` where the model has
-//! them. Those of pairs of classes are coupled by the linear system the coupling is the solution of, eliminated in the graph.
+//! The model is written with basic operators in double precision, not as `SVMClassifier`, whose coefficients are single
+//! precision: scores in a runtime equal ours up to rounding, every kernel is supported, and scaling is part of the
+//! graph. Input `X` (double, rows × features; rows × training rows with a precomputed kernel). Outputs: `label` and
+//! `scores` of classifiers and novelty detectors (labels 1 and −1), `variable` of regressions, and `probabilities` if
+//! the model has them. Pairwise probabilities are coupled by solving the linear system of the coupling, with
+//! elimination in the graph.
 
 use margrave_core::data::Label;
 use margrave_core::kernel::Kernel;
@@ -21,7 +22,7 @@ const STRING: i64 = 8;
 const OPSET: i64 = 17;
 const IR_VERSION: i64 = 8;
 
-/// A graph being written.
+/// A graph under construction.
 #[derive(Default)]
 struct Graph {
     nodes: Vec<Message>,
@@ -78,7 +79,7 @@ impl Graph {
         self.nodes.push(attributes.into_iter().fold(message, |node, attribute| node.message(5, attribute)));
     }
 
-    /// An operator with one output of a name of its own.
+    /// An operator with one output of a new name.
     fn op(&mut self, op: &str, inputs: &[&str]) -> String {
         self.op_with(op, inputs, vec![])
     }
@@ -131,10 +132,10 @@ fn kernel_matrix(graph: &mut Graph, kernel: &Kernel, x: &str, centres: &[f64], m
         let twice = graph.with_scalar("Mul", &product, 2.0);
         let sum = graph.op("Add", &[&own, &theirs]);
         let difference = graph.op("Sub", &[&sum, &twice]);
-        // Rounding may leave a little below zero.
+        // Rounding may give a small negative value.
         graph.op("Relu", &[&difference])
     };
-    // Every point against every centre, feature by feature: rows × m × d.
+    // Every point with every centre, feature by feature: rows × m × d.
     let apart = |graph: &mut Graph, op: &str| {
         let c = graph.doubles("centres", &[1, m, d], centres);
         let axes = graph.ints("axes", &[1], &[1]);
@@ -231,7 +232,7 @@ fn scores(graph: &mut Graph, model: &Model, x: &str) -> Result<String> {
     Ok(graph.op("Add", &[&product, &bias]))
 }
 
-/// The index of the winning label, one a row.
+/// The index of the predicted label, one per row.
 fn winner(graph: &mut Graph, model: &Model, scores: &str) -> String {
     let classes = model.labels.len();
     let first = || vec![int_attribute("axis", 1), int_attribute("keepdims", 0)];
@@ -264,7 +265,7 @@ fn winner(graph: &mut Graph, model: &Model, scores: &str) -> String {
     }
 }
 
-/// The labels as a constant, whole numbers where all are.
+/// The labels as a constant; integers if all labels are.
 fn labels(graph: &mut Graph, labels: &[Label]) -> (String, i64) {
     let whole: Option<Vec<i64>> = labels
         .iter()
@@ -282,7 +283,7 @@ fn labels(graph: &mut Graph, labels: &[Label]) -> (String, i64) {
     (name, STRING)
 }
 
-/// Probabilities stay away from 0 and 1 by this, as in the model.
+/// Probabilities are at least this far from 0 and 1, as in the model.
 const LEAST: f64 = 1e-7;
 
 fn probabilities(graph: &mut Graph, model: &Model, scores: &str, code: &str) -> Option<String> {
@@ -314,10 +315,10 @@ fn probabilities(graph: &mut Graph, model: &Model, scores: &str, code: &str) -> 
 
 /// The probabilities of k classes from those of the second class of each pair, rows × pairs.
 ///
-/// Wu, Lin and Weng's second method has Q·p constant over the classes at its solution, so that p is (Q + 11ᵀ)⁻¹·1 divided by
-/// its sum. That matrix is positive definite; it is eliminated row by row, without pivots.
+/// Wu, Lin and Weng's second method has constant Q·p over the classes at its solution, so p is (Q + 11ᵀ)⁻¹·1 divided by
+/// its sum. That matrix is positive definite; it is eliminated row by row, without pivoting.
 fn coupled(graph: &mut Graph, k: usize, second: &str) -> String {
-    // r[i, j] = P(i | i or j), as rows × k·k: a choice of ±1 times P of the pair, and a constant.
+    // r[i, j] = P(i | i or j), as rows × k·k: ±1 times P of the pair, plus a constant.
     let outputs = k * (k - 1) / 2;
     let (mut gain, mut base) = (vec![0.0; outputs * k * k], vec![0.0; k * k]);
     for (output, (i, j)) in pairs(k).enumerate() {
@@ -343,7 +344,7 @@ fn coupled(graph: &mut Graph, k: usize, second: &str) -> String {
     let diagonal = graph.op("Mul", &[&sums, &identity]);
     let q = graph.op("Sub", &[&diagonal, &product]);
     let q = graph.with_scalar("Add", &q, 1.0);
-    // The right-hand side, all ones, as one more column.
+    // The right-hand side, all ones, as an additional column.
     let ones = graph.op("Mul", &[&sums, &sums]);
     let zero = graph.with_scalar("Mul", &ones, 0.0);
     let ones = graph.with_scalar("Add", &zero, 1.0);
@@ -356,7 +357,7 @@ fn coupled(graph: &mut Graph, k: usize, second: &str) -> String {
         let row = graph.op("Slice", &[&system, &here, &next, &rows_axis]);
         let pivot = graph.op("Slice", &[&row, &here, &next, &columns_axis]);
         let row = graph.op("Div", &[&row, &pivot]);
-        // Every other row loses its entry in this column; the pivot row becomes itself divided.
+        // Eliminate this column in every other row; divide the pivot row by the pivot.
         let unit: Vec<f64> = (0..k).map(|i| f64::from(u8::from(i == t))).collect();
         let unit = graph.doubles("unit", &[1, k, 1], &unit);
         let column = graph.op("Slice", &[&system, &here, &next, &columns_axis]);
@@ -372,8 +373,8 @@ fn coupled(graph: &mut Graph, k: usize, second: &str) -> String {
     graph.op("Div", &[&p, &total])
 }
 
-/// p moved the least that makes the class `code` the most probable, as in the model: the class and the largest others
-/// share the largest mean that some of them have together with it.
+/// The smallest change of p that makes the class `code` the most probable, as in the model: the class and the largest
+/// of the others all get their mean, over the subset for which that mean is largest.
 fn made_largest(graph: &mut Graph, k: usize, p: &str, code: &str) -> String {
     let numbers: Vec<i64> = (0..k as i64).collect();
     let numbers = graph.ints("classes", &[1, k], &numbers);
@@ -386,7 +387,7 @@ fn made_largest(graph: &mut Graph, k: usize, p: &str, code: &str) -> String {
     let own = graph.op("Mul", &[p, &winner]);
     let own = graph.sum_over(&own, 1, true);
     let rest = graph.op("Mul", &[p, &others]);
-    // The others from the largest on; the winner itself counts as 0 among them and comes last.
+    // The other classes in decreasing order; the winner itself counts as 0 among them and comes last.
     let all = graph.ints("k", &[1], &[k as i64]);
     let sorted = graph.fresh("v");
     let places = graph.fresh("v");
@@ -417,7 +418,7 @@ pub fn to_onnx(model: &Model) -> Result<Vec<u8>> {
     let f = &model.expansion;
     let (k, d) = (f.outputs(), f.width());
     if f.len().saturating_mul(d.saturating_add(k)) > (1 << 27) {
-        // A file of Protocol Buffers ends at 2 GiB.
+        // Protocol Buffers files are limited to 2 GiB.
         return Err(Error::data("the model is too large for an ONNX file: keep the native format"));
     }
     let mut graph = Graph::default();

@@ -1,4 +1,4 @@
-//! The wire format of Protocol Buffers, as much of it as an ONNX file needs: fields are a tag and a value, messages are
+//! The wire format of Protocol Buffers, the subset that an ONNX file needs: fields are a tag and a value, messages are
 //! bytes with their length.
 
 /// A message being written.
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn bytes_by_hand() {
-        // The examples of the encoding's own documentation: 150 in field 1, "testing" in field 2.
+        // The examples of the encoding's documentation: 150 in field 1, "testing" in field 2.
         assert_eq!(Message::default().int(1, 150).finish(), [0x08, 0x96, 0x01]);
         let text = Message::default().bytes(2, "testing").finish();
         assert_eq!(text, [0x12, 7, b't', b'e', b's', b't', b'i', b'n', b'g']);

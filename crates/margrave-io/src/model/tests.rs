@@ -1,4 +1,4 @@
-//! Round trips to the bit, and files of strangers.
+//! Exact round trips, and untrusted files.
 
 use margrave_core::certificate::{Certificate, certify};
 use margrave_core::data::{Csr, Label, Points, ScaleKind, Scaling, Storage};
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::{from_bytes, load, save, to_bytes};
 use crate::Schema;
 
-/// A certificate as a file has it: only the engine can make one of its own.
+/// A certificate read from a file: only the engine can construct one.
 fn certificate(gap: f64) -> Certificate {
     let text = format!(
         r#"{{"kind": "optimality", "primal": {}, "dual": 1e-300, "gap": {gap:e}, "rounding": 1e-9, "relative_gap": 0.1,
@@ -24,7 +24,7 @@ fn certificate(gap: f64) -> Certificate {
     serde_json::from_str(&text).unwrap()
 }
 
-/// A small model with a number of every kind that is hard to write in decimal.
+/// A small model with numbers that are hard to write in decimal.
 fn example(centres: Points) -> Model {
     let (m, d) = (centres.len(), centres.dims());
     let record = Record {
@@ -69,7 +69,7 @@ fn sparse() -> Points {
     Csr::new(1_000_000_000, vec![0, 2, 2, 3], vec![0, 999_999_999, 5], vec![0.1f32, 0.2, 0.3]).unwrap().into()
 }
 
-/// Everything of a model as text: numbers are shown with all their digits.
+/// All parts of a model as text, numbers with all their digits.
 fn shown(model: &Model) -> String {
     let centres = match model.expansion.centres().storage() {
         Storage::DenseF32(m) => format!("{:?}", m.values()),
@@ -124,8 +124,8 @@ fn saving_and_loading_by_path() {
 }
 
 #[test]
-fn an_infinite_bound_stays_a_bound() {
-    // Σβ = 30 needs more than the boxes hold: there is no lower bound.
+fn an_infinite_bound_is_stored_as_a_finite_bound() {
+    // Σβ = 30 is infeasible within the boxes: there is no lower bound.
     let gram = PrecomputedGram::new(Points::dense_f64(1, 1, vec![1.0]).unwrap());
     let problem = KernelProblem::new(&gram, &[1.0], &[1.0], &Hinge, Constraint::Sum(30.0)).unwrap();
     let endless = certify(&problem, &[0.5], None, None, &Control::unlimited(Threads::one())).unwrap();
@@ -149,7 +149,7 @@ fn a_precomputed_kernel_needs_no_centres() {
 }
 
 #[test]
-fn parts_that_do_not_fit_are_refused() {
+fn inconsistent_parts_are_rejected() {
     let broken = |change: fn(&mut Model)| {
         let mut model = example(dense());
         change(&mut model);
@@ -170,7 +170,7 @@ fn parts_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn strangers_and_later_versions_are_named() {
+fn other_files_and_later_versions_are_reported() {
     let say = |bytes: &[u8]| from_bytes(bytes, "x.model").unwrap_err().to_string();
     for bytes in [&b""[..], b"svm_type c_svc\n", b"\x00\x00\x00\x00\x00\x00\x00\x00", &[0xff; 64]] {
         assert!(say(bytes).starts_with("x.model: not a Margrave model, or a damaged one"), "{}", say(bytes));
@@ -198,7 +198,7 @@ fn every_truncation_is_an_error() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Changed bytes give an error or a model whose parts fit: never a panic, never absurd memory.
+    /// Changed bytes give an error or a consistent model: never a panic, never excessive memory.
     #[test]
     fn changed_bytes_never_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
         let mut bytes = to_bytes(&example(dense())).unwrap();

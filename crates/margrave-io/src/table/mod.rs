@@ -1,13 +1,13 @@
-//! Tables with columns of numbers and texts: which column is what, and how columns become features. Shared by the
-//! readers of CSV and Parquet.
+//! Tables with numeric and text columns: the roles of the columns, and how they become features. Shared by the CSV and
+//! Parquet readers.
 
 mod plan;
 
 use std::collections::HashMap;
 
 use margrave_core::data::{Csr, Dataset, Dense, Points, Targets};
-pub(crate) use plan::{Action, Kind, Plan, is_missing};
-use plan::{Role, list};
+pub(crate) use plan::{Action, CellKind, TablePlan, is_missing};
+use plan::{ColumnRole, list};
 
 use crate::Loaded;
 use crate::error::{Fault, Place, ReadError, Result, malformed};
@@ -15,28 +15,28 @@ use crate::number::{self, Number};
 use crate::options::Format;
 use crate::schema::{Encoding, ExtraColumn, FeatureColumn, Schema};
 
-/// One-hot features are kept dense while that takes at most this many values for each cell of the table.
+/// One-hot features are stored dense if that takes at most this many values per cell of the table.
 const DENSE_EXPANSION: usize = 8;
 
-/// A text column of which at least this share are numbers is taken for a column of numbers with a slip.
+/// A text column in which at least this fraction of the cells are numbers is treated as a numeric column with an error.
 const MOSTLY: f64 = 0.9;
 
 /// A text that occurs in a column.
-struct Entry {
+struct TextEntry {
     text: String,
     count: u64,
     line: u64,
 }
 
-/// The texts of a column, numbered as they first occur.
+/// The distinct texts of a column, numbered by first occurrence.
 #[derive(Default)]
 pub(crate) struct Dictionary {
     codes: HashMap<Vec<u8>, u32>,
-    entries: Vec<Entry>,
+    entries: Vec<TextEntry>,
 }
 
 impl Dictionary {
-    /// The code of `cell`, which stands on `line`; `None` if it is not UTF-8.
+    /// The code of `cell`, found on `line`; `None` if it is not UTF-8.
     fn code(&mut self, cell: &[u8], line: u64, count: u64) -> Option<u32> {
         if let Some(&code) = self.codes.get(cell) {
             self.entries[code as usize].count += count;
@@ -45,21 +45,21 @@ impl Dictionary {
         let text = std::str::from_utf8(cell).ok()?.to_owned();
         let code = u32::try_from(self.entries.len()).ok()?;
         self.codes.insert(cell.to_vec(), code);
-        self.entries.push(Entry { text, count, line });
+        self.entries.push(TextEntry { text, count, line });
         Some(code)
     }
 
-    /// The codes here of the entries of `other`, which `before` lines precede.
+    /// The codes in this dictionary of the entries of `other`, which starts after `before` lines.
     fn merge(&mut self, other: &Dictionary, before: u64) -> Vec<u32> {
-        let entry = |e: &Entry| self.code(e.text.as_bytes(), e.line + before, e.count).unwrap_or_default();
+        let entry = |e: &TextEntry| self.code(e.text.as_bytes(), e.line + before, e.count).unwrap_or_default();
         other.entries.iter().map(entry).collect()
     }
 }
 
-/// Rows of a table, taken apart by the actions of a [`Plan`].
-pub(crate) struct Rows<T> {
+/// Rows of a table, split according to the actions of a [`TablePlan`].
+pub(crate) struct TableRows<T> {
     pub(crate) count: usize,
-    /// Feature numbers, row-major.
+    /// Numeric features, row-major.
     numbers: Vec<T>,
     /// Codes of text features, row-major.
     codes: Vec<u32>,
@@ -72,14 +72,14 @@ pub(crate) struct Rows<T> {
 
 /// Why a cell does not fit the plan.
 pub(crate) enum Unfit {
-    /// It is wrong in any case.
+    /// The cell is invalid.
     Wrong { problem: String, remedy: &'static str },
-    /// It is text where numbers were expected.
+    /// The cell is text where a number was expected.
     Text,
 }
 
-impl<T: Number> Rows<T> {
-    pub(crate) fn new(plan: &Plan) -> Self {
+impl<T: Number> TableRows<T> {
+    pub(crate) fn new(plan: &TablePlan) -> Self {
         Self {
             count: 0,
             numbers: Vec::new(),
@@ -102,18 +102,18 @@ impl<T: Number> Rows<T> {
         self.codes.iter().enumerate().map(text).collect()
     }
 
-    /// Makes room for `count` numbers.
+    /// Reserves space for `count` numbers.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.numbers.reserve(count);
     }
 
-    /// A feature number, known to be finite.
+    /// Adds a numeric feature, known to be finite.
     #[inline(always)]
     pub(crate) fn push_number(&mut self, value: T) {
         self.numbers.push(value);
     }
 
-    /// The cell of the next column with this action. `line` counts from 1.
+    /// Adds the cell of the next column with this action. `line` counts from 1.
     pub(crate) fn push(&mut self, action: Action, cell: &[u8], line: u64) -> Result<(), Unfit> {
         match action {
             Action::Number => self.numbers.push(parse(cell)?),
@@ -138,7 +138,7 @@ impl<T: Number> Rows<T> {
         Ok(())
     }
 
-    /// The number of the next column with this action.
+    /// Adds the number of the next column with this action.
     #[cfg(feature = "parquet")]
     pub(crate) fn push_value(&mut self, action: Action, value: f64) -> Result<(), Unfit> {
         let stored = T::from_f64(value);
@@ -158,8 +158,8 @@ impl<T: Number> Rows<T> {
         Ok(())
     }
 
-    /// Puts `part`, which `before` lines precede, behind these rows.
-    pub(crate) fn append(&mut self, part: Rows<T>, before: u64) {
+    /// Appends `part`, which starts after `before` lines.
+    pub(crate) fn append(&mut self, part: TableRows<T>, before: u64) {
         self.count += part.count;
         self.numbers.extend_from_slice(&part.numbers);
         self.target_numbers.extend_from_slice(&part.target_numbers);
@@ -199,14 +199,14 @@ fn intern(dictionary: &mut Dictionary, cell: &[u8], line: u64) -> Result<u32, Un
     dictionary.code(cell, line, 1).ok_or_else(|| wrong("the text is not UTF-8", "save the file as UTF-8"))
 }
 
-impl<T: Number> Rows<T> {
-    /// The rows of a table of nothing but features.
-    pub(crate) fn of_features(count: usize, numbers: Vec<T>, plan: &Plan) -> Self {
+impl<T: Number> TableRows<T> {
+    /// The rows of a table that has only features.
+    pub(crate) fn of_features(count: usize, numbers: Vec<T>, plan: &TablePlan) -> Self {
         Self { count, numbers, ..Self::new(plan) }
     }
 
-    /// The next row of a table of numbers.
-    pub(crate) fn push_row(&mut self, plan: &Plan, row: impl Iterator<Item = f64>) {
+    /// Adds the next row of a numeric table.
+    pub(crate) fn push_row(&mut self, plan: &TablePlan, row: impl Iterator<Item = f64>) {
         for (action, value) in plan.actions.iter().zip(row) {
             match action {
                 Action::Number => self.numbers.push(T::from_f64(value)),
@@ -219,8 +219,8 @@ impl<T: Number> Rows<T> {
     }
 }
 
-/// Makes the data set of all rows of a table.
-pub(crate) fn finish<T: Number>(plan: &Plan, rows: Rows<T>, format: Format, lines: bool) -> Result<Loaded>
+/// Builds the data set from all rows of a table.
+pub(crate) fn finish<T: Number>(plan: &TablePlan, rows: TableRows<T>, format: Format, lines: bool) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -243,7 +243,7 @@ where
             Fault::new(place(column, entry.line), problem, remedy).found(entry.text.as_bytes()).within(file, 0)
         })?;
     }
-    // Features in their order, each with the codes of its texts mapped to its categories.
+    // Features in order, each with the codes of its texts mapped to its categories.
     let mut columns = Vec::with_capacity(plan.order.len());
     let mut maps: Vec<Vec<u32>> = vec![Vec::new(); rows.dictionaries.len()];
     for (at, &column) in plan.order.iter().enumerate() {
@@ -261,7 +261,8 @@ where
                 };
                 for entry in entries {
                     let code = categories.binary_search(&entry.text).map_err(|_| {
-                        let problem = format!("the training data had no such text here, only {}", list(&categories));
+                        let problem =
+                            format!("the training data did not contain this text here, only {}", list(&categories));
                         Fault::new(place(column, entry.line), problem, "use one of those, or train with this one")
                             .found(entry.text.as_bytes())
                             .within(file, 0)
@@ -284,32 +285,11 @@ where
     } else {
         expand(plan, n, d, &columns, &rows.numbers, &rows.codes, &maps, dense).map_err(data_error)?
     };
-    let find = |role: Role| plan.roles.iter().position(|r| *r == role);
-    let mut targets = Targets::None;
-    let (mut target, mut several) = (None, Vec::new());
-    if plan.targets.len() > 1 {
-        let outputs = plan.targets.len();
-        // Rows hold them as the columns stand; they are wanted in the order asked for.
-        let mut standing = plan.targets.clone();
-        standing.sort_unstable();
-        let from: Vec<usize> =
-            plan.targets.iter().filter_map(|column| standing.iter().position(|other| other == column)).collect();
-        let numbers = rows.target_numbers.chunks_exact(outputs);
-        let values = numbers.flat_map(|row| from.iter().map(|&at| row[at])).collect();
-        targets = Targets::Several { outputs, values };
-        let extra = |&position: &usize| ExtraColumn { name: plan.name(position), position, text: false };
-        several = plan.targets.iter().map(extra).collect();
-    } else if let Some(&position) = plan.targets.first() {
-        let text = plan.actions[position] == Action::TargetText;
-        targets = if text {
-            let entries = &rows.target_dictionary.entries;
-            Targets::Text(rows.target_codes.iter().map(|c| entries[*c as usize].text.clone()).collect())
-        } else {
-            Targets::Real(rows.target_numbers)
-        };
-        target = Some(ExtraColumn { name: plan.name(position), position, text });
-    }
-    let weights = find(Role::Weight);
+    let find = |role: ColumnRole| plan.roles.iter().position(|r| *r == role);
+    let (targets, mut target_columns) =
+        targets_of(plan, rows.target_numbers, &rows.target_codes, &rows.target_dictionary);
+    let target = if target_columns.len() == 1 { target_columns.pop() } else { None };
+    let weights = find(ColumnRole::Weight);
     let schema = match plan.schema {
         Some(schema) => schema.clone(),
         None => Schema {
@@ -317,7 +297,7 @@ where
             sparse: !dense,
             columns: (texts || plan.names.is_some()).then_some(columns),
             target,
-            targets: several,
+            targets: target_columns,
             weights: weights.map(|position| ExtraColumn { name: plan.name(position), position, text: false }),
         },
     };
@@ -329,9 +309,37 @@ where
     Ok(Loaded { data, format, schema, serials: None })
 }
 
+/// The targets of all rows, and the columns they come from.
+fn targets_of(
+    plan: &TablePlan,
+    numbers: Vec<f64>,
+    codes: &[u32],
+    dictionary: &Dictionary,
+) -> (Targets, Vec<ExtraColumn>) {
+    let column = |position: usize, text: bool| ExtraColumn { name: plan.name(position), position, text };
+    match plan.targets[..] {
+        [] => (Targets::None, Vec::new()),
+        [position] if plan.actions[position] == Action::TargetText => {
+            let texts = codes.iter().map(|c| dictionary.entries[*c as usize].text.clone()).collect();
+            (Targets::Text(texts), vec![column(position, true)])
+        }
+        [position] => (Targets::Real(numbers), vec![column(position, false)]),
+        ref several => {
+            let outputs = several.len();
+            // Rows store them in column order; return them in the requested order.
+            let mut sorted = several.to_vec();
+            sorted.sort_unstable();
+            let from: Vec<usize> =
+                several.iter().filter_map(|column| sorted.iter().position(|other| other == column)).collect();
+            let values = numbers.chunks_exact(outputs).flat_map(|row| from.iter().map(|&at| row[at])).collect();
+            (Targets::Several { outputs, values }, several.iter().map(|&position| column(position, false)).collect())
+        }
+    }
+}
+
 /// Features from numbers and category codes.
 fn expand<T: Number>(
-    plan: &Plan,
+    plan: &TablePlan,
     n: usize,
     d: usize,
     columns: &[FeatureColumn],
@@ -348,7 +356,7 @@ where
         Code(usize),
     }
     let one = T::from_f64(1.0);
-    // Where in a row of `numbers` or `codes` each feature column finds its cell.
+    // The position of each feature column in a row of `numbers` or `codes`.
     let mut seen = 0;
     let among: Vec<Option<usize>> = plan
         .actions
@@ -401,19 +409,19 @@ where
     Ok(Csr::new(d, starts, indices, values)?.into())
 }
 
-/// Refuses a text column that is rather a column of numbers with something wrong in it.
-fn check_text(dictionary: &Dictionary, n: usize, format: Format) -> Result<(), (&Entry, String, &'static str)> {
+/// Rejects a text column that is more likely a numeric column with an invalid cell.
+fn check_text(dictionary: &Dictionary, n: usize, format: Format) -> Result<(), (&TextEntry, String, &'static str)> {
     if format != Format::Csv {
         return Ok(());
     }
-    let is_number = |e: &&Entry| number::whole::<f64>(e.text.as_bytes()).is_some();
+    let is_number = |e: &&TextEntry| number::whole::<f64>(e.text.as_bytes()).is_some();
     let numbers: u64 = dictionary.entries.iter().filter(is_number).map(|e| e.count).sum();
     let odd = || dictionary.entries.iter().filter(|e| !is_number(e));
     let Some(first) = odd().min_by_key(|e| e.line) else { return Ok(()) };
     if numbers > 0 && odd().all(|e| is_missing(e.text.as_bytes())) {
         return Err((first, "a value is missing".to_owned(), FILL));
     }
-    let comma = |e: &Entry| {
+    let comma = |e: &TextEntry| {
         let mut parts = e.text.splitn(2, ',');
         let digits = |p: Option<&str>| p.is_some_and(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()));
         let whole = parts.next().map(|p| p.trim_start_matches(['-', '+']));
@@ -425,7 +433,7 @@ fn check_text(dictionary: &Dictionary, n: usize, format: Format) -> Result<(), (
     if numbers as f64 >= MOSTLY * n as f64 {
         return Err((
             first,
-            "the column holds numbers nearly everywhere, but not here".to_owned(),
+            "nearly all cells of the column are numbers, but this one is not".to_owned(),
             "correct the cell, or, if its numbers are names of categories, give them a letter",
         ));
     }

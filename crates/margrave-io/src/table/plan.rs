@@ -1,4 +1,4 @@
-//! Which column of a table is what.
+//! The roles of the columns of a table.
 
 use margrave_core::conflict::OptionName;
 use std::collections::{HashMap, HashSet};
@@ -7,28 +7,28 @@ use crate::error::{ReadError, Result, malformed};
 use crate::options::{Column, ReadOptions};
 use crate::schema::{Encoding, ExtraColumn, Schema};
 
-/// What a column is for.
+/// The role of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum ColumnRole {
     Feature,
     Target,
     Weight,
     Ignored,
 }
 
-/// What the cells of a column hold.
+/// The type of the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CellKind {
     Number,
     Text,
 }
 
-/// Where the cells of a column go.
+/// What to do with the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// The next feature number of the row.
+    /// Numeric feature.
     Number,
-    /// Text feature, with its place among those.
+    /// Text feature, with its index among the text features.
     Text(usize),
     TargetNumber,
     TargetText,
@@ -36,36 +36,37 @@ pub(crate) enum Action {
     Skip,
 }
 
-/// What is to be done with every column of a table.
-pub(crate) struct Plan<'a> {
+/// What to do with every column of a table.
+pub(crate) struct TablePlan<'a> {
     pub(crate) names: Option<Vec<String>>,
     pub(crate) actions: Vec<Action>,
-    pub(super) roles: Vec<Role>,
-    /// Columns of the table that hold the features, in the order of the features.
+    pub(super) roles: Vec<ColumnRole>,
+    /// Feature columns of the table, in the order of the features.
     pub(super) order: Vec<usize>,
-    /// Columns of the table that hold the targets, in the order asked for.
+    /// Target columns of the table, in the requested order.
     pub(super) targets: Vec<usize>,
     pub(super) schema: Option<&'a Schema>,
     pub(super) file: &'a str,
 }
 
-/// The plain sense of `NA`, `?` and the like in a column of numbers.
+/// Whether a cell of a numeric column means a missing value: `NA`, `?` and similar.
 pub(crate) fn is_missing(cell: &[u8]) -> bool {
     const MARKS: [&str; 8] = ["?", "na", "n/a", "nan", "null", "none", "-", "."];
     MARKS.iter().any(|m| m.as_bytes().eq_ignore_ascii_case(cell))
 }
 
-impl<'a> Plan<'a> {
-    /// Gives every one of `kinds.len()` columns its role. With a schema, the kinds of its columns are the schema's.
+impl<'a> TablePlan<'a> {
+    /// Assigns a role to each of the `kinds.len()` columns. With a schema, the types of its columns are taken from the
+    /// schema.
     pub(crate) fn new(
         file: &'a str,
         names: Option<Vec<String>>,
-        mut kinds: Vec<Kind>,
+        mut kinds: Vec<CellKind>,
         options: &ReadOptions<'a>,
     ) -> Result<Self> {
         let names = names.map(distinct);
         let count = kinds.len();
-        let mut roles = vec![Role::Ignored; count];
+        let mut roles = vec![ColumnRole::Ignored; count];
         let resolver = Resolver { file, names: names.as_deref(), count };
         let (targets, weights, order) = match options.schema {
             Some(schema) => resolver.by_schema(schema, options)?,
@@ -74,7 +75,7 @@ impl<'a> Plan<'a> {
                 let targets = match &options.target {
                     _ if options.no_target => Vec::new(),
                     Some(columns) => resolver.find_all(OptionName::Target, columns)?,
-                    // The last column that is not the weights.
+                    // The last column that is not the weight column.
                     None => (0..count).rev().find(|k| Some(*k) != weights).into_iter().collect(),
                 };
                 let order = (0..count).filter(|k| !targets.contains(k) && Some(*k) != weights).collect();
@@ -103,23 +104,23 @@ impl<'a> Plan<'a> {
                 "check the separator and the target column",
             ));
         }
-        order.iter().for_each(|k| roles[*k] = Role::Feature);
-        targets.iter().for_each(|k| roles[*k] = Role::Target);
-        weights.into_iter().for_each(|k| roles[k] = Role::Weight);
+        order.iter().for_each(|k| roles[*k] = ColumnRole::Feature);
+        targets.iter().for_each(|k| roles[*k] = ColumnRole::Target);
+        weights.into_iter().for_each(|k| roles[k] = ColumnRole::Weight);
         if let Some(schema) = options.schema {
             for (at, &column) in order.iter().enumerate() {
                 kinds[column] = match schema.columns.as_ref().map(|c| &c[at].encoding) {
-                    Some(Encoding::OneHot(_)) => Kind::Text,
-                    _ => Kind::Number,
+                    Some(Encoding::OneHot(_)) => CellKind::Text,
+                    _ => CellKind::Number,
                 };
             }
             if let ([column], Some(known)) = (targets.as_slice(), &schema.target)
                 && known.text
             {
-                kinds[*column] = Kind::Text;
+                kinds[*column] = CellKind::Text;
             }
         }
-        if let Some(column) = targets.iter().find(|k| targets.len() > 1 && kinds[**k] == Kind::Text) {
+        if let Some(column) = targets.iter().find(|k| targets.len() > 1 && kinds[**k] == CellKind::Text) {
             let named = names.as_ref().map_or_else(|| column.to_string(), |names| format!("{:?}", names[*column]));
             return Err(ReadError::Option {
                 file: file.to_owned(),
@@ -132,43 +133,43 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// Sets what the cells hold.
-    pub(crate) fn set_kinds(&mut self, kinds: &[Kind]) {
+    /// Sets the cell types.
+    pub(crate) fn set_kinds(&mut self, kinds: &[CellKind]) {
         let mut texts = 0;
-        let action = |(role, kind): (&Role, &Kind)| match (role, kind) {
-            (Role::Feature, Kind::Number) => Action::Number,
-            (Role::Feature, Kind::Text) => {
+        let action = |(role, kind): (&ColumnRole, &CellKind)| match (role, kind) {
+            (ColumnRole::Feature, CellKind::Number) => Action::Number,
+            (ColumnRole::Feature, CellKind::Text) => {
                 texts += 1;
                 Action::Text(texts - 1)
             }
-            (Role::Target, Kind::Number) => Action::TargetNumber,
-            (Role::Target, Kind::Text) => Action::TargetText,
-            (Role::Weight, _) => Action::Weight,
-            (Role::Ignored, _) => Action::Skip,
+            (ColumnRole::Target, CellKind::Number) => Action::TargetNumber,
+            (ColumnRole::Target, CellKind::Text) => Action::TargetText,
+            (ColumnRole::Weight, _) => Action::Weight,
+            (ColumnRole::Ignored, _) => Action::Skip,
         };
         self.actions = self.roles.iter().zip(kinds).map(action).collect();
     }
 
-    /// What the cells hold.
-    pub(crate) fn kinds(&self) -> Vec<Kind> {
+    /// The cell types.
+    pub(crate) fn kinds(&self) -> Vec<CellKind> {
         let kind = |action: &Action| match action {
-            Action::Text(_) | Action::TargetText => Kind::Text,
-            _ => Kind::Number,
+            Action::Text(_) | Action::TargetText => CellKind::Text,
+            _ => CellKind::Number,
         };
         self.actions.iter().map(kind).collect()
     }
 
-    /// Whether a column of numbers may turn out to hold text.
+    /// Whether a numeric column may turn out to contain text.
     pub(crate) fn may_be_text(&self, column: usize) -> bool {
         match self.roles[column] {
-            Role::Feature => self.schema.is_none(),
-            Role::Target if self.targets.len() > 1 => false,
-            Role::Target => self.schema.is_none_or(|s| s.target.as_ref().is_none_or(|t| t.text)),
-            Role::Weight | Role::Ignored => false,
+            ColumnRole::Feature => self.schema.is_none(),
+            ColumnRole::Target if self.targets.len() > 1 => false,
+            ColumnRole::Target => self.schema.is_none_or(|s| s.target.as_ref().is_none_or(|t| t.text)),
+            ColumnRole::Weight | ColumnRole::Ignored => false,
         }
     }
 
-    /// Name of a column, where there are names.
+    /// Name of a column, if there are names.
     pub(crate) fn name(&self, column: usize) -> Option<String> {
         self.names.as_ref().map(|names| names[column].clone())
     }
@@ -178,11 +179,10 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The names, those that occur again with a number behind them: a model finds its columns by name, and two of one name would
-/// be taken for each other.
+/// The names, with a number appended to repeated ones: a model finds its columns by name, so names must be unique.
 fn distinct(mut names: Vec<String>) -> Vec<String> {
     let mut taken: HashSet<String> = names.iter().cloned().collect();
-    // How often each name occurred, and with it the number that was tried last.
+    // The number that was tried last for each name.
     let mut seen: HashMap<String, u64> = HashMap::new();
     for name in &mut names {
         let Some(last) = seen.get_mut(name.as_str()) else {
@@ -209,7 +209,7 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     fn find(&self, option: OptionName, column: &Column) -> Result<usize> {
-        // A name that looks like a number is still a name.
+        // A number may also be the name of a column.
         let text = column.to_string();
         if let Some(at) = self.names.and_then(|names| names.iter().position(|n| *n == text)) {
             return Ok(at);
@@ -233,7 +233,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// One column, or those of a list, each once.
+    /// One column, or those of a list without duplicates.
     fn find_all(&self, option: OptionName, column: &Column) -> Result<Vec<usize>> {
         let whole = self.find(option, column);
         let list = column.list();
@@ -251,7 +251,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Targets, weights and features as in the data the schema was made from, the first two of which may be missing.
+    /// Targets, weights and features as in the data the schema was created from; targets and weights may be missing.
     fn by_schema(&self, schema: &Schema, options: &ReadOptions) -> Result<(Vec<usize>, Option<usize>, Vec<usize>)> {
         let known = schema.columns.as_deref();
         let wanted: Option<Vec<&str>> = known.and_then(|c| c.iter().map(|c| c.name.as_deref()).collect());
@@ -260,7 +260,7 @@ impl Resolver<'_> {
             Some(column) if !options.no_target => self.find_all(OptionName::Target, column)?,
             _ => Vec::new(),
         };
-        // What the training data had, where it is looked for.
+        // The column of the training data, where it is expected.
         let known_targets: Vec<&ExtraColumn> = match options.no_target || !targets.is_empty() {
             true => Vec::new(),
             false => schema.target.iter().chain(&schema.targets).collect(),
@@ -272,7 +272,7 @@ impl Resolver<'_> {
             if missing.is_empty() {
                 let at = |column: &ExtraColumn| places.get(column.name.as_deref()?).copied();
                 if !known_targets.is_empty() {
-                    // Some of several are as good as none.
+                    // If only some of several targets are present, treat them as missing.
                     targets = known_targets.into_iter().map(at).collect::<Option<_>>().unwrap_or_default();
                 }
                 weights = weights.or_else(|| schema.weights.as_ref().and_then(at));
@@ -289,7 +289,7 @@ impl Resolver<'_> {
         let spare = self.count.checked_sub(features.saturating_add(given)).ok_or_else(|| self.wrong_count(features))?;
         let last = self.count.saturating_sub(1);
         let weight_place = schema.weights.as_ref().map(|c| c.position);
-        // As many targets as the training data had; one, the last column, if it kept them apart.
+        // As many targets as the training data had; one, the last column, if its targets were separate.
         let open = targets.is_empty() && !options.no_target;
         let places: Vec<usize> = match known_targets.as_slice() {
             [] => vec![last],
@@ -297,7 +297,7 @@ impl Resolver<'_> {
         };
         if spare == 0 {
         } else if spare == places.len() && open {
-            // Without its weights, a target behind them moves up by one.
+            // Without the weight column, a target after it moves up by one.
             let shift = |t: usize| match (weight_place, weights) {
                 (Some(w), None) if !known_targets.is_empty() => usize::from(w < t),
                 _ => 0,

@@ -1,13 +1,16 @@
-//! Which arithmetic keeps entries within their promised error: 2·10⁻⁶ in single precision, 10⁻¹³ in double.
+//! Chooses the arithmetic that keeps entries within their guaranteed error: 2·10⁻⁶ in single precision, 10⁻¹³ in
+//! double.
 //!
 //! Errors are absolute for kernels bounded by 1 and relative to √(K(x,x)·K(x′,x′)) for linear and polynomial ones. The
-//! estimates are first-order bounds with the typical, not the worst, growth of rounding along a chain; tests measure them.
+//! estimates are first-order bounds with the typical, not the worst-case, growth of rounding errors along a chain;
+//! tests measure them.
 //!
-//! A distance found as ‖x‖² + ‖x′‖² − 2 x·x′ has an error proportional to the norms, and K one proportional to K times that. Where it
-//! may be too large, the few entries that are large are computed again from differences; where they are not few, all are.
+//! A distance computed as ‖x‖² + ‖x′‖² − 2 x·x′ has an error proportional to the norms, and the error of K is
+//! proportional to K times that. If it may be too large, the large entries are recomputed from differences when they
+//! are few; otherwise all entries are computed from differences.
 
 use super::exact;
-use super::simd::Scalar;
+use super::simd::SimdScalar;
 use super::tile::{Sum, chain};
 use crate::data::{Points, Storage};
 use crate::kernel::{Kernel, Statistic};
@@ -15,19 +18,19 @@ use crate::kernel::{Kernel, Statistic};
 /// Rounding of a sum over features in units of roundoff times the sum of absolute terms: observed growth for chains of
 /// [`chain`]'s length, with a margin.
 const GROWTH: f64 = 4.0;
-/// What rounding of sums may cost; the rest of the promise is for exp and for storing the result.
+/// Error budget for rounding in sums; the rest of the guaranteed error covers exp and storing the result.
 const SINGLE: f64 = 1.7e-6;
 const DOUBLE: f64 = 5e-14;
-/// What rounding of sums may cost in rough entries.
+/// Error budget for rounding in sums of rough entries.
 const ROUGH: f64 = 2e-5;
-/// Share of entries that may be computed twice. One costs as much as some ten others.
+/// Maximum fraction of entries to recompute. A recomputed entry costs as much as about ten others.
 const FEW: f64 = 0.02;
 
 /// How an entry is computed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Recipe {
+pub(crate) struct EntryRecipe {
     pub(crate) sum: Sum,
-    /// Entries above this are computed again from the original points.
+    /// Entries above this value are recomputed from the original points.
     pub(crate) again_above: Option<f64>,
 }
 
@@ -36,14 +39,14 @@ pub(crate) struct Recipe {
 pub(crate) struct Arithmetic {
     /// Whether columns are used as stored, sparse, rather than packed.
     pub(crate) sparse: bool,
-    /// Subtracted from every point: translation-invariant kernels do not see it, but norms shrink.
+    /// Subtracted from every point: it does not change translation-invariant kernels, but reduces norms.
     pub(crate) centre: Option<Vec<f64>>,
     /// For single precision; `None`: double precision, rounded when stored.
-    pub(crate) single: Option<Recipe>,
+    pub(crate) single: Option<EntryRecipe>,
     /// For double precision.
-    pub(crate) double: Recipe,
-    /// Bound on the error of an entry in double precision, in units of roundoff: the worst case, where the estimates above
-    /// take the typical one. Relative to what [`size_of`] says of the two points.
+    pub(crate) double: EntryRecipe,
+    /// Bound on the error of an entry in double precision, in units of roundoff: the worst case, whereas the estimates
+    /// above use the typical one. Relative to the product of [`size_of`] of the two points.
     pub(crate) double_error: f64,
 }
 
@@ -57,7 +60,7 @@ pub(crate) fn size_of(kernel: &Kernel, square: f64) -> f64 {
     }
 }
 
-/// Whether the kernel is positive semi-definite whatever the points.
+/// Whether the kernel is positive semi-definite for all points.
 pub(crate) fn is_definite(kernel: &Kernel) -> bool {
     match *kernel {
         Kernel::Poly { coef0, .. } => coef0 >= 0.0,
@@ -67,17 +70,17 @@ pub(crate) fn is_definite(kernel: &Kernel) -> bool {
 }
 
 impl Arithmetic {
-    /// The cheapest arithmetic that is good enough for these points.
+    /// The cheapest arithmetic that is accurate enough for these points.
     pub(crate) fn choose(kernel: &Kernel, rows: &Points, cols: &Points, square: bool) -> Self {
         Self::within(SINGLE, kernel, rows, cols, square)
     }
 
-    /// The same with single-precision entries good to some 10⁻⁵ only.
+    /// Like [`choose`](Self::choose), with single-precision entries accurate to about 10⁻⁵ only.
     pub(crate) fn rough(kernel: &Kernel, rows: &Points, cols: &Points, square: bool) -> Self {
         Self::within(ROUGH, kernel, rows, cols, square)
     }
 
-    /// Whether single-precision entries come at their full speed.
+    /// Whether single-precision entries are computed at full speed.
     pub(crate) fn at_full_speed(&self) -> bool {
         self.single.is_some_and(|recipe| recipe.again_above.is_none())
     }
@@ -94,7 +97,7 @@ impl Arithmetic {
             Statistic::AbsoluteDistance => Sum::AbsoluteDifference,
             Statistic::ChiSquare => Sum::ChiSquare,
         };
-        // Sparse chains are not cut.
+        // Sparse chains are not split.
         let longest = if sparse { size.stored } else { chain(cols.dims()) };
         let growth = GROWTH * (longest as f64 / 160.0).sqrt().max(1.0);
         // |error of K| per unit of roundoff.
@@ -107,7 +110,7 @@ impl Arithmetic {
             Kernel::Matern32 { gamma } => growth * 6.0 * gamma * size.square,
             Kernel::Matern52 { gamma } => growth * 10.0 / 3.0 * gamma * size.square,
             Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } if sparse => growth * 2.0 * gamma * size.absolute,
-            // Each difference is good to the rounding of its points; the sum is relative to the distance.
+            // Each difference is accurate to the rounding of its points; the sum's error is relative to the distance.
             Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } => growth + 2.0 * gamma * size.absolute,
         };
         let largest = match *kernel {
@@ -115,38 +118,38 @@ impl Arithmetic {
             _ => size.absolute,
         };
         let in_range = |max: f64| largest.max(size.square) < 1e-3 * max;
-        let plain = Recipe { sum, again_above: None };
+        let plain = EntryRecipe { sum, again_above: None };
         let mostly_small = |above: f64| share_above(kernel, rows, cols, square, above) <= FEW;
 
-        let single = if !in_range(<f32 as Scalar>::MAX) {
+        let single = if !in_range(<f32 as SimdScalar>::MAX) {
             None
         } else if sensitivity * f32::ROUND <= limit {
             Some(plain)
         } else {
             let above = limit / (sensitivity * f32::ROUND);
             let again = kernel.unit_diagonal() && mostly_small(above);
-            again.then_some(Recipe { sum, again_above: Some(above) })
+            again.then_some(EntryRecipe { sum, again_above: Some(above) })
         };
         let double = if !kernel.unit_diagonal() || (in_range(f64::MAX) && sensitivity * f64::ROUND <= DOUBLE) {
             plain
         } else {
-            // Zero where the sensitivity overflows: then every entry is computed again.
+            // Zero if the sensitivity overflows: then every entry is recomputed.
             let above = DOUBLE / (sensitivity * f64::ROUND);
-            let again = Recipe { sum, again_above: Some(above) };
+            let again = EntryRecipe { sum, again_above: Some(above) };
             match statistic {
                 _ if sparse => again,
                 Statistic::SquaredDistance if in_range(f64::MAX) && mostly_small(above) => again,
-                Statistic::SquaredDistance => Recipe { sum: Sum::SquaredDifference, again_above: None },
+                Statistic::SquaredDistance => EntryRecipe { sum: Sum::SquaredDifference, again_above: None },
                 _ => plain,
             }
         };
-        // A chain of n additions is off by at most n units of roundoff; parts of a sum are then added up.
+        // A chain of n additions has an error of at most n units of roundoff; the parts of a sum are then added up.
         let chains = size.stored.max(cols.dims()).div_ceil(longest.max(1));
         let worst = (longest + chains) as f64 + 8.0;
         let plain_error = sensitivity / growth * worst + 16.0;
         let double_error = match (double.sum, double.again_above) {
             (Sum::SquaredDifference, _) => 2.0 * worst + 16.0,
-            // Entries below the threshold have the error the estimate allows for, those above are computed again.
+            // Entries below the threshold have the error that the estimate allows for; those above are recomputed.
             (_, Some(_)) => plain_error.min(DOUBLE / f64::ROUND * worst / growth).max(2.0 * worst) + 16.0,
             (_, None) => plain_error,
         };
@@ -154,13 +157,14 @@ impl Arithmetic {
     }
 }
 
-/// Whether the columns are so sparse that only stored values should be touched. Packed values are used eight rows at a time
-/// and take part of an instruction each, stored ones a whole one and an unpredictable end of the row.
+/// Whether the columns are so sparse that working on stored values only is faster. Packed values are processed eight
+/// rows at a time and take a fraction of an instruction each; a stored value takes a whole instruction, and the end of
+/// each row is a mispredicted branch.
 fn better_sparse(cols: &Points) -> bool {
     cols.is_sparse() && cols.len() * cols.dims() > 2 * cols.stored() + 24 * cols.len()
 }
 
-/// The mean of dense points, where subtracting it at least halves the mean squared norm.
+/// The mean of dense points, if subtracting it at least halves the mean squared norm.
 fn centre(points: &Points) -> Option<Vec<f64>> {
     if points.is_sparse() || points.is_empty() {
         return None;
@@ -173,14 +177,14 @@ fn centre(points: &Points) -> Option<Vec<f64>> {
     (square.is_finite() && 2.0 * square >= total && square > 0.0).then_some(mean)
 }
 
-/// How far points reach.
+/// The largest norms of a set of points.
 #[derive(Default)]
 struct Size {
     /// Largest ‖x‖².
     square: f64,
     /// Largest ‖x‖₁.
     absolute: f64,
-    /// Most values stored for one point.
+    /// Largest number of values stored for one point.
     stored: usize,
 }
 
@@ -216,13 +220,13 @@ impl Size {
     }
 }
 
-/// The share of entries above a limit, from a fixed sample of pairs of different points.
+/// The fraction of entries above a limit, from a fixed sample of pairs of different points.
 fn share_above(kernel: &Kernel, rows: &Points, cols: &Points, square: bool, above: f64) -> f64 {
     const SAMPLE: usize = 1000;
     if rows.is_empty() || cols.is_empty() {
         return 0.0;
     }
-    // A sequence that visits all pairs evenly; the numbers are the golden ratio and its like in two dimensions.
+    // A low-discrepancy sequence over all pairs; the constants generalise the golden ratio to two dimensions.
     let (mut u, mut v) = (0.5f64, 0.5f64);
     let (mut seen, mut large) = (0usize, 0usize);
     for _ in 0..SAMPLE {

@@ -1,18 +1,18 @@
-//! Packed points as a source of entries.
+//! Entries from packed points.
 
 use std::ops::Range;
 
-use super::finish::{Columns, Refine};
+use super::finish::{LaneColumns, Refine};
 use super::pack::{GROUP, PackedRows, Panels, View};
-use super::plan::{Item, Plan};
+use super::plan::{ColumnPlan, Item};
 use super::simd::Level;
-use super::tasks::{Fresh, Source};
-use super::tile::{Engine, Job, PanelRun, Sum};
+use super::tasks::{EntrySource, Fresh};
+use super::tile::{Engine, PanelRun, Sum, TileJob};
 use crate::kernel::Kernel;
 
 /// Entries of packed columns in one precision.
 #[derive(Clone, Copy)]
-pub(crate) struct Dense<'a, T> {
+pub(crate) struct PackedSource<'a, T> {
     pub(crate) kernel: Kernel,
     pub(crate) sum: Sum,
     pub(crate) refine: Option<Refine<'a>>,
@@ -22,13 +22,13 @@ pub(crate) struct Dense<'a, T> {
     pub(crate) panels: &'a Panels<T>,
 }
 
-impl<T> Dense<'_, T> {
+impl<T> PackedSource<'_, T> {
     fn d(&self) -> usize {
         self.cols.points.dims()
     }
 }
 
-impl<T: Engine> Source for Dense<'_, T> {
+impl<T: Engine> EntrySource for PackedSource<'_, T> {
     type T = T;
     type Rows = PackedRows<T>;
 
@@ -45,7 +45,7 @@ impl<T: Engine> Source for Dense<'_, T> {
     }
 
     fn panels_at_once(&self) -> usize {
-        // Both the panels and a block of rows stay in the second-level cache.
+        // Both the panels and a block of rows fit in the second-level cache.
         (192 << 10) / (self.d().max(1) * T::NR * size_of::<T>())
     }
 
@@ -72,7 +72,7 @@ impl<T: Engine> Source for Dense<'_, T> {
         PackedRows::new(self.rows, self.level, count, index)
     }
 
-    fn run<'b>(&'b self, plan: &'b Plan, item: &Item, fresh: &'b mut Fresh<T>) -> PanelRun<'b, T> {
+    fn run<'b>(&'b self, plan: &'b ColumnPlan, item: &Item, fresh: &'b mut Fresh<T>) -> PanelRun<'b, T> {
         match *item {
             Item::Run { first, count, .. } => self.panels.run(first, count),
             Item::Part { panel, .. } => self.panels.run(panel, 1),
@@ -81,7 +81,7 @@ impl<T: Engine> Source for Dense<'_, T> {
                 fresh.norms.resize(T::NR, T::default());
                 let list = &plan.columns[from..until];
                 Panels::gather(self.cols, self.level, list, &mut fresh.values, &mut fresh.norms);
-                PanelRun { values: &fresh.values, norms: &fresh.norms, count: 1, columns: Columns::List(list) }
+                PanelRun { values: &fresh.values, norms: &fresh.norms, count: 1, columns: LaneColumns::List(list) }
             }
         }
     }
@@ -95,8 +95,8 @@ impl<T: Engine> Source for Dense<'_, T> {
         stride: usize,
         scratch: &mut [T],
     ) {
-        let job = Job { kernel: self.kernel, sum: self.sum, refine: self.refine, d: self.d(), rows };
-        // SAFETY: the level is one the processor has; the rest by the caller's word.
+        let job = TileJob { kernel: self.kernel, sum: self.sum, refine: self.refine, d: self.d(), rows };
+        // SAFETY: the processor supports the level; the caller guarantees the rest.
         unsafe { T::tiles(self.level, &job, groups, run, to, stride, scratch) }
     }
 }

@@ -1,9 +1,9 @@
-//! The statistic of one pair of points from the original data, in double precision, term by term: slow and good.
+//! The statistic of one pair of points from the original data, in double precision, term by term: slow but accurate.
 
 use crate::data::{Csr, Dense, Points, Real, Storage};
 use crate::kernel::Statistic;
 
-/// The statistic of point `i` of `rows` and point `j` of `cols`. The same bits with the two exchanged.
+/// The statistic of point `i` of `rows` and point `j` of `cols`. Exchanging the two gives the same bits.
 #[inline(always)]
 pub(crate) fn statistic(kind: Statistic, rows: &Points, i: usize, cols: &Points, j: usize) -> f64 {
     match kind {

@@ -2,45 +2,45 @@
 
 use super::exact;
 use super::math::{self, ExpTable};
-use super::simd::{Scalar, Simd};
+use super::simd::{Simd, SimdScalar};
 use crate::data::{Points, Real};
 use crate::kernel::Kernel;
 
-/// Entries so large that the rounding of their sum shows are computed again from the original points.
+/// Recomputes large entries, whose rounding errors are too large, from the original points.
 #[derive(Clone, Copy)]
 pub(crate) struct Refine<'a> {
-    /// Entries greater than this.
+    /// Entries greater than this are recomputed.
     pub(crate) above: f64,
     pub(crate) rows: &'a Points,
     pub(crate) cols: &'a Points,
 }
 
-/// Which columns the lanes of a run of panels are.
+/// The columns that the lanes of a run of panels correspond to.
 #[derive(Clone, Copy)]
-pub(crate) enum Columns<'a> {
+pub(crate) enum LaneColumns<'a> {
     /// `first`, `first + 1`, …: `count` of them.
     From { first: usize, count: usize },
-    /// Those listed.
+    /// The listed columns.
     List(&'a [u32]),
 }
 
-impl Columns<'_> {
-    /// The column in `lane`, unless that is padding.
+impl LaneColumns<'_> {
+    /// The column in `lane`; `None` for padding.
     #[inline(always)]
     pub(crate) fn get(&self, lane: usize) -> Option<usize> {
         match self {
-            Columns::From { first, count } => (lane < *count).then_some(first + lane),
-            Columns::List(list) => list.get(lane).map(|c| *c as usize),
+            LaneColumns::From { first, count } => (lane < *count).then_some(first + lane),
+            LaneColumns::List(list) => list.get(lane).map(|c| *c as usize),
         }
     }
 
-    /// From `lane` on, at most `width` lanes.
+    /// At most `width` lanes starting at `lane`.
     pub(crate) fn part(&self, lane: usize, width: usize) -> Self {
         match *self {
-            Columns::From { first, count } => {
-                Columns::From { first: first + lane, count: count.saturating_sub(lane).min(width) }
+            LaneColumns::From { first, count } => {
+                LaneColumns::From { first: first + lane, count: count.saturating_sub(lane).min(width) }
             }
-            Columns::List(list) => Columns::List(&list[lane.min(list.len())..(lane + width).min(list.len())]),
+            LaneColumns::List(list) => LaneColumns::List(&list[lane.min(list.len())..(lane + width).min(list.len())]),
         }
     }
 }
@@ -50,17 +50,17 @@ impl Columns<'_> {
 pub(crate) struct Tile<'a, T> {
     pub(crate) height: usize,
     pub(crate) sums: *const T,
-    /// ‖x‖² of each row, where the kernel needs them (‖x‖₁ where the sum is of common parts).
+    /// ‖x‖² of each row, if the kernel needs them (‖x‖₁ if the sum is of common parts).
     pub(crate) row_norms: *const T,
-    /// The same of each column, `NR` of them.
+    /// The same for each column, `NR` of them.
     pub(crate) norms: *const T,
-    /// Numbers of the rows.
+    /// Indices of the rows.
     pub(crate) rows: &'a [u32],
-    pub(crate) columns: Columns<'a>,
+    pub(crate) columns: LaneColumns<'a>,
 }
 
-/// A function of a sum and the norms of its row and columns. A trait rather than closures because methods can be made to
-/// inline, which is what gives them their instructions.
+/// A function of a sum and the norms of its row and columns. A trait rather than closures, because methods can be
+/// forced to inline, which compiles them with the caller's target features.
 trait Map<V: Simd>: Copy {
     /// # Safety
     /// Needs the instructions of `V`.
@@ -72,7 +72,7 @@ trait Map<V: Simd>: Copy {
 struct Plain;
 /// (γ·s + c)^degree
 #[derive(Clone, Copy)]
-struct Power<V> {
+struct PowerMap<V> {
     gamma: V,
     coef0: V,
     degree: u32,
@@ -93,7 +93,8 @@ struct Matern3<V, const COMMON: bool>(V);
 #[derive(Clone, Copy)]
 struct Matern5<V, const COMMON: bool>(V);
 
-/// The distance, from what two points have in common where `COMMON`. The sum of norms is the same in either order.
+/// The distance, computed from what two points have in common if `COMMON`. The sum of norms is the same in either
+/// order.
 ///
 /// # Safety
 /// Needs the instructions of `V`.
@@ -118,7 +119,7 @@ impl<V: Simd> Map<V> for Plain {
     }
 }
 
-impl<V: Simd> Map<V> for Power<V> {
+impl<V: Simd> Map<V> for PowerMap<V> {
     #[inline(always)]
     unsafe fn map(self, sum: V, _row: V, _column: V) -> V {
         // SAFETY: the caller has the instructions of V.
@@ -181,8 +182,8 @@ where
 /// Applies a function to a tile and writes it to `to`.
 ///
 /// # Safety
-/// Needs the instructions of `V`; the tile's pointers must have what its fields say, `to` `height` lines of `stride` with room
-/// for `NR`.
+/// Needs the instructions of `V`; the tile's pointers must be valid as its fields describe, and `to` must have `height`
+/// lines of `stride` with room for `NR`.
 #[inline(always)]
 unsafe fn each<V: Simd>(tile: Tile<'_, V::T>, to: *mut V::T, stride: usize, f: impl Map<V>) {
     // SAFETY: see the contract above.
@@ -197,7 +198,7 @@ unsafe fn each<V: Simd>(tile: Tile<'_, V::T>, to: *mut V::T, stride: usize, f: i
     }
 }
 
-/// A number in every lane.
+/// The same number in every lane.
 ///
 /// # Safety
 /// Needs the instructions of `V`.
@@ -207,9 +208,10 @@ unsafe fn splat<V: Simd>(value: f64) -> V {
     unsafe { V::splat(V::T::from_f64(value)) }
 }
 
-/// The kernel as a function of the sum over features; `common` where the sum is that of what two points have in common and
-/// a distance is ‖x‖ + ‖x′‖ − 2·sum. A value rather than a parameter of the type: this is inlined once for every instruction
-/// set and scalar; inlined once for every sum as well, tiles were more than a fifth of the engine's machine code.
+/// The kernel as a function of the sum over features; `common` means that the sum is over what two points have in
+/// common, so that a distance is ‖x‖ + ‖x′‖ − 2·sum. It is a value rather than a type parameter: this function is
+/// inlined once per instruction set and scalar; inlining it once per kind of sum as well made tiles more than a fifth
+/// of the engine's machine code.
 ///
 /// # Safety
 /// As [`each`].
@@ -224,12 +226,12 @@ pub(crate) unsafe fn finish<V: Simd>(
 ) where
     V::T: ExpTable,
 {
-    // SAFETY: as the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match (kernel, common) {
             (Kernel::Linear | Kernel::Precomputed, _) => each::<V>(tile, to, stride, Plain),
             (Kernel::Poly { gamma, coef0, degree }, _) => {
-                each(tile, to, stride, Power::<V> { gamma: splat(gamma), coef0: splat(coef0), degree });
+                each(tile, to, stride, PowerMap::<V> { gamma: splat(gamma), coef0: splat(coef0), degree });
             }
             (Kernel::Sigmoid { gamma, coef0 }, _) => {
                 each(tile, to, stride, Tanh::<V> { gamma: splat(gamma), coef0: splat(coef0) });
@@ -251,20 +253,20 @@ pub(crate) unsafe fn finish<V: Simd>(
     }
 }
 
-/// The kernel of two points, from the points themselves.
+/// The kernel of two points, computed from the original points.
 #[inline(never)]
 fn entry(kernel: Kernel, refine: Refine<'_>, row: usize, column: usize) -> f64 {
     kernel.of_statistic(exact::statistic(kernel.statistic(), refine.rows, row, refine.cols, column))
 }
 
-/// Computes entries above the limit again.
+/// Recomputes the entries above the limit.
 ///
 /// # Safety
 /// As [`each`].
 #[inline(always)]
 unsafe fn recompute<V: Simd>(kernel: Kernel, refine: Refine<'_>, tile: Tile<'_, V::T>, to: *mut V::T, stride: usize) {
     let limit = V::T::from_f64(refine.above);
-    // SAFETY: as the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         for i in 0..tile.height {
             for w in 0..V::T::NR / V::N {

@@ -1,20 +1,20 @@
 //! Vectorised exp, tanh, integer powers, and kernels as functions of their statistic.
 //!
-//! Errors, measured by the tests below against double precision (f32) or the standard library (f64):
-//! exp on (−∞, 0]: at most 2 ulp, 1 exactly at 0, subnormal results kept, 0 below. tanh: at most 6 ulp, odd. Powers: each
-//! multiplication rounds once, at most `2·degree` roundings' worth.
+//! Errors, measured by the tests below against double precision (f32) or the standard library (f64): exp on (−∞, 0]: at
+//! most 2 ulp, 1 exactly at 0, subnormal results kept, 0 below. tanh: at most 6 ulp, odd. Powers: one rounding per
+//! multiplication, at most `2·degree` ulp.
 
 use super::simd::Simd;
 
 /// Constants of the exponential for one scalar.
-pub(crate) trait ExpTable: super::simd::Scalar {
+pub(crate) trait ExpTable: super::simd::SimdScalar {
     const LOG2E: Self;
     /// −ln 2 in two parts, the first short enough that n·HIGH is exact.
     const HIGH: Self;
     const LOW: Self;
-    /// Below this e^x rounds to zero.
+    /// Below this value e^x rounds to zero.
     const FLOOR: Self;
-    /// Below −this, tanh(x/2) is −1.
+    /// Below this value tanh(x/2) rounds to −1.
     const FLAT: Self;
     /// (e^r − 1 − r)/r² on |r| ≤ ln 2 / 2, highest power first; Chebyshev interpolation.
     const SERIES: &'static [Self];
@@ -157,7 +157,7 @@ pub(crate) unsafe fn powi<V: Simd>(x: V, degree: u32) -> V {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simd::{Level, Scalar, Wide32, Wide64};
+    use super::super::simd::{Level, SimdScalar, Wide32, Wide64};
     use super::*;
 
     #[derive(Clone, Copy)]
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// `function` of every value at every level of this machine.
+    /// `function` of every value at every level this processor supports.
     macro_rules! at_every_level {
         ($name:ident, $t:ty, $portable:ty, $avx2:ident, $avx512:ident) => {
             fn $name(function: Function, values: &[$t]) -> Vec<(Level, Vec<$t>)> {
@@ -207,7 +207,7 @@ mod tests {
                     .into_iter()
                     .map(|level| {
                         let mut values = values.to_vec();
-                        // SAFETY: only levels of this machine are listed.
+                        // SAFETY: only levels this processor supports are listed.
                         unsafe {
                             match level {
                                 #[cfg(target_arch = "x86_64")]
@@ -227,9 +227,9 @@ mod tests {
     at_every_level!(single, f32, Wide32, __m256, __m512);
     at_every_level!(double, f64, Wide64, __m256d, __m512d);
 
-    /// |got − want| in units of the last place of `want` at the precision of `T`, subnormals having that of the smallest
-    /// normal number.
-    fn ulps<T: Scalar + ExpTable>(got: T, want: f64) -> f64 {
+    /// The error |got − want| in units in the last place of `want` at the precision of `T`; subnormals use the unit of
+    /// the smallest normal number.
+    fn ulps<T: SimdScalar + ExpTable>(got: T, want: f64) -> f64 {
         let size = want.abs().max(T::TINY.to_f64());
         let unit = 2.0 * T::ROUND * 2f64.powi(size.log2().floor() as i32);
         (got.to_f64() - want).abs() / unit
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_round_once_a_multiplication() {
+    fn powers_round_once_per_multiplication() {
         let inputs = grid(-2.0, 2.0, 1 << 10);
         let x32: Vec<f32> = inputs.iter().map(|x| *x as f32).collect();
         for degree in [1u32, 2, 3, 7, 10, 64] {

@@ -1,8 +1,8 @@
 //! Kernel entries on the processor.
 //!
-//! Points on the column side are packed once, in each precision on first use, or used as stored where they are sparse enough;
-//! rows asked for are packed on demand. See
-//! `tasks.rs` for how a request is cut into tasks, `tile.rs` and `sparse.rs` for the inner loops and `accuracy.rs` for which arithmetic is used.
+//! Points on the column side are packed once per precision on first use, or used as stored if they are sparse enough;
+//! requested rows are packed on demand. See `tasks.rs` for how a request is split into tasks, `tile.rs` and `sparse.rs`
+//! for the inner loops and `accuracy.rs` for the choice of arithmetic.
 
 mod accuracy;
 mod dense;
@@ -26,19 +26,19 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub use simd::Level;
 pub use statistics::Statistics;
 
-use self::accuracy::{Arithmetic, Recipe};
-use self::dense::Dense;
+use self::accuracy::{Arithmetic, EntryRecipe};
+use self::dense::PackedSource;
 use self::finish::Refine;
 use self::pack::{Panels, View};
-use self::sparse::{Sparse, SparseEngine, Values};
-use self::tasks::{Source, Tasks};
+use self::sparse::{SparseEngine, SparseSource, SparseValues};
+use self::tasks::{EntrySource, Tasks};
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real};
 use crate::error::{Error, Result};
 use crate::gram::{Accuracy, Gram, Pick, Precision};
 use crate::kernel::{Kernel, Statistic};
 
-/// A value made on first use, by one thread, unless it is interrupted.
+/// A value computed on first use by one thread, unless interrupted.
 struct Lazy<P> {
     value: OnceLock<P>,
     making: Mutex<()>,
@@ -60,17 +60,17 @@ impl<P> Lazy<P> {
             let made = make()?;
             return Ok(self.value.get_or_init(|| made));
         }
-        Ok(self.value.get_or_init(|| unreachable!("made by whoever had the turn before")))
+        Ok(self.value.get_or_init(|| unreachable!("computed by the thread that held the lock before")))
     }
 }
 
-/// The column side made ready in one precision: packed, or sparse as stored.
-struct Ready<T> {
+/// The column side prepared in one precision: packed, or sparse as stored.
+struct PreparedColumns<T> {
     panels: Lazy<Panels<T>>,
-    values: Lazy<Values<T>>,
+    values: Lazy<SparseValues<T>>,
 }
 
-impl<T> Default for Ready<T> {
+impl<T> Default for PreparedColumns<T> {
     fn default() -> Self {
         Self { panels: Lazy::default(), values: Lazy::default() }
     }
@@ -85,8 +85,8 @@ pub struct CpuGram {
     square: bool,
     level: Level,
     arithmetic: Arithmetic,
-    single: Ready<f32>,
-    double: Ready<f64>,
+    single: PreparedColumns<f32>,
+    double: PreparedColumns<f64>,
     entries: Arc<AtomicU64>,
     /// The counters of the Grams this one was selected from.
     above: Vec<Arc<AtomicU64>>,
@@ -99,7 +99,7 @@ impl std::fmt::Debug for CpuGram {
     }
 }
 
-/// Evaluates `$body` with `$source` where entries of `$precision` come from.
+/// Evaluates `$body` with `$source` bound to the source of entries in `$precision`.
 macro_rules! in_precision {
     ($self:ident, $precision:expr, $control:expr, $source:ident => $body:expr) => {
         match ($precision, $self.arithmetic.single) {
@@ -120,8 +120,8 @@ macro_rules! in_precision {
     };
 }
 
-/// Sources that can be cut down to some of their columns where that saves work.
-trait Restrict: Source {
+/// Sources that can be restricted to some of their columns if that saves work.
+trait Restrict: EntrySource {
     /// `out = K[rows, columns]·V[columns]`.
     fn multiply_some(
         &self,
@@ -134,7 +134,7 @@ trait Restrict: Source {
     ) -> Result<(), Interrupt>;
 }
 
-impl<T: SparseEngine> Restrict for Sparse<'_, T> {
+impl<T: SparseEngine> Restrict for SparseSource<'_, T> {
     fn multiply_some(
         &self,
         rows: Pick<'_>,
@@ -148,7 +148,7 @@ impl<T: SparseEngine> Restrict for Sparse<'_, T> {
     }
 }
 
-impl<T: SparseEngine> Restrict for Dense<'_, T> {
+impl<T: SparseEngine> Restrict for PackedSource<'_, T> {
     fn multiply_some(
         &self,
         rows: Pick<'_>,
@@ -158,7 +158,7 @@ impl<T: SparseEngine> Restrict for Dense<'_, T> {
         out: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        /// Rows from which it pays to pack the columns in use once more.
+        /// Number of rows above which repacking the used columns pays off.
         const MANY: usize = 64;
         let (n, m) = self.shape();
         if columns.len() * 4 >= 3 * m {
@@ -171,7 +171,7 @@ impl<T: SparseEngine> Restrict for Dense<'_, T> {
         let cols = View { points: &chosen, centre: self.cols.centre };
         let panels = Panels::new(cols, self.level, control)?;
         let refine = self.refine.map(|refine| Refine { cols: &chosen, ..refine });
-        let part = Dense { refine, cols, panels: &panels, ..*self };
+        let part = PackedSource { refine, cols, panels: &panels, ..*self };
         let mut compact = Vec::with_capacity(columns.len() * k);
         columns.iter().for_each(|&j| compact.extend_from_slice(&v[j as usize * k..(j as usize + 1) * k]));
         Tasks { source: &part, control }.multiply(rows, Pick::All, &compact, k, out)
@@ -208,18 +208,18 @@ impl CpuGram {
             square,
             level: Level::detect(),
             arithmetic: Arithmetic::choose(&kernel, rows, cols, square),
-            single: Ready::default(),
-            double: Ready::default(),
+            single: PreparedColumns::default(),
+            double: PreparedColumns::default(),
             entries: Arc::new(AtomicU64::new(0)),
             above: Vec::new(),
         })
     }
 
-    /// The same with other instructions, at most those the processor has: for tests and comparisons.
+    /// Uses other instructions, at most those the processor supports: for tests and comparisons.
     pub fn with_level(mut self, level: Level) -> Self {
         self.level = level.min(Level::detect());
-        self.single = Ready::default();
-        self.double = Ready::default();
+        self.single = PreparedColumns::default();
+        self.double = PreparedColumns::default();
         self
     }
 
@@ -229,27 +229,27 @@ impl CpuGram {
 
     fn dense<'a, T: SparseEngine>(
         &'a self,
-        ready: &'a Ready<T>,
-        recipe: Recipe,
+        ready: &'a PreparedColumns<T>,
+        recipe: EntryRecipe,
         control: &Control,
-    ) -> Result<Dense<'a, T>, Interrupt> {
+    ) -> Result<PackedSource<'a, T>, Interrupt> {
         let (rows, cols) = (self.view(&self.rows), self.view(&self.cols));
         let panels = ready.panels.get(|| Panels::new(cols, self.level, control))?;
         let refine = self.refine(recipe);
-        Ok(Dense { kernel: self.kernel, sum: recipe.sum, refine, level: self.level, rows, cols, panels })
+        Ok(PackedSource { kernel: self.kernel, sum: recipe.sum, refine, level: self.level, rows, cols, panels })
     }
 
     fn sparse<'a, T: SparseEngine>(
         &'a self,
-        ready: &'a Ready<T>,
-        recipe: Recipe,
+        ready: &'a PreparedColumns<T>,
+        recipe: EntryRecipe,
         control: &Control,
-    ) -> Result<Sparse<'a, T>, Interrupt> {
+    ) -> Result<SparseSource<'a, T>, Interrupt> {
         let values = ready.values.get(|| {
             control.check()?;
-            Ok(Values::new(&self.cols, recipe.sum, self.level))
+            Ok(SparseValues::new(&self.cols, recipe.sum, self.level))
         })?;
-        Ok(Sparse {
+        Ok(SparseSource {
             kernel: self.kernel,
             sum: recipe.sum,
             refine: self.refine(recipe),
@@ -260,7 +260,7 @@ impl CpuGram {
         })
     }
 
-    fn refine(&self, recipe: Recipe) -> Option<Refine<'_>> {
+    fn refine(&self, recipe: EntryRecipe) -> Option<Refine<'_>> {
         recipe.again_above.map(|above| Refine { above, rows: &self.rows, cols: &self.cols })
     }
 
@@ -278,11 +278,11 @@ impl CpuGram {
         Ok(())
     }
 
-    /// Counts the work of so many entries.
+    /// Counts the work of computing `entries` entries.
     fn spend(&self, precision: Precision, entries: usize, control: &Control) {
         let single = self.effort() + 4.0;
         let each = if precision == Precision::Double { 2.0 * single } else { single };
-        // A call costs something however few its entries are.
+        // Every call has a fixed cost, however few its entries are.
         control.spend((entries as f64 * each / 4.0) as usize + 1000);
     }
 
@@ -291,23 +291,6 @@ impl CpuGram {
         self.above.iter().for_each(|counter| {
             counter.fetch_add(entries, Ordering::Relaxed);
         });
-    }
-
-    fn transposed(
-        &self,
-        precision: Precision,
-        weights: Option<&[f64]>,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        self.spend(precision, self.rows.len() * self.cols.len(), control);
-        let entries = in_precision!(self, precision, control, source => {
-            Tasks { source: &source, control }.transposed(weights, v, k, out)?
-        });
-        self.count(entries);
-        Ok(())
     }
 }
 
@@ -355,33 +338,6 @@ impl Gram for CpuGram {
         Ok(())
     }
 
-    fn apply_t(
-        &self,
-        precision: Precision,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        // K of one set of points is its own transpose, to the bit.
-        if self.square {
-            return self.apply(precision, Pick::All, v, k, out, control);
-        }
-        self.transposed(precision, None, v, k, out, control)
-    }
-
-    fn normal(
-        &self,
-        precision: Precision,
-        w: &[f64],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        self.transposed(precision, Some(w), v, k, out, control)
-    }
-
     fn select(&self, rows: &[u32]) -> Option<Box<dyn Gram + '_>> {
         if !self.square {
             return None;
@@ -393,7 +349,7 @@ impl Gram for CpuGram {
 
     fn effort(&self) -> f64 {
         if self.arithmetic.sparse {
-            // Values of sparse rows are met one by one, where packed ones come eight and more at a time.
+            // Values of sparse rows are processed one by one, packed ones at least eight at a time.
             8.0 * self.cols.stored() as f64 / self.cols.len().max(1) as f64
         } else {
             self.cols.dims() as f64
@@ -420,8 +376,8 @@ impl Gram for CpuGram {
             square: self.square,
             level: self.level,
             arithmetic,
-            single: Ready::default(),
-            double: Ready::default(),
+            single: PreparedColumns::default(),
+            double: PreparedColumns::default(),
             entries: Arc::clone(&self.entries),
             above: self.above.clone(),
         }))

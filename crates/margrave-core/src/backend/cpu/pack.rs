@@ -1,7 +1,7 @@
 //! Points packed for the register tiles: columns in panels, rows in groups.
 
-use super::finish::Columns;
-use super::simd::{Level, PORTABLE_FMA, Scalar};
+use super::finish::LaneColumns;
+use super::simd::{Level, PORTABLE_FMA, SimdScalar};
 use super::tile::chain;
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real, Storage};
@@ -9,7 +9,7 @@ use crate::data::{Points, Real, Storage};
 /// Rows packed together.
 pub(crate) const GROUP: usize = 8;
 
-/// A buffer that begins on a cache line.
+/// A buffer aligned to a cache line.
 pub(crate) struct Aligned<T> {
     values: Vec<T>,
     skip: usize,
@@ -38,7 +38,7 @@ impl<T> std::ops::DerefMut for Aligned<T> {
     }
 }
 
-/// Points as kernels see them: some translation-invariant kernels see them relative to a centre.
+/// Points as passed to the kernel: for some translation-invariant kernels, relative to a centre.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) points: &'a Points,
@@ -46,9 +46,10 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Writes point `i` to `out[k·stride]`, k = 0 … d − 1, which must be zero where the point stores nothing.
-    fn scatter<T: Scalar>(&self, i: usize, out: &mut [T], stride: usize) {
-        fn dense<T: Scalar, S: Real>(row: &[S], centre: Option<&[f64]>, out: &mut [T], stride: usize) {
+    /// Writes point `i` to `out[k·stride]`, k = 0 … d − 1, which must be zero for features that the point does not
+    /// store.
+    fn scatter<T: SimdScalar>(&self, i: usize, out: &mut [T], stride: usize) {
+        fn dense<T: SimdScalar, S: Real>(row: &[S], centre: Option<&[f64]>, out: &mut [T], stride: usize) {
             let lines = out.chunks_mut(stride);
             match centre {
                 Some(centre) => lines
@@ -72,8 +73,9 @@ impl View<'_> {
         }
     }
 
-    /// Packs up to `width` points side by side: `out[k·width + j]` is feature k of point `index(j)`, and their squared norms.
-    fn pack<T: Scalar>(
+    /// Packs up to `width` points side by side: `out[k·width + j]` is feature k of point `index(j)`, and their squared
+    /// norms.
+    fn pack<T: SimdScalar>(
         &self,
         level: Level,
         width: usize,
@@ -101,7 +103,7 @@ impl View<'_> {
 }
 
 /// Transposes rows into `out`, sixteen features at a time so that the lines written stay in the first-level cache.
-fn interleave<'a, T: Scalar, S: Real>(
+fn interleave<'a, T: SimdScalar, S: Real>(
     width: usize,
     count: usize,
     row: impl Fn(usize) -> &'a [S],
@@ -139,10 +141,10 @@ fn interleave<'a, T: Scalar, S: Real>(
     }
 }
 
-/// Squared norms by the very chain of operations of the register tiles.
-fn squared_norms<T: Scalar>(level: Level, d: usize, width: usize, values: &[T], norms: &mut [T]) {
+/// Squared norms by exactly the chain of operations of the register tiles.
+fn squared_norms<T: SimdScalar>(level: Level, d: usize, width: usize, values: &[T], norms: &mut [T]) {
     #[inline(always)]
-    fn all<T: Scalar, const FMA: bool>(d: usize, width: usize, values: &[T], norms: &mut [T]) {
+    fn all<T: SimdScalar, const FMA: bool>(d: usize, width: usize, values: &[T], norms: &mut [T]) {
         let step = chain(d);
         norms[..width].fill(T::default());
         let mut sums = [T::default(); 32];
@@ -161,7 +163,7 @@ fn squared_norms<T: Scalar>(level: Level, d: usize, width: usize, values: &[T], 
     }
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    fn fused<T: Scalar>(d: usize, width: usize, values: &[T], norms: &mut [T]) {
+    fn fused<T: SimdScalar>(d: usize, width: usize, values: &[T], norms: &mut [T]) {
         all::<T, true>(d, width, values, norms);
     }
     match level {
@@ -180,15 +182,15 @@ pub(crate) struct Panels<T> {
     d: usize,
 }
 
-impl<T: Scalar> Panels<T> {
-    /// Packs every point. Uses threads of its own rather than the pool: a pool's thread that waits here could be handed
-    /// another task that waits for this very packing.
+impl<T: SimdScalar> Panels<T> {
+    /// Packs every point. Uses its own threads rather than the pool: a pool thread that waits here could be given
+    /// another task that waits for this packing, a deadlock.
     pub(crate) fn new(view: View<'_>, level: Level, control: &Control) -> Result<Self, Interrupt> {
         let (n, d) = (view.points.len(), view.points.dims());
         let panels = n.div_ceil(T::NR);
         let mut values = Aligned::<T>::zeros(panels * d * T::NR);
         let mut norms = Aligned::<T>::zeros(panels * T::NR);
-        // About a millisecond between two looks at the clock.
+        // About a millisecond between two checks of the clock.
         let batch = ((1 << 20) / (d.max(1) * T::NR)).max(1);
         let threads = if n * d < 1 << 20 { 1 } else { control.threads.count() };
         let share = panels.div_ceil(threads.max(1)).max(1);
@@ -235,12 +237,12 @@ impl<T: Scalar> Panels<T> {
             values: &self.values[first * line..(first + count) * line],
             norms: &self.norms[first * T::NR..(first + count) * T::NR],
             count,
-            columns: Columns::From { first: first * T::NR, count: (count * T::NR).min(self.n - first * T::NR) },
+            columns: LaneColumns::From { first: first * T::NR, count: (count * T::NR).min(self.n - first * T::NR) },
         }
     }
 }
 
-/// Rows asked for, packed in groups of [`GROUP`]; the last group is 1, 2, 4 or 8 high, padded with zeros.
+/// Requested rows, packed in groups of [`GROUP`]; the last group has height 1, 2, 4 or 8, padded with zeros.
 pub(crate) struct PackedRows<T> {
     values: Aligned<T>,
     norms: Vec<T>,
@@ -248,7 +250,7 @@ pub(crate) struct PackedRows<T> {
     d: usize,
 }
 
-impl<T: Scalar> PackedRows<T> {
+impl<T: SimdScalar> PackedRows<T> {
     /// Packs the points `index(0 .. count)`.
     pub(crate) fn new(view: View<'_>, level: Level, count: usize, index: impl Fn(usize) -> usize) -> Self {
         let d = view.points.dims();
@@ -287,8 +289,8 @@ impl<T: Scalar> PackedRows<T> {
         (&self.values[first * self.d..(first + height) * self.d], height)
     }
 
-    /// Numbers of the points.
-    pub(crate) fn numbers(&self) -> &[u32] {
+    /// Indices of the points.
+    pub(crate) fn indices(&self) -> &[u32] {
         &self.numbers
     }
 

@@ -1,20 +1,20 @@
-//! Which packed panels answer a request for columns.
+//! Which packed panels serve a request for columns.
 
 use crate::gram::Pick;
 
-/// A piece of a request, at most a few panels.
+/// A part of a request, at most a few panels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Item {
-    /// Whole panels whose columns are wanted in order, at position `at` of the output.
+    /// Whole panels whose columns are requested in order, at position `at` of the output.
     Run { first: usize, count: usize, at: usize },
-    /// Some lanes of a panel: elements `from..until` of [`Plan::lanes`] and [`Plan::at`].
+    /// Some lanes of a panel: elements `from..until` of [`ColumnPlan::columns`] and [`ColumnPlan::at`].
     Part { panel: usize, from: usize, until: usize },
-    /// Columns to be packed afresh: elements `from..until` of [`Plan::columns`] and [`Plan::at`].
+    /// Columns to pack on demand: elements `from..until` of [`ColumnPlan::columns`] and [`ColumnPlan::at`].
     Gather { from: usize, until: usize },
 }
 
 impl Item {
-    /// Panels it takes.
+    /// Number of panels.
     pub(crate) fn panels(&self) -> usize {
         match self {
             Item::Run { count, .. } => *count,
@@ -23,21 +23,22 @@ impl Item {
     }
 }
 
-/// The pieces of a request.
+/// The parts of a request.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct ColumnPlan {
     pub(crate) items: Vec<Item>,
-    /// Column numbers, in the order of the items.
+    /// Column indices, in the order of the items.
     pub(crate) columns: Vec<u32>,
     /// Positions in the output.
     pub(crate) at: Vec<u32>,
 }
 
-impl Plan {
-    /// The columns `cols` out of `m`, panels being `nr` wide and runs at most `longest` panels. Fewer than `few` columns of one
-    /// panel are packed together with others; `None`: nothing is packed, so that any columns make a panel.
+impl ColumnPlan {
+    /// The columns `cols` out of `m`, panels being `nr` wide and runs at most `longest` panels. If fewer than `few`
+    /// columns of one panel are requested, they are packed together with others; `None`: nothing is packed, so any
+    /// columns form a panel.
     pub(crate) fn new(cols: Pick<'_>, m: usize, nr: usize, longest: usize, few: Option<usize>) -> Self {
-        let mut plan = Plan::default();
+        let mut plan = ColumnPlan::default();
         match cols {
             Pick::All => plan.range(0, m, nr, longest, few.is_some()),
             Pick::Range(from, to) => plan.range(from, to, nr, longest, few.is_some()),
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     /// Output position → column, by walking the items.
-    fn answer(plan: &Plan, nr: usize, width: usize) -> Vec<usize> {
+    fn answer(plan: &ColumnPlan, nr: usize, width: usize) -> Vec<usize> {
         let mut out = vec![usize::MAX; width];
         for item in &plan.items {
             match *item {
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_column_is_answered_once() {
+    fn every_column_is_served_once() {
         let (m, nr) = (1000, 16);
         for few in [Some(2), Some(8), Some(17), None] {
             let ascending: Vec<u32> = (0..m as u32).filter(|c| c % 7 != 3 && !(300..400).contains(c)).collect();
@@ -156,14 +157,14 @@ mod tests {
             mixed.extend(160..320);
             mixed.extend([5, 5, 5, 999, 0]);
             for list in [&ascending, &mixed] {
-                let plan = Plan::new(Pick::List(list), m, nr, 4, few);
+                let plan = ColumnPlan::new(Pick::List(list), m, nr, 4, few);
                 let wanted: Vec<usize> = list.iter().map(|c| *c as usize).collect();
                 assert_eq!(answer(&plan, nr, list.len()), wanted);
                 let items: usize = plan.chunks(5).into_iter().map(|chunk| chunk.len()).sum();
                 assert_eq!(items, plan.items.len());
             }
             for (from, to) in [(0, m), (3, 999), (17, 18), (16, 48), (40, 40)] {
-                let plan = Plan::new(Pick::Range(from, to), m, nr, 4, few);
+                let plan = ColumnPlan::new(Pick::Range(from, to), m, nr, 4, few);
                 assert_eq!(answer(&plan, nr, to - from), (from..to).collect::<Vec<_>>());
             }
         }

@@ -1,61 +1,47 @@
 //! Small products of a block of entries with vectors, summed in double precision.
 
-use super::simd::{Level, PORTABLE_FMA, Scalar};
+use super::simd::{Level, PORTABLE_FMA, SimdScalar};
 
 /// A row-major block of entries, lines of `stride`.
 #[derive(Clone, Copy)]
-pub(crate) struct Block<'a, T> {
+pub(crate) struct EntryBlock<'a, T> {
     pub(crate) values: &'a [T],
     pub(crate) stride: usize,
     pub(crate) rows: usize,
     pub(crate) width: usize,
 }
 
-impl<'a, T> Block<'a, T> {
+impl<'a, T> EntryBlock<'a, T> {
     fn row(&self, r: usize) -> &'a [T] {
         &self.values[r * self.stride..r * self.stride + self.width]
     }
 }
 
-/// Defines `$name(level, …)` that runs `$body::<T, FMA>` with the instructions of the level.
-macro_rules! dispatched {
-    ($(#[$doc:meta])* $name:ident => $body:ident) => {
-        $(#[$doc])*
-        pub(crate) fn $name<T: Scalar>(level: Level, block: Block<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
-            fn avx512<T: Scalar>(block: Block<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
-                $body::<T, true>(block, v, k, out);
-            }
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
-            fn avx2<T: Scalar>(block: Block<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
-                $body::<T, true>(block, v, k, out);
-            }
-            match level {
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: a level is only used where the processor has it.
-                Level::Avx512 => unsafe { avx512(block, v, k, out) },
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: as above.
-                Level::Avx2 => unsafe { avx2(block, v, k, out) },
-                _ => $body::<T, PORTABLE_FMA>(block, v, k, out),
-            }
-        }
-    };
+/// `out += B·V`, V being `width × k`, `out` `rows × k`, with the instructions of `level`.
+pub(crate) fn times<T: SimdScalar>(level: Level, block: EntryBlock<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
+    fn avx512<T: SimdScalar>(block: EntryBlock<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
+        times_body::<T, true>(block, v, k, out);
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn avx2<T: SimdScalar>(block: EntryBlock<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
+        times_body::<T, true>(block, v, k, out);
+    }
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a level is only used if the processor supports it.
+        Level::Avx512 => unsafe { avx512(block, v, k, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { avx2(block, v, k, out) },
+        _ => times_body::<T, PORTABLE_FMA>(block, v, k, out),
+    }
 }
 
-dispatched!(
-    /// `out += B·V`, V being `width × k`, `out` `rows × k`.
-    times => times_body
-);
-dispatched!(
-    /// `out += Bᵀ·V`, V being `rows × k`, `out` `width × k`.
-    times_transposed => times_transposed_body
-);
-
 #[inline(always)]
-fn times_body<T: Scalar, const FMA: bool>(block: Block<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
+fn times_body<T: SimdScalar, const FMA: bool>(block: EntryBlock<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
     if k == 1 {
         const LANES: usize = 16;
         let (v_lanes, v_rest) = v[..block.width].as_chunks::<LANES>();
@@ -95,8 +81,8 @@ fn times_body<T: Scalar, const FMA: bool>(block: Block<'_, T>, v: &[f64], k: usi
 
 /// Columns `c..c + C` of the product, four rows at a time; returns `C`.
 #[inline(always)]
-fn times_part<T: Scalar, const FMA: bool, const C: usize>(
-    block: Block<'_, T>,
+fn times_part<T: SimdScalar, const FMA: bool, const C: usize>(
+    block: EntryBlock<'_, T>,
     v: &[f64],
     k: usize,
     c: usize,
@@ -104,7 +90,7 @@ fn times_part<T: Scalar, const FMA: bool, const C: usize>(
 ) -> usize {
     const ROWS: usize = 4;
     for first in (0..block.rows).step_by(ROWS) {
-        // The last rows are repeated where fewer than four are left; only the sums of real ones are used.
+        // The last row is repeated if fewer than four are left; only the sums of real rows are used.
         let rows: [&[T]; ROWS] = std::array::from_fn(|i| block.row((first + i).min(block.rows - 1)));
         let mut sums = [[0.0; C]; ROWS];
         for j in 0..block.width {
@@ -123,27 +109,4 @@ fn times_part<T: Scalar, const FMA: bool, const C: usize>(
         }
     }
     C
-}
-
-#[inline(always)]
-fn times_transposed_body<T: Scalar, const FMA: bool>(block: Block<'_, T>, v: &[f64], k: usize, out: &mut [f64]) {
-    if k == 1 {
-        let out = &mut out[..block.width];
-        for r in 0..block.rows {
-            let u = v[r];
-            for (sum, x) in out.iter_mut().zip(block.row(r)) {
-                *sum = f64::fma::<FMA>(x.to_f64(), u, *sum);
-            }
-        }
-        return;
-    }
-    for r in 0..block.rows {
-        let u = &v[r * k..(r + 1) * k];
-        for (line, x) in out.chunks_exact_mut(k).zip(block.row(r)) {
-            let x = x.to_f64();
-            for (sum, u) in line.iter_mut().zip(u) {
-                *sum = f64::fma::<FMA>(x, *u, *sum);
-            }
-        }
-    }
 }

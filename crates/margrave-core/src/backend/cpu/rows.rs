@@ -1,22 +1,22 @@
 //! Products with the rows of the data: the [`Matrix`] of points in memory.
 //!
-//! Dense rows run with the widest vectors the processor has; sparse rows one value at a time, which is bound by the loads
-//! of w anyway. Work is cut by the number of stored values alone and partial sums are added in order.
+//! Dense rows run with the widest vectors the processor has; sparse rows one value at a time, which is limited by the
+//! loads of w anyway. Work is split by the number of stored values only and partial sums are added in order.
 
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
 use faer::{Accum, MatMut, MatRef, Par};
 
-use super::simd::{Level, PORTABLE_FMA, Scalar};
+use super::simd::{Level, PORTABLE_FMA, SimdScalar};
 use crate::control::{Control, Interrupt};
 use crate::data::{Csr, Dense, Points, Real, Storage};
 use crate::gram::{Matrix, Pick};
 use crate::linalg::sparse;
 
-/// Multiply–adds of one task.
+/// Multiply–adds per task.
 const TASK: usize = 1 << 17;
-/// Partial sums of length d at most.
+/// Maximum number of partial sums of length d.
 const GROUPS: usize = 16;
-/// Bytes of all partial sums of d × d.
+/// Memory limit of all d × d partial sums, in bytes.
 const MOMENT_BYTES: usize = 256 << 20;
 /// Rows multiplied together in [`Matrix::moments`].
 const HEIGHT: usize = 128;
@@ -34,23 +34,23 @@ impl RowMatrix {
         Self { points: points.clone(), level: Level::detect() }
     }
 
-    /// The same with given instructions.
+    /// Uses the given instructions.
     pub fn with_level(points: &Points, level: Level) -> Self {
         Self { points: points.clone(), level: level.min(Level::detect()) }
     }
 
-    /// Stored values of an average row, at least 1.
+    /// Average number of stored values per row, at least 1.
     fn width(&self) -> usize {
         (self.points.stored() / self.points.len().max(1)).max(1)
     }
 
-    /// Rows of a task that touches each row once.
-    fn rows_a_task(&self) -> usize {
+    /// Rows per task for operations that touch each row once.
+    fn rows_per_task(&self) -> usize {
         (TASK / self.width()).clamp(16, 1 << 16)
     }
 
-    /// Cuts `count` rows into at most `most` groups of whole tasks, and runs `work(range, sum)` on each with a sum of its own,
-    /// all added to `out` in order.
+    /// Splits `count` rows into at most `most` groups of whole tasks and runs `work(range, sum)` on each with its own
+    /// sum; the sums are added to `out` in order.
     fn grouped(
         &self,
         count: usize,
@@ -59,8 +59,8 @@ impl RowMatrix {
         control: &Control,
         work: impl Fn(std::ops::Range<usize>, &mut [f64]) + Sync,
     ) -> Result<(), Interrupt> {
-        let task = self.rows_a_task();
-        // A sum of its own must be worth clearing and adding.
+        let task = self.rows_per_task();
+        // A separate sum must be worth the cost of clearing and adding it.
         let worth = (count * self.width()) / (4 * out.len() + TASK);
         let groups = worth.clamp(1, most.max(1));
         let each = count.div_ceil(groups).max(1);
@@ -93,7 +93,7 @@ impl RowMatrix {
     }
 }
 
-/// The part of a choice of rows.
+/// A part of a selection of rows.
 fn part<'a>(rows: Pick<'a>, range: std::ops::Range<usize>) -> Pick<'a> {
     match rows {
         Pick::All => Pick::Range(range.start, range.end),
@@ -121,7 +121,7 @@ impl Matrix for RowMatrix {
 
     fn dots(&self, rows: Pick<'_>, w: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
         assert_eq!(w.len(), self.dims());
-        let task = self.rows_a_task();
+        let task = self.rows_per_task();
         control.spend(out.len() * (self.width() + 8));
         control.threads.chunks(out, task, |t, out| {
             if control.check().is_err() {
@@ -169,7 +169,7 @@ impl Matrix for RowMatrix {
     ) -> Result<(), Interrupt> {
         let d = self.dims();
         assert!(first.len() == d && second.len() == d * d && (centre.is_empty() || centre.len() == d));
-        // Sparse rows meet the columns they have, twice; blocks are several times quicker than single sums.
+        // A sparse row costs the square of its stored values; blocked products are several times faster per operation.
         let sparse = matches!(self.points.storage(), Storage::SparseF32(_) | Storage::SparseF64(_));
         let by_rows = sparse && centre.is_empty() && thin(self.width(), d);
         control.spend(if by_rows { weights.len() * self.width() * self.width() } else { weights.len() * d * d / 4 });
@@ -202,7 +202,7 @@ impl Matrix for RowMatrix {
     }
 }
 
-/// Whether outer products of sparse rows cost less than the same rows spelt out.
+/// Whether outer products of sparse rows cost less than products of the same rows stored dense.
 fn thin(width: usize, d: usize) -> bool {
     8 * width * width < d * d
 }
@@ -211,20 +211,20 @@ fn thin(width: usize, d: usize) -> bool {
 macro_rules! dispatched {
     ($(#[$doc:meta])* $name:ident => $body:ident, $in:ident: $it:ty, $out:ident: $ot:ty) => {
         $(#[$doc])*
-        fn $name<T: Scalar>(level: Level, m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
+        fn $name<T: SimdScalar>(level: Level, m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
-            fn avx512<T: Scalar>(m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
+            fn avx512<T: SimdScalar>(m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
                 $body::<T, true>(m, rows, $in, $out);
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
-            fn avx2<T: Scalar>(m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
+            fn avx2<T: SimdScalar>(m: &Dense<T>, rows: Pick<'_>, $in: $it, $out: $ot) {
                 $body::<T, true>(m, rows, $in, $out);
             }
             match level {
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: a level is only used where the processor has it.
+                // SAFETY: a level is only used if the processor supports it.
                 Level::Avx512 => unsafe { avx512(m, rows, $in, $out) },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above.
@@ -247,7 +247,7 @@ dispatched!(
 const LANES: usize = 16;
 
 #[inline(always)]
-fn dense_dot<T: Scalar, const FMA: bool>(x: &[T], w: &[f64]) -> f64 {
+fn dense_dot<T: SimdScalar, const FMA: bool>(x: &[T], w: &[f64]) -> f64 {
     let mut sums = [0.0f64; LANES];
     let (xs, ws) = (x.chunks_exact(LANES), w.chunks_exact(LANES));
     let (xr, wr) = (xs.remainder(), ws.remainder());
@@ -275,14 +275,14 @@ fn dense_dot<T: Scalar, const FMA: bool>(x: &[T], w: &[f64]) -> f64 {
 }
 
 #[inline(always)]
-fn dense_dots_body<T: Scalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, w: &[f64], out: &mut [f64]) {
+fn dense_dots_body<T: SimdScalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, w: &[f64], out: &mut [f64]) {
     for (k, out) in out.iter_mut().enumerate() {
         *out = dense_dot::<T, FMA>(m.row(rows.get(k)), w);
     }
 }
 
 #[inline(always)]
-fn dense_combine_body<T: Scalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, c: &[f64], out: &mut [f64]) {
+fn dense_combine_body<T: SimdScalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, c: &[f64], out: &mut [f64]) {
     for (k, c) in c.iter().enumerate() {
         if *c != 0.0 {
             for (o, x) in out.iter_mut().zip(m.row(rows.get(k))) {
@@ -318,13 +318,13 @@ fn sparse_moments<T: Real>(m: &Csr<T>, rows: Pick<'_>, a: &[f64], first: &mut [f
         for (at, (j, v)) in columns.iter().zip(values).enumerate() {
             let (j, v) = (*j as usize, a * v.to_f64());
             first[j] += v;
-            // Columns ascend: those up to j make the lower triangle.
+            // Columns are sorted: those up to j form the lower triangle.
             sparse::add(&columns[..=at], &values[..=at], v, &mut second[j * d..(j + 1) * d]);
         }
     }
 }
 
-/// Rows spelt out in blocks as √a·(x − centre), and their products by the library.
+/// Rows written densely in blocks as √a·(x − centre), multiplied by the library.
 fn blocked_moments(points: &Points, rows: Pick<'_>, a: &[f64], centre: &[f64], first: &mut [f64], second: &mut [f64]) {
     let d = first.len();
     let mut block = vec![0.0; HEIGHT * d];

@@ -1,15 +1,16 @@
-//! Vectors of the widths the processor has, behind one trait, so that every inner loop is written once.
+//! Vectors of the widths the processor supports, behind one trait, so that every inner loop is written once.
 //!
-//! Methods are `inline(always)` and carry no target feature of their own: they take that of the function they are inlined
-//! into. They must therefore only be reached from the entry functions in [`super::tile`] and [`super::sparse`], which enable the
-//! features of their [`Level`], and never through a closure, which the compiler may leave a function without them.
+//! Methods are `inline(always)` and have no target feature of their own: they use that of the function they are inlined
+//! into. They must therefore only be called from the entry functions in [`super::tile`] and [`super::sparse`], which
+//! enable the features of their [`Level`], and never through a closure, which the compiler may compile as a separate
+//! function without them.
 
 use crate::data::Real;
 
 /// The instructions a Gram is computed with. Entries may differ in the last bits between levels, never within one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Whatever the target guarantees.
+    /// What the compilation target guarantees.
     Portable,
     /// 256-bit vectors and fused multiply-add.
     Avx2,
@@ -18,7 +19,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The best one this processor has.
+    /// The best level this processor supports.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -37,27 +38,27 @@ impl Level {
         is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
     }
 
-    /// Every level this processor has, the portable one first.
+    /// All levels this processor supports, the portable one first.
     pub fn available() -> Vec<Self> {
         [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(|level| *level <= Self::detect()).collect()
     }
 }
 
 /// A scalar that entries are computed in.
-pub(crate) trait Scalar: Real {
+pub(crate) trait SimdScalar: Real {
     /// Columns in a panel: two 512-bit vectors.
     const NR: usize;
     /// Unit roundoff.
     const ROUND: f64;
     /// Largest finite value.
     const MAX: f64;
-    /// `a·b + c`, fused where `FMA`.
+    /// `a·b + c`, fused if `FMA`.
     fn fma<const FMA: bool>(a: Self, b: Self, c: Self) -> Self;
     /// `a + b`.
     fn plus(a: Self, b: Self) -> Self;
 }
 
-impl Scalar for f32 {
+impl SimdScalar for f32 {
     const NR: usize = 32;
     const ROUND: f64 = (f32::EPSILON / 2.0) as f64;
     const MAX: f64 = f32::MAX as f64;
@@ -71,7 +72,7 @@ impl Scalar for f32 {
     }
 }
 
-impl Scalar for f64 {
+impl SimdScalar for f64 {
     const NR: usize = 16;
     const ROUND: f64 = f64::EPSILON / 2.0;
     const MAX: f64 = f64::MAX;
@@ -91,9 +92,10 @@ pub(crate) const PORTABLE_FMA: bool = cfg!(any(target_arch = "aarch64", target_f
 /// A vector of [`Simd::N`] scalars.
 ///
 /// # Safety
-/// Every method needs the instructions of the implementing type; `load` and `store` need `N` valid scalars at the pointer.
+/// Every method needs the instructions of the implementing type; `load` and `store` need `N` valid scalars at the
+/// pointer.
 pub(crate) trait Simd: Copy {
-    type T: Scalar;
+    type T: SimdScalar;
     /// Number of scalars; divides `T::NR`.
     const N: usize;
     /// Rows of a register tile that is two vectors wide.
@@ -131,7 +133,7 @@ mod x86 {
          $max:ident, $min:ident, $fma:ident, $sqrt:ident,
          above: |$above_a:ident, $above_b:ident| $above:expr, abs: |$abs_a:ident| $abs:expr, round: |$round_a:ident| $round:expr,
          scale: |$scale_a:ident, $scale_n:ident| $scale:expr, sign: |$sign_a:ident, $sign_s:ident| $sign:expr) => {
-            // SAFETY (all methods): the caller has the instructions and valid pointers, as the trait demands.
+            // SAFETY (all methods): the caller guarantees the instructions and valid pointers, as the trait requires.
             #[allow(clippy::undocumented_unsafe_blocks)]
             impl Simd for $v {
                 type T = $t;
@@ -262,7 +264,7 @@ mod x86 {
         sign: |a, s| _mm256_or_pd(a, _mm256_and_pd(s, _mm256_set1_pd(-0.0))));
 }
 
-/// Eight single-precision numbers on any processor; the compiler vectorises what it can.
+/// Eight single-precision numbers on any processor, vectorised by the compiler.
 #[derive(Clone, Copy)]
 pub(crate) struct Wide32([f32; 8]);
 /// Four double-precision numbers on any processor.
@@ -293,12 +295,12 @@ macro_rules! portable {
             }
             #[inline(always)]
             unsafe fn load(from: *const $t) -> Self {
-                // SAFETY: the caller vouches for N valid scalars.
+                // SAFETY: the caller guarantees N valid scalars.
                 Self(unsafe { from.cast::<[$t; $n]>().read_unaligned() })
             }
             #[inline(always)]
             unsafe fn store(self, to: *mut $t) {
-                // SAFETY: the caller vouches for room for N scalars.
+                // SAFETY: the caller guarantees room for N scalars.
                 unsafe { to.cast::<[$t; $n]>().write_unaligned(self.0) }
             }
             #[inline(always)]
@@ -332,7 +334,7 @@ macro_rules! portable {
             #[inline(always)]
             unsafe fn fma(mut self, b: Self, c: Self) -> Self {
                 for ((a, b), c) in self.0.iter_mut().zip(b.0).zip(c.0) {
-                    *a = <$t as Scalar>::fma::<PORTABLE_FMA>(*a, b, c);
+                    *a = <$t as SimdScalar>::fma::<PORTABLE_FMA>(*a, b, c);
                 }
                 self
             }
@@ -346,7 +348,7 @@ macro_rules! portable {
             }
             #[inline(always)]
             unsafe fn round(self) -> Self {
-                // Adding 1.5·2^mantissa pushes the fraction out of the significand.
+                // Adding 1.5·2^mantissa shifts the fraction out of the significand.
                 const MAGIC: $t = (3u64 << ($mantissa - 1)) as $t;
                 self.each(|a| (a + MAGIC) - MAGIC)
             }

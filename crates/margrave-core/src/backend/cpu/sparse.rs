@@ -1,32 +1,32 @@
-//! Sparse columns as a source of entries.
+//! Entries from sparse columns.
 //!
-//! Rows asked for are spread out over all features, a vector of rows beside each other for every feature; each value a
-//! column stores is then one multiply-add for the whole vector. Sums run over stored features in ascending order and
+//! Requested rows are expanded over all features, with a vector of adjacent rows for every feature; each stored value
+//! of a column is then one multiply-add for the whole vector. Sums run over stored features in ascending order and
 //! features not stored add nothing, so an entry has the same bits whichever side a point is on.
 //!
-//! Distances are ‖x‖ + ‖x′‖ − 2·(what both have in common), in the squared Euclidean norm for x·x′; in ‖·‖₁ for
-//! Σ min(|a|, |b|) over features of equal sign, which gives ‖x − x′‖₁; and for Σ 2ab/(a + b), which gives the χ² distance. Each common part is
-//! exactly the norm where x = x′ and exactly zero where one of two values is zero.
+//! Distances are ‖x‖ + ‖x′‖ − 2·(common part). The common part is x·x′ with the squared Euclidean norm; Σ min(|a|, |b|)
+//! over features of equal sign with ‖·‖₁, which gives ‖x − x′‖₁; or Σ 2ab/(a + b), which gives the χ² distance. Each
+//! common part equals the norm exactly if x = x′, and is exactly zero if one of two values is zero.
 
 use std::ops::Range;
 
-use super::finish::{Columns, Refine, Tile, finish};
+use super::finish::{LaneColumns, Refine, Tile, finish};
 use super::math::ExpTable;
 use super::pack::Aligned;
-use super::plan::{Item, Plan};
-use super::simd::{Level, PORTABLE_FMA, Scalar, Simd, Wide32, Wide64};
-use super::tasks::{Fresh, Source};
-use super::tile::{Engine, PanelRun, Product, Step, Sum};
+use super::plan::{ColumnPlan, Item};
+use super::simd::{Level, PORTABLE_FMA, Simd, SimdScalar, Wide32, Wide64};
+use super::tasks::{EntrySource, Fresh};
+use super::tile::{Engine, PanelRun, Product, Sum, SumStep};
 use crate::data::{Points, Real, Storage};
 use crate::kernel::{Kernel, Statistic};
 
-/// Values of sparse points in the scalar entries are computed in, with the norms of the points.
-pub(crate) struct Values<T> {
+/// Values of sparse points in the scalar type used for entries, with the norms of the points.
+pub(crate) struct SparseValues<T> {
     values: Vec<T>,
     norms: Vec<T>,
 }
 
-impl<T: Scalar> Values<T> {
+impl<T: SimdScalar> SparseValues<T> {
     pub(crate) fn new(points: &Points, sum: Sum, level: Level) -> Self {
         let values: Vec<T> = match points.storage() {
             Storage::SparseF32(m) => m.values().iter().map(|x| T::from_f64(x.to_f64())).collect(),
@@ -39,7 +39,7 @@ impl<T: Scalar> Values<T> {
     }
 }
 
-/// Row pointers and column numbers of sparse points.
+/// Row pointers and column indices of sparse points.
 fn layout(points: &Points) -> (&[usize], &[u32]) {
     match points.storage() {
         Storage::SparseF32(m) => (m.starts(), m.columns()),
@@ -48,8 +48,8 @@ fn layout(points: &Points) -> (&[usize], &[u32]) {
     }
 }
 
-/// The norm of a point by the very chain that gives what it has in common with itself.
-fn norm<T: Scalar>(level: Level, sum: Sum, values: &[T]) -> T {
+/// The norm of a point by exactly the chain of operations that gives its common part with itself.
+fn norm<T: SimdScalar>(level: Level, sum: Sum, values: &[T]) -> T {
     let squares = sum == Sum::Product;
     let fused = level != Level::Portable || PORTABLE_FMA;
     values.iter().fold(T::default(), |total, x| match (squares, fused) {
@@ -64,7 +64,7 @@ struct CommonPart;
 /// Σ 2ab/(a + b)
 struct HarmonicPart;
 
-impl Step for CommonPart {
+impl SumStep for CommonPart {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V
     where
@@ -78,14 +78,14 @@ impl Step for CommonPart {
     }
 }
 
-impl Step for HarmonicPart {
+impl SumStep for HarmonicPart {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V
     where
         V::T: ExpTable,
     {
-        // SAFETY: the caller has the instructions of V. With m = (a + b)/2 the term is m − (a − b)²/4m, between once and
-        // twice the lesser value: exactly a for a = b, exactly 0 for b = 0.
+        // SAFETY: the caller has the instructions of V. With m = (a + b)/2 the term is m − (a − b)²/4m, between one and
+        // two times the smaller value: exactly a for a = b, exactly 0 for b = 0.
         unsafe {
             let half = V::splat(V::T::HALF);
             let middle = a.add(b).mul(half);
@@ -97,35 +97,35 @@ impl Step for HarmonicPart {
     }
 }
 
-/// Rows spread out over all features.
+/// Rows expanded over all features.
 pub(crate) struct SpreadRows<T> {
     /// `d` lines of `lanes` values for every group.
     values: Aligned<T>,
     norms: Vec<T>,
     numbers: Vec<u32>,
-    /// Rows beside each other: half a panel's width, or 1 for very few rows.
+    /// Number of adjacent rows: half a panel's width, or 1 for very few rows.
     lanes: usize,
 }
 
 /// Entries of sparse columns in one precision.
 #[derive(Clone, Copy)]
-pub(crate) struct Sparse<'a, T> {
+pub(crate) struct SparseSource<'a, T> {
     pub(crate) kernel: Kernel,
     pub(crate) sum: Sum,
     pub(crate) refine: Option<Refine<'a>>,
     pub(crate) level: Level,
     pub(crate) rows: &'a Points,
     pub(crate) cols: &'a Points,
-    pub(crate) values: &'a Values<T>,
+    pub(crate) values: &'a SparseValues<T>,
 }
 
-impl<T: SparseEngine> Sparse<'_, T> {
+impl<T: SparseEngine> SparseSource<'_, T> {
     const LANES: usize = T::NR / 2;
-    /// Rows that are taken one by one.
+    /// Up to this many rows are processed one by one.
     const SINGLE: usize = 2;
 }
 
-impl<T: SparseEngine> Source for Sparse<'_, T> {
+impl<T: SparseEngine> EntrySource for SparseSource<'_, T> {
     type T = T;
     type Rows = SpreadRows<T>;
 
@@ -142,7 +142,7 @@ impl<T: SparseEngine> Source for Sparse<'_, T> {
     }
 
     fn panels_at_once(&self) -> usize {
-        // Enough columns to make up for bringing the spread rows, which may be large, into the cache.
+        // Enough columns to amortise loading the expanded rows, which may be large, into the cache.
         let rows = self.cols.dims() * Self::LANES * size_of::<T>();
         let panel = self.work() * T::NR * (size_of::<T>() + size_of::<u32>());
         (192 << 10).max(4 * rows) / panel
@@ -188,11 +188,11 @@ impl<T: SparseEngine> Source for Sparse<'_, T> {
         SpreadRows { values, norms, numbers, lanes }
     }
 
-    fn run<'b>(&'b self, plan: &'b Plan, item: &Item, _fresh: &'b mut Fresh<T>) -> PanelRun<'b, T> {
+    fn run<'b>(&'b self, plan: &'b ColumnPlan, item: &Item, _fresh: &'b mut Fresh<T>) -> PanelRun<'b, T> {
         let (count, columns) = match *item {
-            Item::Run { first, count, .. } => (count, Columns::From { first: first * T::NR, count: count * T::NR }),
+            Item::Run { first, count, .. } => (count, LaneColumns::From { first: first * T::NR, count: count * T::NR }),
             Item::Part { from, until, .. } | Item::Gather { from, until } => {
-                (1, Columns::List(&plan.columns[from..until]))
+                (1, LaneColumns::List(&plan.columns[from..until]))
             }
         };
         PanelRun { values: &[], norms: &[], count, columns }
@@ -207,21 +207,21 @@ impl<T: SparseEngine> Source for Sparse<'_, T> {
         stride: usize,
         scratch: &mut [T],
     ) {
-        // SAFETY: the level is one the processor has; the rest by the caller's word.
+        // SAFETY: the processor supports the level; the caller guarantees the rest.
         unsafe { T::sparse_tiles(self, rows, groups, run, to, stride, scratch) }
     }
 }
 
-/// The sums of one group of spread rows with up to `NR` columns, transposed into `tile`.
+/// The sums of one group of expanded rows with up to `NR` columns, transposed into `tile`.
 ///
 /// # Safety
-/// Needs the instructions of `V`; `W·V::N` lanes make up half a panel's width; `spread` must have that many values for every feature, `tile` as
-/// many lines of `NR`.
+/// Needs the instructions of `V`; `W·V::N` lanes are half a panel's width; `spread` must have that many values for
+/// every feature, `tile` as many lines of `NR`.
 #[inline(always)]
-unsafe fn panel<V: Simd, S: Step, const W: usize>(
-    source: &Sparse<'_, V::T>,
+unsafe fn panel<V: Simd, S: SumStep, const W: usize>(
+    source: &SparseSource<'_, V::T>,
     spread: *const V::T,
-    columns: Columns<'_>,
+    columns: LaneColumns<'_>,
     tile: *mut V::T,
 ) where
     V::T: SparseEngine,
@@ -230,7 +230,8 @@ unsafe fn panel<V: Simd, S: Step, const W: usize>(
     let nr = V::T::NR;
     let (starts, numbers) = layout(source.cols);
     let values = &source.values.values;
-    // SAFETY: column numbers are below d and row pointers inside the arrays, which `Csr` has checked; `tile` as promised.
+    // SAFETY: column indices are below d and row pointers inside the arrays, which `Csr` has checked; `tile` as
+    // required above.
     unsafe {
         let mut turned = [V::T::ZERO; 512];
         for j in 0..nr {
@@ -259,9 +260,9 @@ unsafe fn panel<V: Simd, S: Step, const W: usize>(
 /// The sums of one row with up to `NR` columns.
 #[inline(always)]
 fn single<T: SparseEngine, const FMA: bool>(
-    source: &Sparse<'_, T>,
+    source: &SparseSource<'_, T>,
     spread: &[T],
-    columns: Columns<'_>,
+    columns: LaneColumns<'_>,
     tile: &mut [T],
 ) {
     let (starts, numbers) = layout(source.cols);
@@ -275,13 +276,13 @@ fn single<T: SparseEngine, const FMA: bool>(
     }
 }
 
-/// See [`Source::tiles`].
+/// See [`EntrySource::tiles`].
 ///
 /// # Safety
-/// As there, and needs the instructions of `V`.
+/// As documented there; also needs the instructions of `V`.
 #[inline(always)]
 unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
-    source: &Sparse<'_, V::T>,
+    source: &SparseSource<'_, V::T>,
     rows: &SpreadRows<V::T>,
     groups: Range<usize>,
     run: PanelRun<'_, V::T>,
@@ -314,7 +315,7 @@ unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
             } else {
                 let spread = rows.values[first * d..(first + lanes) * d].as_ptr();
                 let to = scratch.as_mut_ptr();
-                // SAFETY: `spread` has `lanes` values a feature, `scratch` `lanes` lines of NR.
+                // SAFETY: `spread` has `lanes` values per feature, `scratch` `lanes` lines of NR.
                 unsafe {
                     match statistic {
                         Statistic::SquaredDistance | Statistic::Dot | Statistic::Lookup => {
@@ -333,7 +334,7 @@ unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
                 rows: &rows.numbers[first..first + height],
                 columns,
             };
-            // SAFETY: the tile's pointers have `height` lines and NR norms; `to` by the caller's word.
+            // SAFETY: the tile's pointers have `height` lines and NR norms; the caller guarantees `to`.
             unsafe {
                 let to = to.add((g - groups.start) * lanes * stride + p * nr);
                 finish::<V>(source.kernel, common, source.refine, tile, to, stride);
@@ -344,12 +345,12 @@ unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
 
 /// A scalar with entry points for every level.
 pub(crate) trait SparseEngine: Engine {
-    /// See [`Source::tiles`].
+    /// See [`EntrySource::tiles`].
     ///
     /// # Safety
-    /// As there, and the processor must have the level of the source.
+    /// As documented there; the processor must also support the level of the source.
     unsafe fn sparse_tiles(
-        source: &Sparse<'_, Self>,
+        source: &SparseSource<'_, Self>,
         rows: &SpreadRows<Self>,
         groups: Range<usize>,
         run: PanelRun<'_, Self>,
@@ -363,7 +364,7 @@ macro_rules! sparse_engine {
     ($t:ty, $portable:ty, $avx2:ident, $avx512:ident) => {
         impl SparseEngine for $t {
             unsafe fn sparse_tiles(
-                source: &Sparse<'_, $t>,
+                source: &SparseSource<'_, $t>,
                 rows: &SpreadRows<$t>,
                 groups: Range<usize>,
                 run: PanelRun<'_, $t>,
@@ -374,7 +375,7 @@ macro_rules! sparse_engine {
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
                 unsafe fn avx512(
-                    source: &Sparse<'_, $t>,
+                    source: &SparseSource<'_, $t>,
                     rows: &SpreadRows<$t>,
                     groups: Range<usize>,
                     run: PanelRun<'_, $t>,
@@ -382,7 +383,7 @@ macro_rules! sparse_engine {
                     stride: usize,
                     scratch: &mut [$t],
                 ) {
-                    // SAFETY: as the caller's.
+                    // SAFETY: guaranteed by the caller.
                     unsafe {
                         tiles::<std::arch::x86_64::$avx512, 1, true>(source, rows, groups, run, to, stride, scratch)
                     }
@@ -390,7 +391,7 @@ macro_rules! sparse_engine {
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx2,fma")]
                 unsafe fn avx2(
-                    source: &Sparse<'_, $t>,
+                    source: &SparseSource<'_, $t>,
                     rows: &SpreadRows<$t>,
                     groups: Range<usize>,
                     run: PanelRun<'_, $t>,
@@ -398,12 +399,12 @@ macro_rules! sparse_engine {
                     stride: usize,
                     scratch: &mut [$t],
                 ) {
-                    // SAFETY: as the caller's.
+                    // SAFETY: guaranteed by the caller.
                     unsafe {
                         tiles::<std::arch::x86_64::$avx2, 2, true>(source, rows, groups, run, to, stride, scratch)
                     }
                 }
-                // SAFETY: the caller has checked that the processor has the level.
+                // SAFETY: the caller has checked that the processor supports the level.
                 unsafe {
                     match source.level {
                         #[cfg(target_arch = "x86_64")]

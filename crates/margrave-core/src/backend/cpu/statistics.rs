@@ -1,7 +1,8 @@
-//! What a kernel is a function of, for all pairs of points, kept once: K for another γ is then one pass of exp.
+//! The statistic that a kernel is a function of, stored for all pairs of points: K for another γ then takes one pass of
+//! exp.
 
 use super::CpuGram;
-use super::finish::{Columns, Tile, finish};
+use super::finish::{LaneColumns, Tile, finish};
 use super::simd::{Level, Simd, Wide32};
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
@@ -10,7 +11,7 @@ use crate::gram::{Gram, Pick};
 use crate::kernel::{Kernel, Statistic};
 use crate::linalg::pages;
 
-/// Side of a tile.
+/// Side length of a tile.
 const SIDE: usize = 32;
 
 /// x·x′ or ‖x − x′‖² of n points, rounded to single precision from double: n²/2 numbers.
@@ -29,12 +30,12 @@ impl Statistics {
         (side * (side + 1) / 2).saturating_mul((4 * SIDE * SIDE) as u64)
     }
 
-    /// Whether kernels with this statistic are served: those of products, whose double-precision form is quick.
+    /// Whether this statistic is supported: those computed from inner products, which are fast in double precision.
     pub fn serves(statistic: Statistic) -> bool {
         matches!(statistic, Statistic::Dot | Statistic::SquaredDistance)
     }
 
-    /// The statistic of all pairs; it must be one that is served.
+    /// The statistic of all pairs; it must be supported (see [`serves`](Self::serves)).
     pub fn new(points: &Points, statistic: Statistic, control: &Control) -> Result<Self> {
         debug_assert!(Self::serves(statistic));
         let n = points.len();
@@ -80,12 +81,12 @@ impl Statistics {
         self.n == 0
     }
 
-    /// What is kept.
+    /// The stored statistic.
     pub fn statistic(&self) -> Statistic {
         self.statistic
     }
 
-    /// K of a kernel of this statistic, n × n row-major, symmetric to the bit; the same bits for any number of threads.
+    /// K of a kernel with this statistic, n × n row-major, exactly symmetric; the same bits for any number of threads.
     pub fn fill(&self, kernel: Kernel, out: &mut [f32], control: &Control) -> std::result::Result<(), Interrupt> {
         debug_assert_eq!(kernel.statistic(), self.statistic);
         let n = self.n;
@@ -104,8 +105,8 @@ impl Statistics {
         &self.tiles[(before + b - a) * SIDE * SIDE..][..SIDE * SIDE]
     }
 
-    /// The rows of a row of tiles. What lies below the diagonal is computed from the tile opposite: cheaper than fetching
-    /// it from where another thread may be writing.
+    /// The rows of one row of tiles. Entries below the diagonal are computed from the transposed tile: cheaper than
+    /// copying them from rows that another thread may be writing.
     fn rows(&self, kernel: Kernel, at: usize, out: &mut [f32]) {
         let n = self.n;
         let mut done = [0f32; SIDE * SIDE];
@@ -125,9 +126,9 @@ impl Statistics {
     }
 }
 
-/// The kernel of every number of a tile.
+/// Applies the kernel to every number of a tile.
 fn map(level: Level, kernel: Kernel, sums: &[f32], out: &mut [f32; SIDE * SIDE]) {
-    const { assert!(SIDE == <f32 as super::simd::Scalar>::NR) }
+    const { assert!(SIDE == <f32 as super::simd::SimdScalar>::NR) }
     #[inline(always)]
     unsafe fn all<V: Simd<T = f32>>(kernel: Kernel, sums: &[f32], out: &mut [f32; SIDE * SIDE]) {
         let zeros = [0f32; SIDE];
@@ -137,10 +138,10 @@ fn map(level: Level, kernel: Kernel, sums: &[f32], out: &mut [f32; SIDE * SIDE])
             row_norms: zeros.as_ptr(),
             norms: zeros.as_ptr(),
             rows: &[],
-            columns: Columns::List(&[]),
+            columns: LaneColumns::List(&[]),
         };
-        // SAFETY: `sums` has `SIDE` lines of `NR`, the norms one line, `out` as much room with lines of `SIDE`; the caller has
-        // the instructions of V.
+        // SAFETY: `sums` has `SIDE` lines of `NR`, the norms one line, `out` the same room with lines of `SIDE`; the
+        // caller guarantees the instructions of V.
         unsafe { finish::<V>(kernel, false, None, tile, out.as_mut_ptr(), SIDE) }
     }
     #[cfg(target_arch = "x86_64")]
@@ -156,7 +157,7 @@ fn map(level: Level, kernel: Kernel, sums: &[f32], out: &mut [f32; SIDE * SIDE])
         unsafe { all::<std::arch::x86_64::__m256>(kernel, sums, out) }
     }
     assert_eq!(sums.len(), SIDE * SIDE);
-    // SAFETY: `level` is what this processor has.
+    // SAFETY: this processor supports `level`.
     unsafe {
         match level {
             #[cfg(target_arch = "x86_64")]
@@ -201,7 +202,8 @@ mod tests {
                 let largest = exact.iter().fold(1.0f64, |w, v| w.max(v.abs()));
                 for i in 0..n {
                     for j in 0..n {
-                        // A rounding of the statistic counts γ·s ≤ 37·20·6e-8 where the kernel falls to e^-37 before.
+                        // Rounding of the statistic contributes at most γ·s·6e-8, where γ·s ≤ 37·20 before the kernel
+                        // falls to e^-37.
                         let (a, b) = (f64::from(found[i * n + j]), exact[i * n + j]);
                         assert!((a - b).abs() <= 3e-6 * largest, "{kernel} {i} {j}: {a} {b}");
                         assert_eq!(found[i * n + j], found[j * n + i]);

@@ -1,48 +1,49 @@
-//! Blocks and products: how a request becomes tasks, and tasks become calls for tiles of entries.
+//! Blocks and products: splits a request into tasks, and tasks into calls for tiles of entries.
 
 use std::any::TypeId;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::plan::{Item, Plan};
-use super::product::{self, Block};
-use super::simd::{Level, Scalar};
+use super::plan::{ColumnPlan, Item};
+use super::product::{self, EntryBlock};
+use super::simd::{Level, SimdScalar};
 use super::tile::{Engine, PanelRun};
 use crate::control::{Control, Interrupt};
 use crate::data::Real;
 use crate::gram::Pick;
 
-/// Multiply-adds worth handing to another thread: some 30 µs.
+/// Smallest number of multiply-adds worth a task of its own: about 30 µs.
 const TASK: usize = 1 << 20;
 
-/// Where entries come from: packed columns, or sparse ones.
-pub(crate) trait Source: Sync {
-    /// What entries are computed in.
+/// A source of entries: packed or sparse columns.
+pub(crate) trait EntrySource: Sync {
+    /// Scalar type of the entries.
     type T: Engine;
-    /// Rows made ready.
+    /// Prepared rows.
     type Rows: Sync;
     /// Rows and columns.
     fn shape(&self) -> (usize, usize);
     /// The instructions used.
     fn level(&self) -> Level;
-    /// Multiply-adds an entry takes, about.
+    /// Approximate multiply-adds per entry.
     fn work(&self) -> usize;
-    /// Panels of columns that one block of rows should be used for before the next.
+    /// Number of panels of columns to process with one block of rows before the next.
     fn panels_at_once(&self) -> usize;
     /// Rows in a group.
     fn group(&self) -> usize;
-    /// Groups that stay in the second-level cache together.
+    /// Number of groups that fit in the second-level cache together.
     fn groups(&self) -> usize;
-    /// Rows made ready at a time for a block, a multiple of [`Source::group`].
+    /// Rows prepared at a time for a block, a multiple of [`EntrySource::group`].
     fn slab(&self) -> usize;
-    /// Columns of one panel from which it pays to compute the whole panel for `rows` rows, rather than pack them with others; `None`: columns
-    /// are never packed.
+    /// Number of requested columns of one panel from which computing the whole panel for `rows` rows is cheaper than
+    /// packing them with others; `None`: columns are never packed.
     fn few(&self, rows: usize) -> Option<usize>;
-    /// Makes the rows `index(0 .. count)` ready.
+    /// Prepares the rows `index(0 .. count)`.
     fn pack(&self, count: usize, index: impl Fn(usize) -> usize) -> Self::Rows;
-    /// The panels of an item; columns to be gathered may be packed into `fresh`.
-    fn run<'b>(&'b self, plan: &'b Plan, item: &Item, fresh: &'b mut Fresh<Self::T>) -> PanelRun<'b, Self::T>;
-    /// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride + j]`.
+    /// The panels of an item; gathered columns may be packed into `fresh`.
+    fn run<'b>(&'b self, plan: &'b ColumnPlan, item: &Item, fresh: &'b mut Fresh<Self::T>) -> PanelRun<'b, Self::T>;
+    /// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride +
+    /// j]`.
     ///
     /// # Safety
     /// `to` must have room for `NR·run.count` entries in each line of `stride`, for every row of the groups.
@@ -69,21 +70,21 @@ impl<T> Default for Fresh<T> {
     }
 }
 
-/// An output that tasks write disjoint parts of.
+/// An output of which tasks write disjoint parts.
 #[derive(Clone, Copy)]
-pub(crate) struct Shared<O>(pub(crate) *mut O);
+pub(crate) struct SharedOutput<O>(pub(crate) *mut O);
 // SAFETY: used only to write disjoint parts of a slice that the request borrows mutably.
-unsafe impl<O: Send> Sync for Shared<O> {}
+unsafe impl<O: Send> Sync for SharedOutput<O> {}
 // SAFETY: as above.
-unsafe impl<O: Send> Send for Shared<O> {}
+unsafe impl<O: Send> Send for SharedOutput<O> {}
 
-impl<O> Shared<O> {
+impl<O> SharedOutput<O> {
     pub(crate) fn at(&self, offset: usize) -> *mut O {
         self.0.wrapping_add(offset)
     }
 }
 
-/// Calls `work` for every task until one is interrupted; on the caller's thread alone where `alone`.
+/// Calls `work` for every task until one is interrupted; only on the caller's thread if `alone`.
 pub(crate) fn each_task(
     control: &Control,
     tasks: usize,
@@ -98,7 +99,7 @@ pub(crate) fn each_task(
         if stopped.get().is_none()
             && let Err(why) = work(task)
         {
-            // Another task may have been first: its reason is as good.
+            // If another task was interrupted first, its reason is kept.
             let _ = stopped.set(why);
         }
     });
@@ -107,29 +108,29 @@ pub(crate) fn each_task(
 
 /// Lines of an output that a task fills.
 struct Lines<O> {
-    /// Row groups of the task, out of `count` rows made ready.
+    /// Row groups of the task, out of `count` prepared rows.
     groups: Range<usize>,
     count: usize,
-    /// The line of the first row made ready.
-    to: Shared<O>,
+    /// The output line of the first prepared row.
+    to: SharedOutput<O>,
     width: usize,
 }
 
-/// Requests cut into tasks.
+/// Splits requests into tasks.
 pub(crate) struct Tasks<'a, S> {
     pub(crate) source: &'a S,
     pub(crate) control: &'a Control,
 }
 
-impl<S: Source> Tasks<'_, S> {
-    const NR: usize = <S::T as Scalar>::NR;
+impl<S: EntrySource> Tasks<'_, S> {
+    const NR: usize = <S::T as SimdScalar>::NR;
 
     /// `out[r·len(cols) + c] = K[rows[r], cols[c]]`, rounded to `O`.
     pub(crate) fn block<O: Real>(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [O]) -> Result<(), Interrupt> {
         let source = self.source;
         let (n, m) = source.shape();
         let (height, width) = (rows.len(n), cols.len(m));
-        assert_eq!(out.len(), height * width, "the output of a block must have one place an entry");
+        assert_eq!(out.len(), height * width, "the output of a block must have one element per entry");
         if out.is_empty() {
             return self.control.check();
         }
@@ -137,16 +138,16 @@ impl<S: Source> Tasks<'_, S> {
         let slab = source.slab();
         let fit = source.panels_at_once();
         let longest = fit.max(TASK / (height.min(slab) * source.work() * Self::NR)).max(1);
-        let plan = Plan::new(cols, m, Self::NR, longest, source.few(height));
+        let plan = ColumnPlan::new(cols, m, Self::NR, longest, source.few(height));
         let chunks = plan.chunks(longest);
         let alone = height * width * source.work() < 2 * TASK;
-        let to = Shared(out.as_mut_ptr());
+        let to = SharedOutput(out.as_mut_ptr());
         for first in (0..height).step_by(slab) {
             let count = slab.min(height - first);
             let packed = source.pack(count, |i| rows.get(first + i));
             let groups = count.div_ceil(group);
             let blocks = groups.div_ceil(tall);
-            // Few columns: share out the rows as well.
+            // Few columns: split the rows as well.
             let split = if chunks.len() >= 16 { 1 } else { blocks.min(16usize.div_ceil(chunks.len())) };
             let share = blocks.div_ceil(split) * tall;
             each_task(self.control, chunks.len() * split, alone, |task| {
@@ -154,7 +155,7 @@ impl<S: Source> Tasks<'_, S> {
                 let lines = Lines {
                     groups: from.min(groups)..(from + share).min(groups),
                     count,
-                    to: Shared(to.at(first * width)),
+                    to: SharedOutput(to.at(first * width)),
                     width,
                 };
                 self.fill(&packed, lines, &plan, &plan.items[chunks[task / split].clone()])
@@ -164,7 +165,13 @@ impl<S: Source> Tasks<'_, S> {
     }
 
     /// One task of [`Tasks::block`].
-    fn fill<O: Real>(&self, packed: &S::Rows, lines: Lines<O>, plan: &Plan, items: &[Item]) -> Result<(), Interrupt> {
+    fn fill<O: Real>(
+        &self,
+        packed: &S::Rows,
+        lines: Lines<O>,
+        plan: &ColumnPlan,
+        items: &[Item],
+    ) -> Result<(), Interrupt> {
         let (group, tall, nr) = (self.source.group(), self.source.groups(), Self::NR);
         let Lines { groups, count, to, width } = lines;
         let same = TypeId::of::<S::T>() == TypeId::of::<O>();
@@ -181,8 +188,8 @@ impl<S: Source> Tasks<'_, S> {
                 let height = count.min(block.end * group) - first;
                 if let (Item::Run { at, .. }, true) = (item, same) {
                     let to = to.at(first * width + at).cast::<S::T>();
-                    // SAFETY: the run's columns lie inside each output line, and these lines and columns belong to this task
-                    // alone; O is T.
+                    // SAFETY: the run's columns lie inside each output line, and these lines and columns belong to this
+                    // task alone; O is T.
                     unsafe { self.source.tiles(packed, block, run, to, width, &mut scratch) };
                     continue;
                 }
@@ -194,7 +201,7 @@ impl<S: Source> Tasks<'_, S> {
                     for r in 0..height {
                         let line = &entries[r * nr..(r + 1) * nr];
                         let put = |at: usize, value: S::T| {
-                            // SAFETY: `at` is a position of the request, inside the line of a row of this task.
+                            // SAFETY: `at` is a position in the request, inside the line of a row of this task.
                             unsafe { to.at((first + r) * width + at).write(O::from_f64(value.to_f64())) };
                         };
                         match *item {
@@ -217,12 +224,12 @@ impl<S: Source> Tasks<'_, S> {
         Ok(())
     }
 
-    /// Panels whose entries for `tall` rows fill half a first-level cache or so.
+    /// Number of panels whose entries for `tall` rows fill about half of the first-level cache.
     fn strip(tall: usize) -> usize {
         ((32 << 10) / (tall * Self::NR * size_of::<S::T>())).max(1)
     }
 
-    /// `out = K[rows, cols]·V[cols]`, V having a line for every column of K and `out` one for each of `rows`.
+    /// `out = K[rows, cols]·V[cols]`, where V has one line per column of K and `out` one line per selected row.
     pub(crate) fn multiply(
         &self,
         rows: Pick<'_>,
@@ -236,21 +243,21 @@ impl<S: Source> Tasks<'_, S> {
         let (height, m) = (out.len() / k, source.shape().1);
         let tall = (source.groups() * group).min(height.div_ceil(group) * group);
         let longest = Self::strip(tall);
-        let plan = Plan::new(cols, m, nr, longest, source.few(height));
+        let plan = ColumnPlan::new(cols, m, nr, longest, source.few(height));
         let blocks = height.div_ceil(tall);
-        // Few rows: share out the columns as well. The parts depend on the shape alone, so sums do too.
+        // Few rows: split the columns as well. The parts depend on the shape only, so the sums do too.
         let parts = if blocks >= 8 { 1 } else { plan.items.len().clamp(1, 8 / blocks) };
         let share = plan.items.len().div_ceil(parts);
         let alone = height * cols.len(m) * source.work() < 2 * TASK;
         let mut sums = vec![0.0; parts * height * k];
-        let to = Shared(sums.as_mut_ptr());
+        let to = SharedOutput(sums.as_mut_ptr());
         each_task(self.control, blocks * parts, alone, |task| {
             let (block, part) = (task / parts, task % parts);
             let first = block * tall;
             let count = tall.min(height - first);
             let packed = source.pack(count, |i| rows.get(first + i));
             let items = (part * share).min(plan.items.len())..((part + 1) * share).min(plan.items.len());
-            // SAFETY: each task has its own lines of its own part.
+            // SAFETY: each task writes its own lines of its own part.
             let sums = unsafe { std::slice::from_raw_parts_mut(to.at((part * height + first) * k), count * k) };
             self.strips(&packed, count, &plan, &plan.items[items], |block, item| {
                 let lanes = lanes(&plan, item, v, k, nr);
@@ -264,14 +271,14 @@ impl<S: Source> Tasks<'_, S> {
         Ok(())
     }
 
-    /// Computes the entries of all packed rows against each item in turn and hands them to `use_strip`.
+    /// Computes the entries of all packed rows with each item in turn and passes them to `use_strip`.
     fn strips<'p>(
         &self,
         packed: &S::Rows,
         count: usize,
-        plan: &Plan,
+        plan: &ColumnPlan,
         items: &'p [Item],
-        mut use_strip: impl FnMut(Block<'_, S::T>, &'p Item),
+        mut use_strip: impl FnMut(EntryBlock<'_, S::T>, &'p Item),
     ) -> Result<(), Interrupt> {
         let groups = count.div_ceil(self.source.group());
         let lines = groups * self.source.group();
@@ -285,105 +292,14 @@ impl<S: Source> Tasks<'_, S> {
             strip.resize((lines * width).max(strip.len()), S::T::default());
             // SAFETY: `strip` has a line of `width` for every row.
             unsafe { self.source.tiles(packed, 0..groups, run, strip.as_mut_ptr(), width, &mut scratch) };
-            use_strip(Block { values: &strip, stride: width, rows: count, width }, item);
+            use_strip(EntryBlock { values: &strip, stride: width, rows: count, width }, item);
         }
         Ok(())
     }
-
-    /// `out = Kᵀ·V`, or `Kᵀ·diag(w)·K·V` where `weights` are given; returns how many entries that took.
-    pub(crate) fn transposed(
-        &self,
-        weights: Option<&[f64]>,
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-    ) -> Result<u64, Interrupt> {
-        let source = self.source;
-        let (group, nr) = (source.group(), Self::NR);
-        let (n, m) = source.shape();
-        assert_eq!(out.len(), m * k, "the output must be m × k");
-        assert_eq!(v.len(), if weights.is_some() { m } else { n } * k, "V must have a line a row");
-        let used: Vec<u32> = (0..n as u32)
-            .filter(|&i| match weights {
-                Some(w) => w[i as usize] != 0.0,
-                None => v[i as usize * k..(i as usize + 1) * k].iter().any(|x| *x != 0.0),
-            })
-            .collect();
-        out.fill(0.0);
-        if used.is_empty() || out.is_empty() {
-            return self.control.check().map(|()| 0);
-        }
-        // Whole lines of K are kept for the second product, so their height is limited by the cache they should stay in.
-        let line = m.div_ceil(nr) * nr;
-        let fit = ((4 << 20) / (line * size_of::<S::T>())).clamp(group, 64) / group * group;
-        let tall = if weights.is_some() { fit } else { source.groups() * group };
-        let plan = Plan::new(Pick::All, m, nr, Self::strip(tall), source.few(n));
-        // The parts depend on the shape alone; their memory is at most 16 outputs.
-        let blocks = used.len().div_ceil(tall);
-        let share = blocks.div_ceil(blocks.min(16));
-        let parts = blocks.div_ceil(share);
-        let mut sums = vec![0.0; parts * line * k];
-        let to = Shared(sums.as_mut_ptr());
-        let alone = used.len() * m * source.work() < 2 * TASK;
-        each_task(self.control, parts, alone, |part| {
-            // SAFETY: each task has its own part.
-            let sums = unsafe { std::slice::from_raw_parts_mut(to.at(part * line * k), line * k) };
-            let mut kept = vec![S::T::default(); if weights.is_some() { tall * line } else { 0 }];
-            for block in part * share..((part + 1) * share).min(blocks) {
-                let first = block * tall;
-                let count = tall.min(used.len() - first);
-                let chosen = &used[first..first + count];
-                let packed = source.pack(count, |i| chosen[i] as usize);
-                let mut scores = vec![0.0; count * k];
-                let Some(w) = weights else {
-                    for (i, row) in chosen.iter().enumerate() {
-                        scores[i * k..(i + 1) * k].copy_from_slice(&v[*row as usize * k..(*row as usize + 1) * k]);
-                    }
-                    self.strips(&packed, count, &plan, &plan.items, |block, item| {
-                        let at = start(&plan, item, nr);
-                        product::times_transposed(source.level(), block, &scores, k, &mut sums[at * k..]);
-                    })?;
-                    continue;
-                };
-                self.strips(&packed, count, &plan, &plan.items, |block, item| {
-                    let lanes = lanes(&plan, item, v, k, nr);
-                    product::times(source.level(), block, &lanes, k, &mut scores);
-                    let at = start(&plan, item, nr);
-                    for r in 0..block.rows {
-                        let from = &block.values[r * block.stride..r * block.stride + block.width];
-                        kept[r * line + at..r * line + at + block.width].copy_from_slice(from);
-                    }
-                })?;
-                for (i, row) in chosen.iter().enumerate() {
-                    scores[i * k..(i + 1) * k].iter_mut().for_each(|z| *z *= w[*row as usize]);
-                }
-                for item in &plan.items {
-                    let at = start(&plan, item, nr);
-                    let width = item.panels() * nr;
-                    let block = Block { values: &kept[at..], stride: line, rows: count, width };
-                    product::times_transposed(source.level(), block, &scores, k, &mut sums[at * k..]);
-                }
-            }
-            Ok(())
-        })?;
-        for part in sums.chunks(line * k) {
-            out.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
-        }
-        Ok((used.len() * m) as u64)
-    }
 }
 
-/// First column of an item of a plan over all columns.
-fn start(plan: &Plan, item: &Item, nr: usize) -> usize {
-    match *item {
-        Item::Run { first, .. } => first * nr,
-        Item::Part { panel, .. } => panel * nr,
-        Item::Gather { from, .. } => plan.columns[from] as usize,
-    }
-}
-
-/// The lines of V that belong to the lanes of an item, zero for lanes nobody asked for.
-fn lanes<'v>(plan: &Plan, item: &Item, v: &'v [f64], k: usize, nr: usize) -> std::borrow::Cow<'v, [f64]> {
+/// The lines of V for the lanes of an item; zero for lanes that were not requested.
+fn lanes<'v>(plan: &ColumnPlan, item: &Item, v: &'v [f64], k: usize, nr: usize) -> std::borrow::Cow<'v, [f64]> {
     let (first, from, until) = match *item {
         Item::Run { first, count, .. } => return v[first * nr * k..(first + count) * nr * k].into(),
         Item::Part { panel, from, until } => (Some(panel * nr), from, until),

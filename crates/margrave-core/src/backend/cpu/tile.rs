@@ -1,13 +1,13 @@
-//! Register tiles: groups of packed rows against packed panels of columns, with the kernel applied while the numbers are
-//! still in the first-level cache.
+//! Register tiles: groups of packed rows against packed panels of columns, with the kernel applied while the numbers
+//! are still in the first-level cache.
 //!
-//! Every entry is one chain of additions over the features, cut into the same pieces whichever side a point is on, so
-//! K is symmetric to the bit and ‖x‖² computed by the same chain cancels exactly on the diagonal.
+//! Every entry is one chain of additions over the features, split into the same pieces whichever side a point is on, so
+//! K is exactly symmetric and ‖x‖², computed by the same chain, cancels exactly on the diagonal.
 
-use super::finish::{Columns, Refine, Tile, finish};
+use super::finish::{LaneColumns, Refine, Tile, finish};
 use super::math::ExpTable;
 use super::pack::{GROUP, PackedRows};
-use super::simd::{Level, Scalar, Simd, Wide32, Wide64};
+use super::simd::{Level, Simd, SimdScalar, Wide32, Wide64};
 use crate::kernel::{Kernel, Statistic};
 
 /// What is summed over the features.
@@ -15,7 +15,7 @@ use crate::kernel::{Kernel, Statistic};
 pub(crate) enum Sum {
     /// a·b
     Product,
-    /// (a − b)²: twice the work of a product, but good for points close together and far from the origin.
+    /// (a − b)²: twice the work of a product, but accurate for points close together and far from the origin.
     SquaredDifference,
     /// |a − b|
     AbsoluteDifference,
@@ -32,7 +32,7 @@ pub(crate) fn chain(d: usize) -> usize {
 }
 
 /// Everything needed to compute tiles.
-pub(crate) struct Job<'a, T> {
+pub(crate) struct TileJob<'a, T> {
     pub(crate) kernel: Kernel,
     pub(crate) sum: Sum,
     pub(crate) refine: Option<Refine<'a>>,
@@ -48,10 +48,10 @@ pub(crate) struct PanelRun<'a, T> {
     /// `count · NR` squared norms.
     pub(crate) norms: &'a [T],
     pub(crate) count: usize,
-    pub(crate) columns: Columns<'a>,
+    pub(crate) columns: LaneColumns<'a>,
 }
 
-impl<T: Scalar> PanelRun<'_, T> {
+impl<T: SimdScalar> PanelRun<'_, T> {
     /// Panel `p` alone.
     pub(crate) fn panel(&self, p: usize) -> Self {
         let line = self.values.len() / self.count;
@@ -66,7 +66,7 @@ impl<T: Scalar> PanelRun<'_, T> {
 }
 
 /// One step of a chain.
-pub(crate) trait Step {
+pub(crate) trait SumStep {
     /// # Safety
     /// Needs the instructions of `V`.
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V
@@ -79,14 +79,14 @@ struct SquaredDifference;
 struct AbsoluteDifference;
 struct ChiSquare;
 
-impl Step for Product {
+impl SumStep for Product {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V {
         // SAFETY: the caller has the instructions of V.
         unsafe { a.fma(b, sum) }
     }
 }
-impl Step for SquaredDifference {
+impl SumStep for SquaredDifference {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V {
         // SAFETY: the caller has the instructions of V.
@@ -96,14 +96,14 @@ impl Step for SquaredDifference {
         }
     }
 }
-impl Step for AbsoluteDifference {
+impl SumStep for AbsoluteDifference {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V {
         // SAFETY: the caller has the instructions of V.
         unsafe { sum.add(a.sub(b).abs()) }
     }
 }
-impl Step for ChiSquare {
+impl SumStep for ChiSquare {
     #[inline(always)]
     unsafe fn step<V: Simd>(a: V, b: V, sum: V) -> V
     where
@@ -121,9 +121,10 @@ impl Step for ChiSquare {
 /// `tile[i][j] (+)= Σₖ step(a[k][i], b[k][j])` over `length` features, `M` rows by `W` vectors.
 ///
 /// # Safety
-/// Needs the instructions of `V`; `a` has `length` lines of `a_stride ≥ M`, `b` of `T::NR`, `tile` `M` lines of `T::NR`.
+/// Needs the instructions of `V`; `a` has `length` lines of `a_stride ≥ M`, `b` of `T::NR`, `tile` `M` lines of
+/// `T::NR`.
 #[inline(always)]
-unsafe fn micro<V: Simd, S: Step, const M: usize, const W: usize>(
+unsafe fn micro<V: Simd, S: SumStep, const M: usize, const W: usize>(
     length: usize,
     a: *const V::T,
     a_stride: usize,
@@ -161,12 +162,12 @@ unsafe fn micro<V: Simd, S: Step, const M: usize, const W: usize>(
     }
 }
 
-/// A group of `height` rows against a whole panel, in as many register tiles as it takes.
+/// A group of `height` rows with a whole panel, in as many register tiles as needed.
 ///
 /// # Safety
 /// As [`micro`], for `height` rows.
 #[inline(always)]
-unsafe fn group<V: Simd, S: Step>(
+unsafe fn group<V: Simd, S: SumStep>(
     height: usize,
     length: usize,
     a: *const V::T,
@@ -216,8 +217,8 @@ unsafe fn group<V: Simd, S: Step>(
 /// # Safety
 /// Needs the instructions of `V`; `panel` has `d` lines of `NR`; `scratch` room for all the groups.
 #[inline(always)]
-unsafe fn sums<V: Simd, S: Step>(
-    job: &Job<'_, V::T>,
+unsafe fn sums<V: Simd, S: SumStep>(
+    job: &TileJob<'_, V::T>,
     groups: std::ops::Range<usize>,
     panel: *const V::T,
     scratch: &mut [V::T],
@@ -249,11 +250,11 @@ unsafe fn sums<V: Simd, S: Step>(
 /// Entries of the row groups `groups` against a run of panels: entry (i, j) of that block goes to `to[i·stride + j]`.
 ///
 /// # Safety
-/// Needs the instructions of `V`; `to` must have room for `NR·run.count` entries in each line of `stride`, for every row
-/// of the groups; `scratch` for a panel-wide tile of all the groups.
+/// Needs the instructions of `V`; `to` must have room for `NR·run.count` entries in each line of `stride`, for every
+/// row of the groups; `scratch` for a panel-wide tile of all the groups.
 #[inline(always)]
 unsafe fn tiles<V: Simd>(
-    job: &Job<'_, V::T>,
+    job: &TileJob<'_, V::T>,
     groups: std::ops::Range<usize>,
     run: PanelRun<'_, V::T>,
     to: *mut V::T,
@@ -268,7 +269,7 @@ unsafe fn tiles<V: Simd>(
     assert!(run.values.len() >= run.count * d * nr && run.norms.len() >= run.count * nr);
     assert!(scratch.len() >= groups.len() * GROUP * nr && groups.end <= rows.groups());
     let common = job.sum == Sum::Product && job.kernel.statistic() == Statistic::SquaredDistance;
-    // SAFETY: offsets stay inside the slices checked above; `to` by the caller's word.
+    // SAFETY: offsets stay inside the slices checked above; the caller guarantees `to`.
     unsafe {
         for p in 0..run.count {
             let panel = run.values.as_ptr().add(p * d * nr);
@@ -285,7 +286,7 @@ unsafe fn tiles<V: Simd>(
                 sums: scratch.as_ptr(),
                 row_norms: rows.norms().as_ptr().add(first),
                 norms: run.norms.as_ptr().add(p * nr),
-                rows: &rows.numbers()[first..first + height],
+                rows: &rows.indices()[first..first + height],
                 columns: run.columns.part(p * nr, nr),
             };
             finish::<V>(job.kernel, common, job.refine, tile, to.add(p * nr), stride);
@@ -298,10 +299,10 @@ pub(crate) trait Engine: ExpTable {
     /// See [`tiles`].
     ///
     /// # Safety
-    /// The processor must have `level`; `to` must have room as [`tiles`] says.
+    /// The processor must support `level`; `to` must have room as described in [`tiles`].
     unsafe fn tiles(
         level: Level,
-        job: &Job<'_, Self>,
+        job: &TileJob<'_, Self>,
         groups: std::ops::Range<usize>,
         run: PanelRun<'_, Self>,
         to: *mut Self,
@@ -315,7 +316,7 @@ macro_rules! engine {
         impl Engine for $t {
             unsafe fn tiles(
                 level: Level,
-                job: &Job<'_, $t>,
+                job: &TileJob<'_, $t>,
                 groups: std::ops::Range<usize>,
                 run: PanelRun<'_, $t>,
                 to: *mut $t,
@@ -325,30 +326,30 @@ macro_rules! engine {
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
                 unsafe fn avx512(
-                    job: &Job<'_, $t>,
+                    job: &TileJob<'_, $t>,
                     groups: std::ops::Range<usize>,
                     run: PanelRun<'_, $t>,
                     to: *mut $t,
                     stride: usize,
                     scratch: &mut [$t],
                 ) {
-                    // SAFETY: as the caller's.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { tiles::<std::arch::x86_64::$avx512>(job, groups, run, to, stride, scratch) }
                 }
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx2,fma")]
                 unsafe fn avx2(
-                    job: &Job<'_, $t>,
+                    job: &TileJob<'_, $t>,
                     groups: std::ops::Range<usize>,
                     run: PanelRun<'_, $t>,
                     to: *mut $t,
                     stride: usize,
                     scratch: &mut [$t],
                 ) {
-                    // SAFETY: as the caller's.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { tiles::<std::arch::x86_64::$avx2>(job, groups, run, to, stride, scratch) }
                 }
-                // SAFETY: the caller has checked that the processor has `level`.
+                // SAFETY: the caller has checked that the processor supports `level`.
                 unsafe {
                     match level {
                         #[cfg(target_arch = "x86_64")]

@@ -1,11 +1,11 @@
 //! Cholesky factors: K = L·Lᵀ, blocked, over our own tiles.
 //!
-//! The library's factorisation runs sequentially on tiles of a fixed size and the tiles are shared out among threads, so
-//! the factor has the same bits for any thread count. A factor can grow by rows ([`Cholesky::append`]) and solve with
-//! some variables held at zero ([`Cholesky::hold`]), which spares refactoring when few variables change.
+//! The library's factorisation runs sequentially on tiles of a fixed size and the tiles are distributed among threads,
+//! so the factor has the same bits for any thread count. A factor can grow by rows ([`Cholesky::append`]) and solve
+//! with some variables held at zero ([`Cholesky::hold`]), which avoids refactoring when few variables change.
 //!
-//! The factor stands on and below the diagonal of a square with room to grow; what is above the diagonal is never touched, so
-//! that the matrix itself can be kept there ([`Cholesky::above`]): both together take the memory of one.
+//! The factor is stored on and below the diagonal of a square with room to grow. The entries above the diagonal are
+//! never touched, so the matrix itself can be kept there ([`Cholesky::above`]): both together use the memory of one.
 //!
 //! Cost: n³/3 multiply–adds to factor, n² to solve, n²·m to append or hold m variables. Memory: n² entries.
 
@@ -21,7 +21,7 @@ use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
 use faer::{MatMut, Spec};
 
 use self::solve::Held;
-use self::tiles::{Shared, solve_rows, subtract};
+use self::tiles::{SharedTiles, solve_rows, subtract};
 use super::sweep::Entry;
 use crate::control::{Control, Interrupt, Threads};
 
@@ -43,7 +43,7 @@ impl Scalar for f64 {
     }
 }
 
-/// Why there is no factor.
+/// Why a factorisation failed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FactorError {
     /// The pivot at this position is not positive: the matrix is singular or indefinite in this precision.
@@ -58,12 +58,12 @@ impl From<Interrupt> for FactorError {
     }
 }
 
-/// Columns factored at a time.
+/// Columns factored together.
 const PANEL: usize = 256;
-/// Side of the tiles that threads share.
+/// Side length of the tiles distributed among threads.
 const TILE: usize = 512;
 
-/// L, lower triangular, row-major with rows of length `ld`. What stands above the diagonal is left alone.
+/// L, lower triangular, row-major with rows of length `ld`. Entries above the diagonal are left unchanged.
 #[derive(Debug, Clone)]
 pub struct Cholesky<T: Scalar> {
     n: usize,
@@ -73,7 +73,7 @@ pub struct Cholesky<T: Scalar> {
 }
 
 impl<T: Scalar> Cholesky<T> {
-    /// Factors the symmetric matrix whose lower triangle stands in `a`, row-major, rows of length `ld` ≥ n.
+    /// Factors the symmetric matrix whose lower triangle is in `a`, row-major, with rows of length `ld` ≥ n.
     pub fn new(a: Vec<T>, n: usize, ld: usize, control: &Control) -> Result<Self, FactorError> {
         assert!(ld >= n && a.len() >= n * ld, "matrix of {n} rows of length {ld} in {} entries", a.len());
         let mut this = Self { n, ld, l: a, held: None };
@@ -81,8 +81,8 @@ impl<T: Scalar> Cholesky<T> {
         Ok(this)
     }
 
-    /// Factors the matrix that stands above the diagonal of `a`, row-major with rows of length `ld`, its diagonal being
-    /// `diag`. On failure the square is given back, the matrix still in it.
+    /// Factors the matrix stored above the diagonal of `a`, row-major with rows of length `ld`, with diagonal `diag`.
+    /// On failure the square is returned with the matrix still in it.
     pub fn from_above(
         mut a: Vec<T>,
         n: usize,
@@ -92,13 +92,13 @@ impl<T: Scalar> Cholesky<T> {
     ) -> Result<Self, (Vec<T>, FactorError)> {
         const SIDE: usize = 64;
         assert!(ld >= n && a.len() >= n * ld && diag.len() == n);
-        let to = Shared(a.as_mut_ptr());
+        let to = SharedTiles(a.as_mut_ptr());
         control.threads.each(n.div_ceil(SIDE), |t| {
             let rows = t * SIDE..((t + 1) * SIDE).min(n);
             for first in (0..rows.end).step_by(SIDE) {
                 for i in rows.clone() {
                     for j in first..(first + SIDE).min(i) {
-                        // SAFETY: places below the diagonal are written by the task of their row alone; those above are
+                        // SAFETY: entries below the diagonal are written only by the task of their row; those above are
                         // only read.
                         unsafe { *to.at(i * ld + j) = *to.at(j * ld + i) };
                     }
@@ -116,18 +116,19 @@ impl<T: Scalar> Cholesky<T> {
         }
     }
 
-    /// What is kept in row `i` right of the diagonal: columns i + 1 to n.
+    /// The entries of row `i` right of the diagonal: columns i + 1 to n.
     pub fn above(&self, i: usize) -> &[T] {
         &self.l[i * self.ld + i + 1..i * self.ld + self.n]
     }
 
-    /// The same for writing, all rows: `work(i, row)` for every i < `rows`, `row` being columns i + 1 to n.
+    /// Writes the entries above the diagonal: calls `work(i, row)` for every i < `rows`, where `row` is columns i + 1
+    /// to n.
     pub fn fill_above(&mut self, rows: usize, threads: &Threads, work: impl Fn(usize, &mut [T]) + Sync) {
         let (n, ld) = (self.n, self.ld);
         threads.chunks(&mut self.l[..rows * ld], ld, |i, row| work(i, &mut row[i + 1..n]));
     }
 
-    /// The square, for another use.
+    /// The square, so that its memory can be reused.
     pub fn into_square(self) -> Vec<T> {
         self.l
     }
@@ -142,13 +143,13 @@ impl<T: Scalar> Cholesky<T> {
         self.n == 0
     }
 
-    /// Factors rows and columns `from..n`, those before being done.
+    /// Factors rows and columns `from..n`; those before are already factored.
     fn factor_from(&mut self, from: usize, control: &Control) -> Result<(), FactorError> {
         let (n, ld) = (self.n, self.ld);
         let rest = n.saturating_sub(from);
-        // Multiply–adds of blocked products are several times quicker than others.
+        // Multiply–adds of blocked products are several times faster than others.
         control.spend(rest * rest * rest / 12 + rest * 100);
-        let a = Shared(self.l.as_mut_ptr());
+        let a = SharedTiles(self.l.as_mut_ptr());
         let side = PANEL.min(n.saturating_sub(from));
         let mut block: Vec<T> = vec![T::of(0.0); side * side];
         let mut k = from;
@@ -203,8 +204,8 @@ impl<T: Scalar> Cholesky<T> {
         Ok(())
     }
 
-    /// Grows by `m` variables: `cross` is K(new, old), m × n row-major, `own` is K(new, new), m × m row-major (lower
-    /// triangle used). On failure the factor is as before. Variables held are no longer held.
+    /// Appends `m` variables: `cross` is K(new, old), m × n row-major, `own` is K(new, new), m × m row-major (lower
+    /// triangle used). On failure the factor is unchanged. Held variables are released.
     pub fn append(&mut self, mut cross: Vec<T>, own: &[T], m: usize, control: &Control) -> Result<(), FactorError> {
         let n = self.n;
         assert!(cross.len() == m * n && own.len() == m * m);
@@ -228,7 +229,7 @@ impl<T: Scalar> Cholesky<T> {
             row[n..].copy_from_slice(&own[i * m..i * m + i + 1]);
         }
         // The Schur complement of the new block, tile by tile.
-        let a = Shared(self.l.as_mut_ptr());
+        let a = SharedTiles(self.l.as_mut_ptr());
         let side = m.div_ceil(TILE);
         let tiles: Vec<(usize, usize)> = (0..side).flat_map(|i| (0..=i).map(move |j| (i, j))).collect();
         control.threads.each(tiles.len(), |t| {
@@ -253,7 +254,7 @@ impl<T: Scalar> Cholesky<T> {
         solve_rows(&self.l, self.ld, self.n, 0, b, m, threads);
     }
 
-    /// (K⁻¹)ᵢᵢ = ‖L⁻¹eᵢ‖² of every variable, in n³/3 multiply–adds. Held variables are not taken into account.
+    /// (K⁻¹)ᵢᵢ = ‖L⁻¹eᵢ‖² of every variable, in n³/3 multiply–adds. Held variables are ignored.
     pub fn inverse_diag(&self, control: &Control) -> Result<Vec<f64>, Interrupt> {
         const COLUMNS: usize = 64;
         let n = self.n;
@@ -274,10 +275,5 @@ impl<T: Scalar> Cholesky<T> {
             diag.extend(part);
         }
         Ok(diag)
-    }
-
-    /// log det K = 2 Σ log Lᵢᵢ.
-    pub fn log_det(&self) -> f64 {
-        (0..self.n).map(|i| 2.0 * self.l[i * self.ld + i].wide().ln()).sum()
     }
 }

@@ -1,4 +1,4 @@
-//! Solving with a factor, some variables held at zero.
+//! Solving with a factor while some variables are held at zero.
 
 use super::tiles::{dot, products, solve_rows};
 use super::{Cholesky, FactorError, Scalar};
@@ -7,7 +7,7 @@ use crate::linalg::sweep;
 
 /// Rows solved for at a time.
 const STRIP: usize = 512;
-/// Rows or columns of a strip that one task takes.
+/// Rows or columns of a strip per task.
 const SHARE: usize = 64;
 
 /// Variables held at zero: W = L⁻¹E, and the factor of WᵀW.
@@ -20,9 +20,9 @@ pub(super) struct Held<T: Scalar> {
 }
 
 impl<T: Scalar> Cholesky<T> {
-    /// From now on solves with the listed variables held at zero, in addition to those held already.
+    /// Holds the listed variables at zero in all following solves, in addition to those already held.
     ///
-    /// On failure nothing is held any more.
+    /// On failure no variable is held.
     pub fn hold_also(&mut self, which: &[u32], control: &Control) -> Result<(), FactorError> {
         if which.is_empty() {
             return Ok(());
@@ -52,8 +52,8 @@ impl<T: Scalar> Cholesky<T> {
         Ok(())
     }
 
-    /// From now on solves with exactly the listed variables held at zero (none: an empty list). Those held already stay so for
-    /// nothing if all of them are listed.
+    /// Holds exactly the listed variables at zero in all following solves (an empty list releases all). If all
+    /// variables already held are listed, only the new ones cost work.
     pub fn hold(&mut self, which: &[u32], control: &Control) -> Result<(), FactorError> {
         let before = self.held.as_ref().map_or(&[][..], |held| &held.which);
         let mut listed = vec![false; self.n];
@@ -72,7 +72,7 @@ impl<T: Scalar> Cholesky<T> {
         self.solve_on(r, &Threads::one());
     }
 
-    /// The same on several threads, with the same bits.
+    /// [`solve`](Self::solve) on several threads, with the same bits.
     pub fn solve_on(&self, r: &mut [f64], threads: &Threads) {
         assert_eq!(r.len(), self.n);
         let Some(held) = &self.held else {
@@ -104,7 +104,7 @@ impl<T: Scalar> Cholesky<T> {
         held.which.iter().for_each(|&i| r[i as usize] = 0.0);
     }
 
-    /// L·x = r: strip by strip, first what the rows above mean to it, shared out, then the strip itself.
+    /// L·x = r: strip by strip: first the contribution of the rows above, in parallel, then the strip itself.
     fn forward(&self, r: &mut [f64], threads: &Threads) {
         for from in (0..self.n).step_by(STRIP) {
             let until = (from + STRIP).min(self.n);
@@ -126,7 +126,7 @@ impl<T: Scalar> Cholesky<T> {
         }
     }
 
-    /// Lᵀ·x = r: the last strip first, then what it means to the rows above it, shared out.
+    /// Lᵀ·x = r: the last strip first, then its contribution to the rows above, in parallel.
     fn backward(&self, r: &mut [f64], threads: &Threads) {
         for from in (0..self.n).step_by(STRIP).rev() {
             let until = (from + STRIP).min(self.n);

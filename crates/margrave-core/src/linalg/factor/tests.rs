@@ -58,7 +58,7 @@ fn appending_equals_factoring_the_whole() {
 }
 
 #[test]
-fn what_is_above_the_diagonal_stays_there_while_the_factor_grows() {
+fn entries_above_the_diagonal_are_kept_while_the_factor_grows() {
     let (n, m) = (700, 90);
     let total = n + m;
     let k = spd(total, 4);
@@ -95,7 +95,7 @@ fn what_is_above_the_diagonal_stays_there_while_the_factor_grows() {
 }
 
 #[test]
-fn held_variables_stay_zero_and_the_rest_solve_their_own_system() {
+fn held_variables_stay_zero_and_the_others_solve_their_own_system() {
     let n = 400;
     let k = spd(n, 3);
     let control = Control::unlimited(Threads::new(2));
@@ -114,9 +114,10 @@ fn held_variables_stay_zero_and_the_rest_solve_their_own_system() {
     assert!(residual(&k, n, &x, &r, &[]) < 1e-10);
 }
 
-/// Holding more adds to what is held; holding others begins anew. Either way the rest solves its own system.
+/// `hold_also` adds held variables, `hold` with others starts over. In both cases the remaining variables solve their
+/// own system.
 #[test]
-fn what_is_held_can_grow_and_change() {
+fn the_set_of_held_variables_can_grow_and_change() {
     let n = 120;
     let k = spd(n, 6);
     let control = Control::unlimited(Threads::one());

@@ -1,4 +1,4 @@
-//! Tiles of a matrix that threads share, and products and solves over them.
+//! Tiles of a matrix shared by threads, and products and solves over them.
 
 use faer::linalg::matmul::matmul;
 use faer::linalg::matmul::triangular::{self, BlockStructure};
@@ -11,14 +11,15 @@ use crate::linalg::sweep::{self, Entry};
 
 /// A raw pointer that threads may share; every use below touches disjoint tiles.
 #[derive(Clone, Copy)]
-pub(super) struct Shared<T>(pub(super) *mut T);
-// SAFETY: the pointer is only used to form views of disjoint tiles, one thread each, while the owner is borrowed mutably.
-unsafe impl<T> Sync for Shared<T> {}
+pub(super) struct SharedTiles<T>(pub(super) *mut T);
+// SAFETY: the pointer is only used to form views of disjoint tiles, one thread each, while the owner is borrowed
+// mutably.
+unsafe impl<T> Sync for SharedTiles<T> {}
 // SAFETY: as above.
-unsafe impl<T> Send for Shared<T> {}
+unsafe impl<T> Send for SharedTiles<T> {}
 
-impl<T> Shared<T> {
-    /// The place at an offset.
+impl<T> SharedTiles<T> {
+    /// The address at an offset.
     pub(super) fn at(self, offset: usize) -> *mut T {
         self.0.wrapping_add(offset)
     }
@@ -27,7 +28,7 @@ impl<T> Shared<T> {
     /// # Safety
     /// The tile must lie inside the allocation, and no other live view may overlap it.
     pub(super) unsafe fn tile<'a>(self, ld: usize, r: usize, c: usize, rows: usize, cols: usize) -> MatMut<'a, T> {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { MatMut::from_raw_parts_mut(self.0.add(r * ld + c), rows, cols, ld as isize, 1) }
     }
     /// A shared view of the tile with upper left corner (r, c).
@@ -35,12 +36,12 @@ impl<T> Shared<T> {
     /// # Safety
     /// The tile must lie inside the allocation, and no live mutable view may overlap it.
     pub(super) unsafe fn view<'a>(self, ld: usize, r: usize, c: usize, rows: usize, cols: usize) -> MatRef<'a, T> {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { MatRef::from_raw_parts(self.0.add(r * ld + c).cast_const(), rows, cols, ld as isize, 1) }
     }
 }
 
-/// dst −= lhs·rhsᵀ; of a tile on the diagonal only the lower triangle.
+/// dst −= lhs·rhsᵀ; for a tile on the diagonal only the lower triangle.
 pub(super) fn subtract<T: Scalar>(dst: MatMut<'_, T>, lhs: MatRef<'_, T>, rhs: MatRef<'_, T>, on_diagonal: bool) {
     if on_diagonal {
         use BlockStructure::{Rectangular, TriangularLower};
@@ -63,7 +64,7 @@ pub(super) fn products<T: Scalar>(
 ) -> Vec<T> {
     let mut out = vec![T::of(0.0); rows * cols];
     let (across, down) = (cols.div_ceil(TILE), rows.div_ceil(TILE));
-    let dst = Shared(out.as_mut_ptr());
+    let dst = SharedTiles(out.as_mut_ptr());
     control.threads.each(across * down, |t| {
         let (r, c) = (t / across * TILE, t % across * TILE);
         let (height, width) = (TILE.min(rows - r), TILE.min(cols - c));
@@ -76,7 +77,7 @@ pub(super) fn products<T: Scalar>(
     out
 }
 
-/// L·Xᵀ = Bᵀ for the `m` rows of `b`, columns before `first` being zero and staying so.
+/// L·Xᵀ = Bᵀ for the `m` rows of `b`, whose columns before `first` are zero and stay zero.
 pub(super) fn solve_rows<T: Scalar>(
     l: &[T],
     ld: usize,

@@ -93,7 +93,7 @@ impl<'p, 'a> Samples<'p, 'a> {
                 let q = loss.reweight(y, z, cap);
                 (c * q.weight * (q.target - z), c * q.weight)
             }
-            Model::Newton { cap } => (-c * loss.slope(y, z), c * loss.curvature(y, z).clamp(0.0, cap)),
+            Model::Newton { cap } => (-c * loss.slope(y, z), c * loss.curvature(y, z, 1e-6).clamp(0.0, cap)),
             Model::Envelope { mu, k } => {
                 let e = self.envelope(i, z, mu[i], k * c);
                 (e.beta, e.weight)
@@ -211,7 +211,7 @@ fn searched(loss: &dyn Loss, y: f64, c: f64, z: f64, mu: f64, sigma: f64) -> Env
     let rise = |zeta: f64| c * loss.slope(y, zeta) + sigma * (zeta - a);
     let first = rise(a);
     let zeta = if first == 0.0 { a } else { crossing(rise, a, first, first / sigma) };
-    let curvature = c * loss.curvature(y, zeta);
+    let curvature = c * loss.curvature(y, zeta, 1e-6);
     let weight = if curvature > 0.0 { sigma * curvature / (sigma + curvature) } else { 0.0 };
     let shift = zeta - a;
     let value = c * loss.value(y, zeta) + 0.5 * sigma * shift * shift;

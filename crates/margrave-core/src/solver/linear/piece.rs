@@ -236,7 +236,7 @@ impl Piece for Direct<'_> {
     fn curvature(&self, i: usize, z: f64) -> f64 {
         match self.problem.costs[i] {
             0.0 => 0.0,
-            c => c * self.loss().second(self.problem.targets[i], z).clamp(0.0, CAP),
+            c => c * self.loss().curvature(self.problem.targets[i], z, 1e-5).clamp(0.0, CAP),
         }
     }
 
@@ -305,8 +305,11 @@ impl Piece for Split<'_> {
     fn curvature(&self, i: usize, z: f64) -> f64 {
         let (c, y) = (self.problem.costs[i], self.problem.targets[i]);
         let h = 1e-5;
-        let own =
-            if c == 0.0 || y * z >= 1.0 - 2.0 * h { 0.0 } else { c * self.problem.loss.second(y, z).clamp(0.0, CAP) };
+        let own = if c == 0.0 || y * z >= 1.0 - 2.0 * h {
+            0.0
+        } else {
+            c * self.problem.loss.curvature(y, z, h).clamp(0.0, CAP)
+        };
         self.hinge.curvature(i, z) + own
     }
 
