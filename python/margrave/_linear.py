@@ -241,7 +241,6 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         self._store_fit(result, report)
         return self
 
-
     def _with_absent(self, weights, bias, present):
         """One row per class: classes whose samples all have weight 0 get no weights and never win."""
         if len(weights) == 1:
