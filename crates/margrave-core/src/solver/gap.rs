@@ -1,5 +1,5 @@
-//! The relative duality gap of the stopping criteria: (P − D) / max(|P|, |D|). It has no absolute term, which would make
-//! small problems look solved.
+//! The relative duality gap of the stopping criteria: (P − D) / max(|P|, |D|). It has no absolute term, which would
+//! make small problems look solved.
 
 /// P, D and their difference at one point, each known up to `rounding`.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -8,8 +8,8 @@
 //! (K_FF + W⁻¹)Δβ_F + Δb = (γ − β)_F/w_F − K_FS·Δβ_S,      Σ_F Δβ = s − Σβ − Σ_S Δβ
 //! ```
 //!
-//! which is the system of paper 000, (10), written for the change instead of the value, with the samples at a bound moved
-//! to the right-hand side. The bias comes from the Schur complement of its row: with A = K_FF + W⁻¹, v = A⁻¹1 and
+//! which is the system of paper 000, (10), written for the change instead of the value, with the samples at a bound
+//! moved to the right-hand side. The bias comes from the Schur complement of its row: with A = K_FF + W⁻¹, v = A⁻¹1 and
 //! x = A⁻¹(right), Δb = (1ᵀx − sum)/(1ᵀv).
 
 use super::reweight::ModelWeights;

@@ -180,8 +180,8 @@ impl IrwlsRun<'_, '_, '_> {
         Ok(None)
     }
 
-    /// Snaps fixed samples to their values and checks the stopping criteria. The point must not lie above the lowest one,
-    /// unless `any_value`.
+    /// Snaps fixed samples to their values and checks the stopping criteria. The point must not lie above the lowest
+    /// one, unless `any_value`.
     fn check_snapped(&mut self, gamma: &[f64], fixed: &[bool], any_value: bool) -> Result<Option<Status>, Interrupt> {
         self.snap_fixed(gamma, fixed);
         let Some(status) = self.check_optimality()? else { return Ok(None) };
@@ -236,8 +236,8 @@ impl IrwlsRun<'_, '_, '_> {
     /// Minimises ½‖f‖² + ΣM by Newton steps. Returns the distances of the β of the envelope from μ and from the current
     /// β, in units of the score.
     ///
-    /// In the first step the free samples of the last envelope (`pieces`) stay free: with a larger K the same scores lie
-    /// beyond the ends of their pieces, although the sets are right.
+    /// In the first step the free samples of the last envelope (`pieces`) stay free: with a larger K the same scores
+    /// lie beyond the ends of their pieces, although the sets are right.
     fn envelope(&mut self, mu: &[f64], k: f64, mut pieces: Option<EnvelopePieces>) -> Result<(f64, f64), PhaseEnd> {
         let model = LossModel::Envelope { mu, k };
         let costs = self.samples.problem.costs;

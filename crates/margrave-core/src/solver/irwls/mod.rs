@@ -23,11 +23,11 @@
 //! | `two_step.rs` | losses that are not convex: convex start, annealing, compact models (paper 002, §3) |
 //!
 //! Departures from the papers. The weights c·L′(u)/u of paper 000 stall once the sets of free and fixed samples are
-//! right: the weight of a sample at the corner goes to infinity, and all others converge linearly. They are only used far
-//! from the solution. For smooth losses, curvatures replace them (Newton). For losses with corners, the smoothing K·c of
-//! paper 000 is centred on the current dual variable. This augmented Lagrangian is exact for any K, so that K may grow
-//! slowly and the system stays well conditioned. Samples at a bound or at zero leave the system, so β stays in its box.
-//! The errata of paper 002 (a factor 2, a sign) are corrected in the losses.
+//! right: the weight of a sample at the corner goes to infinity, and all others converge linearly. They are only used
+//! far from the solution. For smooth losses, curvatures replace them (Newton). For losses with corners, the smoothing
+//! K·c of paper 000 is centred on the current dual variable. This augmented Lagrangian is exact for any K, so that K
+//! may grow slowly and the system stays well conditioned. Samples at a bound or at zero leave the system, so β stays in
+//! its box. The errata of paper 002 (a factor 2, a sign) are corrected in the losses.
 //!
 //! The reported objective never rises. Cost of an iteration: one system over the free samples, one product with K.
 

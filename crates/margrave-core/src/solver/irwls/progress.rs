@@ -10,8 +10,8 @@ pub(super) fn relative_gap(certificate: &Certificate) -> Option<f64> {
     Some(Gap { primal, dual, difference, rounding }.relative())
 }
 
-/// Decides whether a run still makes progress, by the gap of its certificates or, without a gap, by the lowest objective.
-/// Called once per [`MAX_IDLE`](super::solve::MAX_IDLE) systems whose residual did not fall.
+/// Decides whether a run still makes progress, by the gap of its certificates or, without a gap, by the lowest
+/// objective. Called once per [`MAX_IDLE`](super::solve::MAX_IDLE) systems whose residual did not fall.
 pub(super) struct StallCheck {
     gap: f64,
     lowest: f64,

@@ -1,7 +1,7 @@
 //! The quadratic model of c·ℓ(y, z) in one iteration: a slope and a curvature at the current score.
 //!
-//! With γ = −slope and w = curvature, the model of sample i is the parabola whose slope at ẑ is −γ + w(ẑ − z), so that the
-//! solution of the system has β = γ − w(ẑ − z). There are three models:
+//! With γ = −slope and w = curvature, the model of sample i is the parabola whose slope at ẑ is −γ + w(ẑ − z), so that
+//! the solution of the system has β = γ − w(ẑ − z). There are three models:
 //!
 //! | model | slope and curvature of | used for |
 //! |---|---|---|
@@ -230,8 +230,8 @@ fn envelope_by_search(loss: &dyn Loss, y: f64, c: f64, z: f64, mu: f64, sigma: f
 const MAX_SLOW_STEPS: u32 = 6;
 
 /// The point just beyond the sign change of `function`, which lies `step` or more below `from`, where the value is
-/// `first`. False position with halved weights (the Illinois rule). After [`MAX_SLOW_STEPS`] steps that did not halve the
-/// bracket every other step is a bisection, and after twice as many every step: the function then jumps.
+/// `first`. False position with halved weights (the Illinois rule). After [`MAX_SLOW_STEPS`] steps that did not halve
+/// the bracket every other step is a bisection, and after twice as many every step: the function then jumps.
 fn find_crossing(function: impl Fn(f64) -> f64, from: f64, first: f64, mut step: f64) -> f64 {
     let (mut near, mut at_near) = (from, first);
     let mut far = from - step;

@@ -11,8 +11,9 @@
 //! A round releases the samples that violate the optimality condition of their bound, largest violation first, and
 //! solves. Of the samples that would leave their box it pins half, those that reach their bound first (all of them if
 //! there are few), and solves again until none leaves. Then it moves to the best point along the direction: the dual
-//! objective never falls, and β never leaves its box. K grows from round to round as long as most samples stay inside, and
-//! is reduced otherwise. Once K is constant the factor is kept, released samples are appended, and pinned ones held.
+//! objective never falls, and β never leaves its box. K grows from round to round as long as most samples stay inside,
+//! and is reduced otherwise. Once K is constant the factor is kept, released samples are appended, and pinned ones
+//! held.
 
 use super::direction::{DirectionStart, IrwlsDirection};
 use super::reweight::ModelWeights;
@@ -231,8 +232,8 @@ impl IrwlsRun<'_, '_, '_> {
         MovingSet { moving, size, beta, slope, pieces }
     }
 
-    /// Solves the system, pins samples that would leave their boxes, and solves again until none does. If too many would
-    /// leave, or pinning does not end, K is reduced. Returns the direction and whether it ends inside all boxes.
+    /// Solves the system, pins samples that would leave their boxes, and solves again until none does. If too many
+    /// would leave, or pinning does not end, K is reduced. Returns the direction and whether it ends inside all boxes.
     fn solve_and_pin(
         &mut self,
         terms: &[DualTerm],

@@ -58,7 +58,8 @@ impl LineObjective<'_, '_, '_> {
         Ok(LinePoint { eta, value, slope })
     }
 
-    /// A point of (0, 1] with a lower objective than `start`, close to the minimum; `None` if double precision finds none.
+    /// A point of (0, 1] with a lower objective than `start`, close to the minimum; `None` if double precision finds
+    /// none.
     pub(super) fn search(&self, start: LinePoint) -> Result<Option<LinePoint>, Interrupt> {
         if !(start.slope < 0.0) {
             return Ok(None);

@@ -87,7 +87,8 @@ pub(super) struct IrwlsRun<'r, 'p, 'a> {
     pub(super) lowest: f64,
     /// The larger absolute objective of the start and of the zero model.
     pub(super) initial_objective: f64,
-    /// The lowest objective reported. One from single-precision scores may be lower than the final `lowest` by rounding.
+    /// The lowest objective reported. One from single-precision scores may be lower than the final `lowest` by
+    /// rounding.
     lowest_reported: f64,
     pub(super) iterations: u64,
     pub(super) certificate: Option<Certificate>,

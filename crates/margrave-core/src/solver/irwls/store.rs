@@ -182,7 +182,8 @@ mod tests {
     use crate::gram::Gram;
     use crate::kernel::Kernel;
 
-    /// Products and triangles, with K stored and not stored, against entries. Few rows take another code path than many.
+    /// Products and triangles, with K stored and not stored, against entries. Few rows take another code path than
+    /// many.
     #[test]
     fn products_and_triangles_are_those_of_k() {
         let n = 300;

@@ -1,6 +1,6 @@
 //! A start from a subsample: the same problem over one in eight samples, each with eight times its cost, is solved to a
-//! low accuracy, and its model scores all samples. These scores predict which samples will be free, at a bound or at zero,
-//! so that the first system over all samples is close to the final one instead of the largest.
+//! low accuracy, and its model scores all samples. These scores predict which samples will be free, at a bound or at
+//! zero, so that the first system over all samples is close to the final one instead of the largest.
 
 use std::ops::ControlFlow;
 

@@ -237,7 +237,8 @@ impl<'a> SystemSolver<'a> {
         Ok(())
     }
 
-    /// Solves with the current factor: directly, or (accuracy > 0) by conjugate gradients. `None`: they converge slowly.
+    /// Solves with the current factor: directly, or (accuracy > 0) by conjugate gradients. `None`: they converge
+    /// slowly.
     fn solve_with_factor(
         &self,
         free: &[u32],

@@ -288,8 +288,8 @@ fn clipping_to_the_box_does_not_degrade_an_accepted_point() {
     assert!(primal(&clipped) > found + 1e-3, "clipping would not have changed the objective");
 }
 
-/// Beyond 2 000 samples with cheap entries K is not stored: scores are in single precision during the run, and recomputed
-/// for the certificate.
+/// Beyond 2 000 samples with cheap entries K is not stored: scores are in single precision during the run, and
+/// recomputed for the certificate.
 #[test]
 fn a_large_problem_is_solved_without_storing_k() {
     let n = 2400;

@@ -1,8 +1,8 @@
 //! Losses that are not convex: a convex start, then the loss itself (paper 002, §3), and compact models.
 //!
 //! IRWLS ends at a stationary point that depends on the start. The hinge solution is a good start, and the objective
-//! never rises from there: under its own loss the result is at least as good as the convex model. More starts help: a path
-//! of losses that become steeper step by step (an annealed η) ends at another point, and the best point is kept.
+//! never rises from there: under its own loss the result is at least as good as the convex model. More starts help: a
+//! path of losses that become steeper step by step (an annealed η) ends at another point, and the best point is kept.
 //!
 //! Under bounded losses many samples contribute almost nothing to f. [`compact`] drops them and bounds the change of a
 //! score: removing a part g of f changes f(x) by at most ‖g‖·√k(x, x).
@@ -35,8 +35,8 @@ pub struct TwoStepEnd {
     pub objectives: Vec<f64>,
 }
 
-/// Solves a problem whose loss is not convex: first the hinge (labels) or absolute loss (real targets) by decomposition,
-/// then IRWLS on the loss itself, once directly and once along each path.
+/// Solves a problem whose loss is not convex: first the hinge (labels) or absolute loss (real targets) by
+/// decomposition, then IRWLS on the loss itself, once directly and once along each path.
 pub fn two_step(
     problem: &KernelProblem<'_>,
     linear: Option<&Points>,

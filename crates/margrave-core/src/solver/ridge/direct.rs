@@ -3,12 +3,13 @@
 //! With A = K + diag(r) = LLᵀ and v = A⁻¹1, elimination of the border gives b = (1ᵀA⁻¹y − s)/(1ᵀv), β = A⁻¹y − b·v, and
 //! the diagonal of the inverse of the bordered matrix is (A⁻¹)ᵢᵢ − vᵢ²/(1ᵀv). (A⁻¹)ᵢᵢ = ‖L⁻¹eᵢ‖².
 //!
-//! Cost: n² kernel entries, n³/3 multiply–adds to factor, n² per target, n³/3 for leave-one-out. Memory: n² doubles; the
-//! factor overwrites K.
+//! Cost: n² kernel entries, n³/3 multiply–adds to factor, n² per target, n³/3 for leave-one-out. Memory: n² doubles;
+//! the factor overwrites K.
 //!
 //! Departures from the paper: the solution is refined against the true K. If K + diag(r) is not positive definite, a
 //! multiple τ of 11ᵀ is added first; with Σβ = s it only changes b by τ·s. It makes a kernel positive definite that is
-//! so on vectors of sum zero, such as a linear kernel minus a constant. Jitter is the last resort (see the module head).
+//! so on vectors of sum zero, such as a linear kernel minus a constant. Jitter is the last resort (see the module
+//! head).
 
 use super::{Halt, check_memory, not_semidefinite};
 use crate::control::{Control, Interrupt};
@@ -119,7 +120,8 @@ impl<'a> System<'a> {
         (beta, mean + b + self.lift * s)
     }
 
-    /// Solves for k targets (`y` is rows × k) with Σβ = s for each, and refines against the true K as long as that helps.
+    /// Solves for k targets (`y` is rows × k) with Σβ = s for each, and refines against the true K as long as that
+    /// helps.
     ///
     /// A round costs one pass over K for all targets together.
     pub fn solve(&self, y: &[f64], k: usize, s: f64, control: &Control) -> Result<DirectSolution, Interrupt> {

@@ -11,7 +11,7 @@
 //!
 //! | file | contents | cost |
 //! |---|---|---|
-//! | [`direct`] | one λ, any costs: Cholesky, and leave-one-out in closed form | n³/3, and n³/3 more for leave-one-out |
+//! | [`direct`] | one λ, any costs: Cholesky, and leave-one-out in closed form | n³/3, plus n³/3 for leave-one-out |
 //! | [`primal`] | the linear kernel with n ≥ d: (XᵀCX + I)w = XᵀCy, (12) of the paper | nd² + d³/3 |
 //! | [`spectral`] | every λ from one eigendecomposition, (8) and (9), with leave-one-out | O(n³) once, O(n²) per λ |
 //!

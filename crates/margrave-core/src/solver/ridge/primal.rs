@@ -1,7 +1,7 @@
 //! The linear kernel with n ≥ d: (X̃ᵀX̃ + λI)w = X̃ᵀỹ, (12) of paper 003, in O(nd²) instead of O(n³).
 //!
-//! X̃ has rows √cᵢ·(xᵢ − x̄) and ỹ entries √cᵢ·(yᵢ − ȳ), where x̄ and ȳ are means weighted by c: centring eliminates the
-//! bias, b = ȳ − wᵀx̄; without a bias nothing is centred. The signed dual variables are βᵢ = cᵢ(yᵢ − zᵢ).
+//! X̃ has rows √cᵢ·(xᵢ − x̄) and ỹ entries √cᵢ·(yᵢ − ȳ), where x̄ and ȳ are means weighted by c: centring eliminates
+//! the bias, b = ȳ − wᵀx̄; without a bias nothing is centred. The signed dual variables are βᵢ = cᵢ(yᵢ − zᵢ).
 //!
 //! Leave-one-out: (yᵢ − zᵢ)/(1 − hᵢ) with the leverage hᵢ = x̃ᵢᵀ(X̃ᵀX̃ + λI)⁻¹x̃ᵢ + cᵢ/Σc.
 //!

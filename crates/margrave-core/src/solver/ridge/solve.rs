@@ -107,7 +107,8 @@ pub fn fit(
             {
                 return Ok(out);
             }
-            // β from the primal side is c times a small difference of large numbers; the kernel side computes β directly.
+            // β from the primal side is c times a small difference of large numbers; the kernel side computes β
+            // directly.
             let kernel_options = RidgeOptions { side: Side::Kernel, ..options.clone() };
             let kernel_fit = fit(source, targets, k, costs, sum, &kernel_options, control)?;
             return Ok(if kernel_fit.violation < out.violation { kernel_fit } else { out });

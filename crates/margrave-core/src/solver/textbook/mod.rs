@@ -46,8 +46,8 @@ fn objectives(problem: &KernelProblem<'_>, terms: &[DualTerm], beta: &[f64], sco
     (half_norm + losses, -half_norm - conjugates)
 }
 
-/// The dual terms of a problem with one variable per row and a free bias. The error for any other problem names a solver
-/// that supports it.
+/// The dual terms of a problem with one variable per row and a free bias. The error for any other problem names a
+/// solver that supports it.
 fn dual_terms(problem: &KernelProblem<'_>, solver: &'static str) -> Result<Vec<DualTerm>> {
     problem.check()?;
     let unsupported =
@@ -68,8 +68,8 @@ fn dual_terms(problem: &KernelProblem<'_>, solver: &'static str) -> Result<Vec<D
     Ok(terms)
 }
 
-/// A cache of rows of K in double precision that evicts the oldest row first. The fast solvers cache single precision; a
-/// reference solver can afford double precision.
+/// A cache of rows of K in double precision that evicts the oldest row first. The fast solvers cache single precision;
+/// a reference solver can afford double precision.
 struct RowCache<'a> {
     gram: &'a dyn Gram,
     capacity: usize,
@@ -104,8 +104,8 @@ impl<'a> RowCache<'a> {
     }
 }
 
-/// Detects a run without progress: within every [`StallDetector::window`] of iterations the gap between the lowest P and
-/// the highest D must fall by 10 %, or D must rise by 5 %.
+/// Detects a run without progress: within every [`StallDetector::window`] of iterations the gap between the lowest P
+/// and the highest D must fall by 10 %, or D must rise by 5 %.
 struct StallDetector {
     primal: f64,
     dual: f64,

@@ -21,10 +21,10 @@
 //!   would divide by zero.
 //! - αⱼ counts as changed if it moved by more than tol·min(1, cⱼ), or far enough to change the scores of the pair by
 //!   more than tol. With the plain test |Δα| > tol nothing moves for C < tol or for large kernel values.
-//! - The outer loop ends early once no KKT condition is violated, because the remaining iterations would change nothing.
-//!   This is verified with recomputed scores.
-//! - A run without progress over 300 committed pairs per point (plus 20 000) counts as stalled. Random selection finds a
-//!   useful pair less and less often, and the printed algorithm would run for hours at a large C.
+//! - The outer loop ends early once no KKT condition is violated, because the remaining iterations would change
+//!   nothing. This is verified with recomputed scores.
+//! - A run without progress over 300 committed pairs per point (plus 20 000) counts as stalled. Random selection finds
+//!   a useful pair less and less often, and the printed algorithm would run for hours at a large C.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -1,13 +1,13 @@
 //! SVMTorch as printed in paper 001 (Algorithm 1): decomposition on 2l separate variables, worst violating pair.
 //!
-//! Problem, (6)–(8) of the paper: min ½ηᵀK̃η − ηᵀb subject to Σηᵥ = 0, 0 ≤ δᵥηᵥ ≤ c, with η = (α; −α*), K̃ = [K K; K K],
-//! b = (−y − ε; −y + ε), δ = +1 for the first l variables and −1 for the others. The paper calls η β; here β remains the
-//! coefficient of f, so βᵢ = −(ηᵢ + ηᵢ₊ₗ).
+//! Problem, (6)–(8) of the paper: min ½ηᵀK̃η − ηᵀb subject to Σηᵥ = 0, 0 ≤ δᵥηᵥ ≤ c, with η = (α; −α*), K̃ = [K K; K
+//! K], b = (−y − ε; −y + ε), δ = +1 for the first l variables and −1 for the others. The paper calls η β; here β
+//! remains the coefficient of f, so βᵢ = −(ηᵢ + ηᵢ₊ₗ).
 //!
 //! Method: i₀ = argmax of F over the variables that can decrease, i₁ = argmin of F over those that can increase, where
 //! Fᵥ = δᵥW′ᵥ = (K̃η − b)ᵥ (9). The two-variable problem is solved analytically. This is repeated until the stop rule
-//! holds: rule (10) requires every F to be within tol of −λ̂ᵉᑫ, the average of F over the free variables (11); rule (13)
-//! requires the worst pair to differ by at most tol. (13) implies (10), so (10) stops no later.
+//! holds: rule (10) requires every F to be within tol of −λ̂ᵉᑫ, the average of F over the free variables (11); rule
+//! (13) requires the worst pair to differ by at most tol. (13) implies (10), so (10) stops no later.
 //!
 //! Shrinking, optional, is the heuristic of the paper: a variable that stayed at a bound, on the right side of all
 //! others, for many iterations is removed from the active set. The convergence proof does not cover it. Therefore, when
