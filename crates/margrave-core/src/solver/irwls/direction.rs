@@ -82,7 +82,7 @@ impl SystemSolver<'_> {
         };
         let ridge: Vec<f64> = free.iter().map(|&i| 1.0 / weights.weight[i as usize]).collect();
         let mut bias = 0.0;
-        let moved = match at.sum {
+        let free_delta = match at.sum {
             None => self.solve(&free, &ridge, &[value], accuracy, control)?.remove(0),
             Some(sum) => {
                 let ones = vec![1.0; free.len()];
@@ -97,7 +97,7 @@ impl SystemSolver<'_> {
                 x
             }
         };
-        free.iter().zip(&moved).for_each(|(&i, m)| delta[i as usize] = *m);
+        free.iter().zip(&free_delta).for_each(|(&i, m)| delta[i as usize] = *m);
         Ok(IrwlsDirection { beta: delta, bias, f: Vec::new(), free: free.len() })
     }
 }

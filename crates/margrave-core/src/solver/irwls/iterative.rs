@@ -160,11 +160,11 @@ impl Woodbury {
         control.spend(rows * m * m / 4);
         let blocks = rows.div_ceil(BLOCK_ROWS);
         let groups = blocks.clamp(1, 4);
-        let each = blocks.div_ceil(groups);
+        let blocks_per_group = blocks.div_ceil(groups);
         let parts = control.threads.map(groups, |g| -> Result<Vec<f64>, Interrupt> {
             let mut sum = vec![0.0; m * m];
             let mut scaled = vec![0.0; BLOCK_ROWS * m];
-            for t in g * each..((g + 1) * each).min(blocks) {
+            for t in g * blocks_per_group..((g + 1) * blocks_per_group).min(blocks) {
                 control.check()?;
                 let range = t * BLOCK_ROWS..((t + 1) * BLOCK_ROWS).min(rows);
                 let height = range.len();

@@ -321,8 +321,8 @@ mod tests {
         let count = std::cell::Cell::new(0);
         let smooth = |z: f64| z - 3.0 * (-z * z).exp();
         let jump = |z: f64| if z < -0.3 { z - 1.0 } else { z + 2.0 };
-        let (cases, most): ([&dyn Fn(f64) -> f64; 2], [usize; 2]) = ([&smooth, &jump], [24, 70]);
-        for (f, most) in cases.into_iter().zip(most) {
+        let (cases, max_evaluations): ([&dyn Fn(f64) -> f64; 2], [usize; 2]) = ([&smooth, &jump], [24, 70]);
+        for (f, max_evaluations) in cases.into_iter().zip(max_evaluations) {
             count.set(0);
             let counted = |z: f64| {
                 count.set(count.get() + 1);
@@ -330,7 +330,7 @@ mod tests {
             };
             let at = find_crossing(counted, 2.0, f(2.0), 0.5);
             assert!(f(at) <= 1e-15 && f(at + 8.0 * f64::EPSILON) >= 0.0, "{at}: {}", f(at));
-            assert!(count.get() <= most, "{} evaluations", count.get());
+            assert!(count.get() <= max_evaluations, "{} evaluations", count.get());
         }
     }
 

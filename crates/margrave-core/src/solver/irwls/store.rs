@@ -194,8 +194,8 @@ mod tests {
         let control = Control::unlimited(Threads::new(2));
         let mut k = vec![0.0; n * n];
         gram.block_f64(Pick::All, Pick::All, &mut k, &control).unwrap();
-        let few: Vec<u32> = (0..n as u32).filter(|i| i % 7 == 2).collect();
-        let most: Vec<u32> = (0..n as u32).rev().filter(|i| i % 9 != 0).collect();
+        let few_rows: Vec<u32> = (0..n as u32).filter(|i| i % 7 == 2).collect();
+        let most_rows: Vec<u32> = (0..n as u32).rev().filter(|i| i % 9 != 0).collect();
         let mut systems = SystemSolver::new(&gram, None, 1 << 30, true);
         for stored in [false, true] {
             if stored {
@@ -204,25 +204,25 @@ mod tests {
             for columns in [1, 2] {
                 let v: Vec<f64> =
                     (0..n * columns).map(|i| if i / columns % 3 == 0 { 0.0 } else { (i as f64).sin() }).collect();
-                for rows in [Pick::All, Pick::List(&few), Pick::List(&most)] {
+                for rows in [Pick::All, Pick::List(&few_rows), Pick::List(&most_rows)] {
                     let found = systems.product_rows(Precision::Double, rows, &v, columns, &control).unwrap();
                     for r in 0..rows.len(n) {
                         for c in 0..columns {
-                            let wanted: f64 = (0..n).map(|i| k[rows.get(r) * n + i] * v[i * columns + c]).sum();
-                            let off = (found[r * columns + c] - wanted).abs();
-                            assert!(off < 1e-11, "stored {stored}, {columns} columns, row {r}: {off}");
+                            let expected: f64 = (0..n).map(|i| k[rows.get(r) * n + i] * v[i * columns + c]).sum();
+                            let error = (found[r * columns + c] - expected).abs();
+                            assert!(error < 1e-11, "stored {stored}, {columns} columns, row {r}: {error}");
                         }
                     }
                 }
             }
-            for set in [&few, &most] {
+            for set in [&few_rows, &most_rows] {
                 let m = set.len();
                 let mut found = vec![f64::NAN; m * m];
                 systems.triangle(set, &mut found, &control).unwrap();
                 for r in 0..m {
                     for c in 0..=r {
-                        let wanted = k[set[r] as usize * n + set[c] as usize];
-                        assert!((found[r * m + c] - wanted).abs() < 1e-13, "stored {stored}: ({r}, {c})");
+                        let expected = k[set[r] as usize * n + set[c] as usize];
+                        assert!((found[r * m + c] - expected).abs() < 1e-13, "stored {stored}: ({r}, {c})");
                     }
                 }
             }

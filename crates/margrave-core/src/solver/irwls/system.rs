@@ -93,9 +93,9 @@ impl<'a> SystemSolver<'a> {
 
     /// The largest number of free samples that can be factored within the memory.
     fn max_factored_by_memory(&self) -> usize {
-        let kept = self.store.as_ref().map_or(0, |k| 8 * k.len() as u64);
+        let stored_bytes = self.store.as_ref().map_or(0, |k| 8 * k.len() as u64);
         // Room for the factor, and for its copy while it grows.
-        ((self.memory.saturating_sub(kept) as f64 * 0.9 / 8.0).sqrt()) as usize
+        ((self.memory.saturating_sub(stored_bytes) as f64 * 0.9 / 8.0).sqrt()) as usize
     }
 
     /// Solves (K_FF + diag(ridge))·x = v for every right-hand side. `accuracy` is the residual allowed relative to v if
@@ -184,12 +184,12 @@ impl<'a> SystemSolver<'a> {
                 return Ok(None);
             }
             let fresh: Vec<u32> = missing.iter().map(|&k| free[k]).collect();
-            let (mut cross, mut own) = (vec![0.0; m * n], vec![0.0; m * m]);
-            self.block(&fresh, &self.set, &mut cross, control)?;
-            self.triangle(&fresh, &mut own, control)?;
-            (0..m).for_each(|k| own[k * m + k] += ridge[missing[k]]);
+            let (mut cross_block, mut diagonal_block) = (vec![0.0; m * n], vec![0.0; m * m]);
+            self.block(&fresh, &self.set, &mut cross_block, control)?;
+            self.triangle(&fresh, &mut diagonal_block, control)?;
+            (0..m).for_each(|k| diagonal_block[k * m + k] += ridge[missing[k]]);
             let Some(factor) = &mut self.factor else { return Ok(None) };
-            match factor.append(cross, &own, m, control) {
+            match factor.append(cross_block, &diagonal_block, m, control) {
                 Ok(()) => {}
                 Err(FactorError::NotPositive(_)) => return Ok(None),
                 Err(why) => return Err(why),
@@ -250,10 +250,10 @@ impl<'a> SystemSolver<'a> {
         let Some(factor) = &self.factor else { return Ok(None) };
         let precondition = |v: &[f64]| {
             control.spend(2 * self.set.len() * self.set.len());
-            let mut whole = vec![0.0; self.set.len()];
-            free.iter().zip(v).for_each(|(&i, v)| whole[self.place[i as usize] as usize] = *v);
-            factor.solve(&mut whole);
-            free.iter().map(|&i| whole[self.place[i as usize] as usize]).collect::<Vec<f64>>()
+            let mut set_values = vec![0.0; self.set.len()];
+            free.iter().zip(v).for_each(|(&i, v)| set_values[self.place[i as usize] as usize] = *v);
+            factor.solve(&mut set_values);
+            free.iter().map(|&i| set_values[self.place[i as usize] as usize]).collect::<Vec<f64>>()
         };
         if accuracy == 0.0 {
             let solved = control.threads.map(right.len(), |j| precondition(&right[j]));

@@ -123,9 +123,9 @@ pub fn compact(
     control: &Control,
 ) -> Result<Compact, Interrupt> {
     let diagonal = problem.gram.diag();
-    let share: Vec<f64> = (0..beta.len()).map(|i| beta[i].abs() * diagonal[problem.row(i)].max(0.0).sqrt()).collect();
-    let total: f64 = share.iter().sum();
-    let dropped = |i: usize| beta[i] != 0.0 && share[i] < threshold * total;
+    let size: Vec<f64> = (0..beta.len()).map(|i| beta[i].abs() * diagonal[problem.row(i)].max(0.0).sqrt()).collect();
+    let total: f64 = size.iter().sum();
+    let dropped = |i: usize| beta[i] != 0.0 && size[i] < threshold * total;
     let rows = problem.gram.shape().0;
     let product = |coefficient: &dyn Fn(usize) -> f64| {
         let (mut v, mut out) = (vec![0.0; rows], vec![0.0; rows]);
@@ -135,11 +135,11 @@ pub fn compact(
     };
     let change = product(&|i| if dropped(i) { beta[i] } else { 0.0 })?;
     let squared: f64 = (0..beta.len()).filter(|&i| dropped(i)).map(|i| beta[i] * change[problem.row(i)]).sum();
-    let kept: Vec<f64> = (0..beta.len()).map(|i| if dropped(i) { 0.0 } else { beta[i] }).collect();
+    let kept_beta: Vec<f64> = (0..beta.len()).map(|i| if dropped(i) { 0.0 } else { beta[i] }).collect();
     Ok(Compact {
-        scores: product(&|i| kept[i])?,
+        scores: product(&|i| kept_beta[i])?,
         dropped: (0..beta.len()).filter(|&i| dropped(i)).count(),
-        beta: kept,
+        beta: kept_beta,
         norm: squared.max(0.0).sqrt(),
         change: change.iter().fold(0.0, |m, g| m.max(g.abs())),
     })

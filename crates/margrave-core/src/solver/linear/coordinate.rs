@@ -13,7 +13,7 @@
 //!
 //! Most β reach their final value early. A row that needs no step is visited again after 2, 4, then every 8 epochs. A
 //! row whose gradient is beyond every violation of the last epoch is shrunk until the next measurement. The
-//! contribution of a row to the gap is recorded at every visit; the sum of these records tells when a measurement of
+//! contribution of a row to the gap is recorded at every visit; the sum of these records shows when a measurement of
 //! all rows is worthwhile. Only such a measurement ends the descent. If epochs make little progress, steps over all
 //! free β at once help (`face.rs`).
 //!

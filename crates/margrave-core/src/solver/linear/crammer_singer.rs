@@ -135,8 +135,8 @@ impl CrammerSingerState<'_, '_> {
     /// e_m + w_mᵀx of every class.
     fn scores(&self, i: usize, out: &mut [f64]) {
         self.products(i, &self.w, out);
-        let own = self.codes[i] as usize;
-        out.iter_mut().enumerate().filter(|(m, _)| *m != own).for_each(|(_, g)| *g += 1.0);
+        let own_class = self.codes[i] as usize;
+        out.iter_mut().enumerate().filter(|(m, _)| *m != own_class).for_each(|(_, g)| *g += 1.0);
     }
 
     fn bound(&self, i: usize, m: usize) -> f64 {
@@ -182,10 +182,10 @@ impl CrammerSingerState<'_, '_> {
                 self.control.check()?;
             }
             self.scores(i, &mut g);
-            let (own, c) = (self.codes[i] as usize, self.costs[i]);
+            let (own_class, c) = (self.codes[i] as usize, self.costs[i]);
             let largest = g.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            loss += c * (largest - g[own]);
-            terms += c * (largest.abs() + g[own].abs());
+            loss += c * (largest - g[own_class]);
+            terms += c * (largest.abs() + g[own_class].abs());
             let alpha = &self.alpha[i * k..(i + 1) * k];
             excess += (0..k).map(|m| (self.bound(i, m) - alpha[m]).max(0.0) * (largest - g[m])).sum::<f64>();
             violation = violation.max(self.violation(i, &g));
@@ -268,21 +268,21 @@ impl CrammerSingerState<'_, '_> {
             rest -= target(m);
             capped += self.bound(i, m);
         }
-        let own = self.codes[i] as usize;
-        let mut others = 0.0;
-        for m in (0..k).filter(|&m| m != own) {
+        let own_class = self.codes[i] as usize;
+        let mut other_sum = 0.0;
+        for m in (0..k).filter(|&m| m != own_class) {
             let new = ((theta - target(m)) / square).min(0.0);
             delta[m] = new - old[m];
-            others += new;
+            other_sum += new;
         }
         // α of the own class makes the sum 0; this is the value of the formula up to rounding. It is at most the cost.
         let c = self.costs[i];
-        if -others > c {
-            let shrink = c / -others;
-            (0..k).filter(|&m| m != own).for_each(|m| delta[m] = shrink * (old[m] + delta[m]) - old[m]);
-            others = -c;
+        if -other_sum > c {
+            let shrink = c / -other_sum;
+            (0..k).filter(|&m| m != own_class).for_each(|m| delta[m] = shrink * (old[m] + delta[m]) - old[m]);
+            other_sum = -c;
         }
-        delta[own] = -others - old[own];
+        delta[own_class] = -other_sum - old[own_class];
         let moved: Vec<(usize, f64)> = (0..k).filter(|&m| delta[m] != 0.0).map(|m| (m, delta[m])).collect();
         if moved.is_empty() {
             return;
@@ -312,10 +312,10 @@ impl CrammerSingerState<'_, '_> {
         let all: Vec<u32> = (0..n as u32).filter(|&i| self.costs[i as usize] > 0.0).collect();
         for &i in &all {
             // The loss of an empty row is 1 for any W; its α must match that.
-            let (i, own) = (i as usize, self.codes[i as usize] as usize);
+            let (i, own_class) = (i as usize, self.codes[i as usize] as usize);
             if squares[i] == 0.0 {
-                self.alpha[i * k + own] = self.costs[i];
-                self.alpha[i * k + usize::from(own == 0)] = -self.costs[i];
+                self.alpha[i * k + own_class] = self.costs[i];
+                self.alpha[i * k + usize::from(own_class == 0)] = -self.costs[i];
             }
         }
         let mut m = self.recompute_weights()?;
@@ -444,7 +444,7 @@ pub fn solve_crammer_singer(
     let stopped = observer.begin(&begin).is_break();
     let (w, alpha) = (vec![0.0; weights], vec![0.0; alphas]);
     let (iterations, last, reported) = (0, None, f64::NEG_INFINITY);
-    let mut work = CrammerSingerState {
+    let mut state = CrammerSingerState {
         points,
         codes,
         costs,
@@ -459,13 +459,13 @@ pub fn solve_crammer_singer(
         last,
         reported,
     };
-    let status = if stopped { Status::Interrupted } else { work.run().unwrap_or_else(|early| early) };
+    let status = if stopped { Status::Interrupted } else { state.run().unwrap_or_else(|early| early) };
     // The last measurement is known to be that of the returned point only if the run ended with `Optimal`.
     let unlimited = control.without_deadline();
-    work.control = &unlimited;
-    let measured = match (status, work.last) {
+    state.control = &unlimited;
+    let measured = match (status, state.last) {
         (Status::Optimal, Some(m)) => m,
-        _ => work.combined().and_then(|v| work.measure(&v)).unwrap_or(CrammerSingerMeasure {
+        _ => state.combined().and_then(|v| state.measure(&v)).unwrap_or(CrammerSingerMeasure {
             primal: f64::INFINITY,
             excess: f64::INFINITY,
             mismatch: 0.0,
@@ -473,9 +473,9 @@ pub fn solve_crammer_singer(
             rounding: 0.0,
         }),
     };
-    let end = Step { iteration: work.iterations, seconds: control.seconds(), ..Step::default() };
-    work.observer.finish(status, &end);
-    let bias = work.w.split_off(d * k).iter().map(|w| scaling * w).collect();
+    let end = Step { iteration: state.iterations, seconds: control.seconds(), ..Step::default() };
+    state.observer.finish(status, &end);
+    let bias = state.w.split_off(d * k).iter().map(|w| scaling * w).collect();
     let (primal, dual) = (measured.primal, measured.primal - measured.gap());
-    Ok(CrammerSinger { weights: work.w, bias, alpha: work.alpha, primal, dual, status, iterations: work.iterations })
+    Ok(CrammerSinger { weights: state.w, bias, alpha: state.alpha, primal, dual, status, iterations: state.iterations })
 }

@@ -55,12 +55,12 @@ fn projection_threshold(u: &[f64], total: f64, sorted: &mut Vec<f64>) -> f64 {
 
 impl Smoothing {
     /// Writes u = ε·aᵏ + e + z of sample `i` to `u`, and returns ε.
-    fn fill_u(&self, work: &CrammerSingerState<'_, '_>, i: usize, z: impl Fn(usize) -> f64, u: &mut [f64]) -> f64 {
-        let (k, own, c) = (work.k, work.codes[i] as usize, work.costs[i]);
+    fn fill_u(&self, state: &CrammerSingerState<'_, '_>, i: usize, z: impl Fn(usize) -> f64, u: &mut [f64]) -> f64 {
+        let (k, own_class, c) = (state.k, state.codes[i] as usize, state.costs[i]);
         let eps = self.width / c;
         let centre = &self.centre[i * k..(i + 1) * k];
         for (m, u) in u.iter_mut().enumerate() {
-            let (bound, e) = if m == own { (c, 0.0) } else { (0.0, 1.0) };
+            let (bound, e) = if m == own_class { (c, 0.0) } else { (0.0, 1.0) };
             *u = eps * (bound - centre[m]) + e + z(m);
         }
         eps
@@ -160,10 +160,10 @@ impl CrammerSingerState<'_, '_> {
         let (mut u, mut sorted) = (vec![0.0; k], Vec::with_capacity(k));
         let mut curved = CurvedSamples { rows: Vec::new(), starts: vec![0], classes: Vec::new() };
         for i in (0..self.n()).filter(|&i| self.costs[i] > 0.0) {
-            let (own, c) = (self.codes[i] as usize, self.costs[i]);
+            let (own_class, c) = (self.codes[i] as usize, self.costs[i]);
             let eps = smoothing.fill_u(self, i, |m| z[i * k + m], &mut u);
             let theta = projection_threshold(&u, smoothing.width, &mut sorted);
-            let mut others = 0.0;
+            let mut other_sum = 0.0;
             let count = curved.classes.len();
             // Σa = c by construction, but for a small ε not up to rounding.
             let total: f64 = u.iter().map(|u| (u - theta).max(0.0)).sum();
@@ -172,12 +172,12 @@ impl CrammerSingerState<'_, '_> {
                 if u - theta > 0.0 {
                     curved.classes.push(m as u32);
                 }
-                if m != own {
+                if m != own_class {
                     self.alpha[i * k + m] = -a;
-                    others += a;
+                    other_sum += a;
                 }
             }
-            self.alpha[i * k + own] = others.min(c);
+            self.alpha[i * k + own_class] = other_sum.min(c);
             if curved.classes.len() - count >= 2 {
                 curved.rows.push((i as u32, 1.0 / eps));
                 curved.starts.push(curved.classes.len());
@@ -323,9 +323,9 @@ impl CrammerSingerState<'_, '_> {
                 y[j] = r[j] / diagonal[j];
             }
             let next = dot(&r, &y);
-            let keep = next / ry;
+            let ratio = next / ry;
             ry = next;
-            p.iter_mut().zip(&y).for_each(|(p, y)| *p = y + keep * *p);
+            p.iter_mut().zip(&y).for_each(|(p, y)| *p = y + ratio * *p);
         }
         Ok(s)
     }

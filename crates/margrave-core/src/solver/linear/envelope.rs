@@ -44,9 +44,9 @@ impl<'a> MoreauEnvelope<'a> {
     /// s: the root of a function whose slope is at least 1.
     fn shifted(&self, i: usize, z: f64) -> f64 {
         let goal = z - self.width / self.problem.costs[i] * self.centre[i];
-        let off = |s: f64| s + self.width * self.slope(i, s) - goal;
+        let error = |s: f64| s + self.width * self.slope(i, s) - goal;
         let mut s = z;
-        let mut at = off(s);
+        let mut at = error(s);
         let (mut low, mut high) = (s - at.abs(), s + at.abs());
         for _ in 0..MAX_STEPS {
             if at == 0.0 {
@@ -64,7 +64,7 @@ impl<'a> MoreauEnvelope<'a> {
             }
             let before = at.abs();
             s = next;
-            at = off(s);
+            at = error(s);
             if at.abs() > 0.5 * before {
                 // Newton's steps converge slowly: bisect.
                 if at > 0.0 {
@@ -73,7 +73,7 @@ impl<'a> MoreauEnvelope<'a> {
                     low = s
                 }
                 s = 0.5 * (low + high);
-                at = off(s);
+                at = error(s);
             }
         }
         s
@@ -116,8 +116,8 @@ impl SmoothLoss for MoreauEnvelope<'_> {
             0.0 => 0.0,
             c => {
                 let s = self.shifted(i, z);
-                let off = s - z + self.width / c * self.centre[i];
-                self.direct.value(i, s) + 0.5 * c * off * off / self.width
+                let error = s - z + self.width / c * self.centre[i];
+                self.direct.value(i, s) + 0.5 * c * error * error / self.width
             }
         }
     }

@@ -230,18 +230,18 @@ impl LassoState<'_> {
         let p = self.problem;
         let n = self.z.len();
         let mut beta: Vec<f64> = (0..n).map(|i| -self.slope_at(i)).collect();
-        let mut most = 0.0f64;
+        let mut largest = 0.0f64;
         for j in 0..self.w.len() {
             let (rows, values) = self.columns.column(j);
             let v: f64 = rows.iter().zip(values).map(|(&i, x)| x * beta[i as usize]).sum();
-            most = most.max(v.abs());
+            largest = largest.max(v.abs());
         }
         let mut primal: f64 = self.w.iter().map(|w| w.abs()).sum();
         if let Bias::Penalised { scaling } = p.bias {
-            most = most.max(beta.iter().sum::<f64>().abs() * scaling);
+            largest = largest.max(beta.iter().sum::<f64>().abs() * scaling);
             primal += self.b.abs() / scaling;
         }
-        let mut scale = 1.0 / most.max(1.0);
+        let mut scale = 1.0 / largest.max(1.0);
         let size: f64 = beta.iter().map(|b| b.abs()).sum();
         if p.bias == Bias::Free && beta.iter().sum::<f64>().abs() > 1e-10 * size {
             scale = 0.0;

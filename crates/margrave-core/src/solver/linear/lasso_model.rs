@@ -139,8 +139,8 @@ impl PenalisedQuadratic<'_> {
                 Err(FactorError::NotPositive(_)) => return Ok(true),
             }
         };
-        let wanted = |j: usize| self.slope[j] + self.penalties[j] * sign(self.weight(j));
-        let mut s: Vec<f64> = active.iter().zip(&roots).map(|(&j, root)| -wanted(j) * root).collect();
+        let slope_under_sign = |j: usize| self.slope[j] + self.penalties[j] * sign(self.weight(j));
+        let mut s: Vec<f64> = active.iter().zip(&roots).map(|(&j, root)| -slope_under_sign(j) * root).collect();
         factor.solve(&mut s);
         s.iter_mut().zip(&roots).for_each(|(s, root)| *s *= root);
         if s.iter().any(|s| !s.is_finite()) {

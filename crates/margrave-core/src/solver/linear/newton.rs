@@ -321,9 +321,9 @@ impl<'a, 'o> LinearState<'a, 'o> {
                 y[j] = r[j] / diagonal[j];
             }
             let next = dot(&r, &y);
-            let keep = next / ry;
+            let ratio = next / ry;
             ry = next;
-            p.iter_mut().zip(&y).for_each(|(p, y)| *p = y + keep * *p);
+            p.iter_mut().zip(&y).for_each(|(p, y)| *p = y + ratio * *p);
         }
         let b = if self.rho.is_some() { -(slope + dot(&h, &s)) / bottom } else { 0.0 };
         Ok(NewtonDirection { w: s, b })

@@ -97,9 +97,9 @@ impl DualTerms {
     /// The smallest width in z over which β(z) crosses its box without smoothing: 0 for the hinge, ∞ for the square
     /// loss.
     pub(super) fn min_width(&self) -> f64 {
-        (0..self.len()).filter(|&i| self.hi[i] > self.lo[i]).fold(f64::INFINITY, |least, i| {
+        (0..self.len()).filter(|&i| self.hi[i] > self.lo[i]).fold(f64::INFINITY, |smallest, i| {
             let d = self.d.get(i);
-            least.min(if d > 0.0 { d * (self.hi[i] - self.lo[i]) } else { 0.0 })
+            smallest.min(if d > 0.0 { d * (self.hi[i] - self.lo[i]) } else { 0.0 })
         })
     }
 }
@@ -307,12 +307,12 @@ impl SmoothLoss for SplitLoss<'_> {
     fn curvature(&self, i: usize, z: f64) -> f64 {
         let (c, y) = (self.problem.costs[i], self.problem.targets[i]);
         let h = 1e-5;
-        let own = if c == 0.0 || y * z >= 1.0 - 2.0 * h {
+        let rest_curvature = if c == 0.0 || y * z >= 1.0 - 2.0 * h {
             0.0
         } else {
             c * self.problem.loss.second(y, z).clamp(0.0, MAX_CURVATURE)
         };
-        self.hinge.curvature(i, z) + own
+        self.hinge.curvature(i, z) + rest_curvature
     }
 
     fn distance(&self, _i: usize, _z: f64) -> f64 {

@@ -280,8 +280,8 @@ impl<'a, 'o> LinearState<'a, 'o> {
     pub(super) fn balanced_beta<L: SmoothLoss>(&self, losses: &L) -> Option<Vec<f64>> {
         let mut beta = self.beta.clone();
         for _ in 0..3 {
-            let off = compensated_sum(&beta);
-            let mut amount = off.abs();
+            let excess_sum = compensated_sum(&beta);
+            let mut amount = excess_sum.abs();
             if amount == 0.0 {
                 break;
             }
@@ -290,7 +290,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
                 rooms.clear();
                 for (i, &b) in beta.iter().enumerate() {
                     let (lo, hi) = losses.bounds(i)?;
-                    let room = if off > 0.0 { b - lo } else { hi - b };
+                    let room = if excess_sum > 0.0 { b - lo } else { hi - b };
                     if room > 0.0 && (b != 0.0 || !only_nonzero) {
                         rooms.push((room, i as u32));
                     }
@@ -303,10 +303,10 @@ impl<'a, 'o> LinearState<'a, 'o> {
             let count = rooms.len();
             for (at, (room, i)) in rooms.into_iter().enumerate() {
                 let shift = room.min(amount / (count - at) as f64);
-                beta[i as usize] -= off.signum() * shift;
+                beta[i as usize] -= excess_sum.signum() * shift;
                 amount -= shift;
             }
-            if amount > 1e-9 * off.abs() {
+            if amount > 1e-9 * excess_sum.abs() {
                 return None;
             }
         }

@@ -86,10 +86,10 @@ impl<'a> ScaledPoints<'a> {
         // As many partial sums as fit in a quarter of the memory, independent of the number of threads.
         let max_groups = (memory / 4 / (8 * (d * (d + k)).max(1) as u64)).clamp(1, 16) as usize;
         let groups = self.blocks().clamp(1, max_groups);
-        let each = self.blocks().div_ceil(groups);
+        let blocks_per_group = self.blocks().div_ceil(groups);
         let parts = control.threads.map(groups, |g| -> Result<Vec<f64>, Interrupt> {
             let mut sum = vec![0.0; d * (d + k)];
-            for t in g * each..((g + 1) * each).min(self.blocks()) {
+            for t in g * blocks_per_group..((g + 1) * blocks_per_group).min(self.blocks()) {
                 control.check()?;
                 let (x, range) = (self.block(t), self.range(t));
                 let height = range.len();

@@ -265,7 +265,7 @@ fn singular_matrices_are_solved_with_a_jitter() {
         assert!((point.loo_mse - expected).abs() < tol * expected, "{point:?}, expected {expected}");
     }
 
-    // Far from positive semi-definite: eigenvalues ±1. The jitter tells how far the solved system is from the given
+    // Far from positive semi-definite: eigenvalues ±1. The jitter is the distance of the solved system from the given
     // one.
     let indefinite = PrecomputedGram::new(Points::dense_f64(2, 2, vec![0.0, 1.0, 1.0, 0.0]).unwrap());
     match fit(Source::Gram(&indefinite), &[1.0, 2.0], 1, &[1e6; 2], None, &with_loo(), &control()) {

@@ -70,14 +70,14 @@ fn dual_terms(problem: &KernelProblem<'_>, solver: &'static str) -> Result<Vec<D
 
 /// A cache of rows of K in double precision that evicts the oldest row first. The fast solvers cache single precision;
 /// a reference solver can afford double precision.
-struct RowCache<'a> {
+struct DoubleRowCache<'a> {
     gram: &'a dyn Gram,
     capacity: usize,
     rows: HashMap<u32, Arc<[f64]>>,
     order: VecDeque<u32>,
 }
 
-impl<'a> RowCache<'a> {
+impl<'a> DoubleRowCache<'a> {
     /// A cache of as many rows as fit in `bytes`, at least two.
     fn new(gram: &'a dyn Gram, bytes: u64) -> Self {
         let row = (gram.shape().1.max(1) * size_of::<f64>()) as u64;

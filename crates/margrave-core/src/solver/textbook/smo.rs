@@ -29,7 +29,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Record, RowCache, StallDetector, ThrottledObserver, dual_terms, objectives};
+use super::{DoubleRowCache, Record, StallDetector, ThrottledObserver, dual_terms, objectives};
 use crate::control::{Control, Status};
 use crate::error::{Error, Result};
 use crate::gram::{Pick, Precision};
@@ -145,7 +145,7 @@ pub fn solve(
         control,
         observer,
         diag: problem.gram.diag(),
-        rows: RowCache::new(problem.gram, options.memory),
+        rows: DoubleRowCache::new(problem.gram, options.memory),
         rng: ChaCha8Rng::seed_from_u64(options.seed),
         terms,
         alpha: vec![0.0; n],
@@ -167,7 +167,7 @@ struct SmoRun<'a> {
     control: &'a Control,
     observer: ThrottledObserver<'a>,
     diag: Vec<f64>,
-    rows: RowCache<'a>,
+    rows: DoubleRowCache<'a>,
     rng: ChaCha8Rng,
     terms: Vec<DualTerm>,
     alpha: Vec<f64>,
@@ -318,7 +318,7 @@ impl SmoRun<'_> {
     /// (77) averaged over the free points; the middle of the feasible interval if there are none.
     fn update_bias(&mut self) {
         let (mut sum, mut free) = (0.0, 0u64);
-        let (mut least, mut most) = (f64::NEG_INFINITY, f64::INFINITY);
+        let (mut lower, mut upper) = (f64::NEG_INFINITY, f64::INFINITY);
         for (i, &a) in self.alpha.iter().enumerate() {
             let (y, c) = (self.problem.targets[i], self.problem.costs[i]);
             let b = y - self.scores[i];
@@ -329,16 +329,16 @@ impl SmoRun<'_> {
                 sum += b;
                 free += 1;
             } else if (a == 0.0) == (y > 0.0) {
-                least = least.max(b);
+                lower = lower.max(b);
             } else {
-                most = most.min(b);
+                upper = upper.min(b);
             }
         }
-        self.bias = match (free, least.is_finite(), most.is_finite()) {
+        self.bias = match (free, lower.is_finite(), upper.is_finite()) {
             (1.., _, _) => sum / free as f64,
-            (0, true, true) => 0.5 * (least + most),
-            (0, true, false) => least,
-            (0, false, true) => most,
+            (0, true, true) => 0.5 * (lower + upper),
+            (0, true, false) => lower,
+            (0, false, true) => upper,
             (0, false, false) => 0.0,
         };
     }

@@ -30,7 +30,7 @@
 //! - The rule is verified with a recomputed F. A run without progress over 300 iterations per variable (plus 20 000)
 //!   counts as stalled: at a large cost, selecting only the worst pair may take hours.
 
-use super::{Record, RowCache, StallDetector, ThrottledObserver, dual_terms, objectives};
+use super::{DoubleRowCache, Record, StallDetector, ThrottledObserver, dual_terms, objectives};
 use crate::control::{Control, Interrupt, Status};
 use crate::error::{Error, Result};
 use crate::gram::{Pick, Precision};
@@ -143,7 +143,7 @@ pub fn solve(
         control,
         observer,
         diag: problem.gram.diag(),
-        rows: RowCache::new(problem.gram, options.memory),
+        rows: DoubleRowCache::new(problem.gram, options.memory),
         eta: vec![0.0; 2 * n],
         u: vec![0.0; n],
         stuck_since: vec![0; 2 * n],
@@ -200,7 +200,7 @@ struct SvmTorchRun<'a> {
     control: &'a Control,
     observer: ThrottledObserver<'a>,
     diag: Vec<f64>,
-    rows: RowCache<'a>,
+    rows: DoubleRowCache<'a>,
     terms: Vec<DualTerm>,
     bounds: Vec<(f64, f64)>,
     eta: Vec<f64>,
