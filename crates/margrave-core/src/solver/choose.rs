@@ -1,7 +1,7 @@
-//! Which solver suits a problem, and why.
+//! Selects a solver for a problem and gives the reason.
 //!
-//! The choice looks at the loss, the number of samples and features, and the memory. A new solver adds a variant to [`Choice`]
-//! and a rule to [`choose`]; rules are tried in order and the first that fits speaks.
+//! The choice depends on the loss, the number of samples and features, and the memory. A new solver adds a variant to
+//! [`Choice`] and a rule to [`choose`]; the first rule that matches decides.
 
 use crate::data::Points;
 use crate::problem::KernelProblem;
@@ -20,7 +20,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// The name users write.
+    /// The name of the solver in user interfaces.
     pub fn name(self) -> &'static str {
         match self {
             Choice::Decomposition => "decomposition",
@@ -30,36 +30,39 @@ impl Choice {
     }
 }
 
-/// A choice and what speaks for it.
+/// A choice and its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     /// The solver.
     pub choice: Choice,
-    /// Why, in a sentence fragment for people.
+    /// Why this solver was chosen, as a sentence fragment for the user.
     pub reason: String,
 }
 
-/// Samples up to which one dense factorisation of all of them takes seconds.
-const FACTOR: usize = 8000;
+/// Largest number of samples for which one dense factorisation takes only seconds.
+const MAX_FACTORED_SAMPLES: usize = 8000;
 
-/// The solver for `problem`. `linear`: the points, if K is the linear kernel over them; `memory`: bytes.
+/// Selects the solver for `problem`. `linear`: the points, if K is their linear kernel; `memory`: bytes.
 pub fn choose(problem: &KernelProblem<'_>, linear: Option<&Points>, memory: u64) -> Chosen {
     let chosen = |choice, reason: String| Chosen { choice, reason };
     let samples: Vec<usize> = (0..problem.len()).filter(|&i| problem.costs[i] > 0.0).collect();
     let n = samples.len();
     let Some(&first) = samples.first() else {
-        return chosen(Choice::Decomposition, "no sample has a cost".into());
+        return chosen(Choice::Decomposition, "no sample has a positive cost".into());
     };
     let name = problem.loss(first).name();
     if let Some(&i) = samples.iter().find(|&&i| !problem.loss(i).properties().convex) {
         let name = problem.loss(i).name();
-        return chosen(Choice::TwoStep, format!("the {name} loss is not convex: a convex start, then reweighting"));
+        return chosen(
+            Choice::TwoStep,
+            format!("the {name} loss is not convex: a convex start, then reweighted least squares"),
+        );
     }
     if samples.iter().any(|&i| problem.dual_term(i).is_none()) {
-        return chosen(Choice::Irwls, format!("the {name} loss has no box-quadratic dual: reweighting"));
+        return chosen(Choice::Irwls, format!("the {name} loss has no box-quadratic dual: reweighted least squares"));
     }
-    let plain = problem.row_of.is_none() && problem.constraint.groups() <= 1;
-    let least_squares = plain
+    let one_variable_per_row = problem.row_of.is_none() && problem.constraint.groups() <= 1;
+    let least_squares = one_variable_per_row
         && samples.iter().all(|&i| {
             problem
                 .dual_term(i)
@@ -71,18 +74,18 @@ pub fn choose(problem: &KernelProblem<'_>, linear: Option<&Points>, memory: u64)
             && (points.dims() as u64).saturating_mul(points.dims() as u64).saturating_mul(32) <= memory
         {
             let d = points.dims();
-            return chosen(Choice::Ridge, format!("the {name} loss is one linear system, of {d} equations"));
+            return chosen(Choice::Ridge, format!("the {name} loss needs one linear system of {d} equations"));
         }
         let bytes = (n as u64).saturating_mul(n as u64).saturating_mul(8);
-        if n <= FACTOR && bytes <= memory {
-            return chosen(Choice::Ridge, format!("the {name} loss is one linear system, of {n} equations"));
+        if n <= MAX_FACTORED_SAMPLES && bytes <= memory {
+            return chosen(Choice::Ridge, format!("the {name} loss needs one linear system of {n} equations"));
         }
         return chosen(
             Choice::Irwls,
-            format!("the {name} loss is one linear system, too large to factor: conjugate gradients"),
+            format!("the {name} loss needs one linear system, too large to factor: conjugate gradients"),
         );
     }
-    chosen(Choice::Decomposition, "the loss has a box-quadratic dual: exact, to any gap".into())
+    chosen(Choice::Decomposition, "the loss has a box-quadratic dual: an exact solution to any gap".into())
 }
 
 #[cfg(test)]
@@ -94,7 +97,7 @@ mod tests {
     use crate::problem::Constraint;
 
     #[test]
-    fn the_loss_and_the_memory_decide() {
+    fn the_choice_depends_on_the_loss_and_the_memory() {
         let points = Points::dense_f64(6, 1, vec![-3.0, -2.0, -1.0, 1.0, 2.0, 3.0]).unwrap();
         let gram = CpuGram::square(Kernel::Linear, &points).unwrap();
         let (y, c) = ([-1.0, -1.0, -1.0, 1.0, 1.0, 1.0], [1.0; 6]);

@@ -1,4 +1,5 @@
-//! The relative duality gap that solvers stop on: (P − D) / max(|P|, |D|), with no absolute term that would hide small problems.
+//! The relative duality gap of the stopping criteria: (P − D) / max(|P|, |D|). It has no absolute term, which would
+//! make small problems look solved.
 
 /// P, D and their difference at one point, each known up to `rounding`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -9,12 +10,12 @@ pub(crate) struct Gap {
     pub(crate) dual: f64,
     /// P − D, summed sample by sample where that avoids cancellation.
     pub(crate) difference: f64,
-    /// What rounding can have done to the sums behind `difference`.
+    /// Bound on the rounding error of the sums behind `difference`.
     pub(crate) rounding: f64,
 }
 
 impl Gap {
-    /// The relative gap. A difference within its own rounding is zero; what is not a number is infinite.
+    /// The relative gap. A difference within its rounding error counts as zero; NaN counts as infinite.
     pub(crate) fn relative(&self) -> f64 {
         if !(self.primal.is_finite() && self.dual.is_finite() && self.difference.is_finite()) {
             return f64::INFINITY;
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_problems_are_measured_by_their_own_size() {
+    fn the_gap_is_relative_to_the_size_of_the_problem() {
         let gap = |primal: f64, dual: f64| Gap { primal, dual, difference: primal - dual, rounding: 1e-20 }.relative();
         assert_eq!(gap(2.4e-4, 0.0), 1.0);
         assert_eq!(gap(0.0, 0.0), 0.0);

@@ -1,8 +1,8 @@
-//! Solvers. Each folder has the same file names; each file opens with its problem and its paper.
+//! Solvers. All folders use the same file names; each file starts with the problem it solves and its paper.
 //!
 //! Every solver takes a problem, its own options, a [`Control`](crate::Control) and an
-//! [`Observer`](crate::observe::Observer), and returns a [`Solution`]: the best point it reached and how it ended. Bad
-//! input is an error; running out of budget is a status.
+//! [`Observer`](crate::observe::Observer), and returns a [`Solution`]: the best point found and the reason why the run
+//! ended. Bad input is an error; an exhausted budget is a status.
 
 pub mod choose;
 pub mod decomposition;
@@ -18,12 +18,12 @@ use crate::control::Status;
 use crate::error::{Error, Result};
 use crate::problem::KernelProblem;
 
-/// When a convex solver may call its answer optimal: all that are given must hold.
+/// When a convex solver may report an optimal solution: every criterion that is given must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
-    /// Largest KKT violation, in units of the score; `None`: not asked for.
+    /// Largest KKT violation, in units of the score; `None`: not required.
     pub tol: Option<f64>,
-    /// Largest relative duality gap, (P − D) / max(|P|, |D|); `None`: not asked for.
+    /// Largest relative duality gap, (P − D) / max(|P|, |D|); `None`: not required.
     pub gap: Option<f64>,
 }
 
@@ -34,7 +34,7 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// Fails if neither is given, or one is not a positive number.
+    /// Fails if neither criterion is given, or if one is not a positive number.
     pub fn check(&self) -> Result<()> {
         for (name, value) in [("tol", self.tol), ("gap", self.gap)] {
             if let Some(v) = value
@@ -50,25 +50,25 @@ impl Stop {
     }
 }
 
-/// Multiply–adds of one pass over all of K.
+/// Multiply–adds of one pass over the whole of K.
 fn pass(problem: &KernelProblem<'_>) -> f64 {
     let n = problem.len() as f64;
     n * n * problem.gram.effort().clamp(1.0, 400.0)
 }
 
-/// The point a solver reached.
+/// The point that a solver reached.
 #[derive(Debug, Clone)]
 pub struct Solution {
-    /// Signed dual variables, one a variable of the problem.
+    /// Signed dual variables, one per variable of the problem.
     pub beta: Vec<f64>,
     /// The bias of each group of the constraint; empty without a bias.
     pub bias: Vec<f64>,
-    /// (K·β) of every *row* of K, without bias, in double precision, where the solver has them: spares the certificate a
-    /// pass. Rows with β = 0 whose loss is certainly zero may be good to single precision only.
+    /// K·β for every *row* of K, without bias, in double precision, where the solver has them. They save the
+    /// certificate one pass. Rows with β = 0 whose loss is certainly zero may be accurate to single precision only.
     pub scores: Option<Vec<f64>>,
-    /// How it ended.
+    /// Why the run ended.
     pub status: Status,
-    /// Iterations of the solver's own kind.
+    /// Iterations, as the solver counts them.
     pub iterations: u64,
     /// The solver's own estimate of the KKT violation.
     pub violation: f64,

@@ -1,35 +1,37 @@
-//! Systems that are not factored: the primal side, and conjugate gradients on products with K.
+//! Systems that are not factored: solved on the primal side, or by conjugate gradients on products with K.
 //!
 //! **Primal**: K = XXᵀ, so (R + XXᵀ)⁻¹ = R⁻¹ − R⁻¹X(I + XᵀR⁻¹X)⁻¹XᵀR⁻¹.
 //!
-//! **Conjugate gradients** are preconditioned by ZZᵀ + R, where Z holds m features of every sample whose inner products are those
-//! of K projected on m samples (Nyström); inverted like the primal system. Memory n·m single-precision entries.
+//! **Conjugate gradients** are preconditioned by ZZᵀ + R. The rows of Z are m Nyström features of every sample, whose
+//! inner products are those of K projected on m samples; ZZᵀ + R is inverted like the primal system. Memory: n·m
+//! single-precision entries.
 
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 
-use super::system::Core;
+use super::system::SystemSolver;
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
 use crate::gram::{Gram, Pick, Precision};
 use crate::linalg::factor::{Cholesky, FactorError};
 use crate::linalg::{pages, sweep};
 
-/// Conjugate-gradient steps at most.
-const STEPS: usize = 400;
-/// Features of the Nyström preconditioner at most.
-const FEATURES: usize = 1200;
-/// Rows of Z handled together.
-const BLOCK: usize = 1024;
+/// Most conjugate-gradient steps.
+const MAX_STEPS: usize = 400;
+/// Most features of the Nyström preconditioner.
+const MAX_FEATURES: usize = 1200;
+/// Rows of Z per block.
+const BLOCK_ROWS: usize = 1024;
 
 /// Z: features whose inner products approximate K.
 pub(super) struct Nystrom {
     m: usize,
     z: Vec<f32>,
 }
-impl Core<'_> {
+
+impl SystemSolver<'_> {
     /// (K_FF + R)·x for several x. `rows`: F as rows of `gram`; `None`: `gram` is K_FF itself.
-    pub(super) fn multiply(
+    pub(super) fn apply_system(
         &self,
         precision: Precision,
         gram: &dyn Gram,
@@ -60,7 +62,7 @@ impl Core<'_> {
         Ok((0..k).map(|j| (0..free.len()).map(|a| product[a * k + j] + ridge[a] * x[j][a]).collect()).collect())
     }
 
-    pub(super) fn iterative(
+    pub(super) fn solve_iteratively(
         &mut self,
         free: &[u32],
         ridge: &[f64],
@@ -70,28 +72,28 @@ impl Core<'_> {
     ) -> Result<Vec<Vec<f64>>, FactorError> {
         if self.nystrom.is_none() {
             let bytes = self.memory / 3;
-            let m = (bytes / (4 * self.n.max(1) as u64)).min(FEATURES as u64).min(self.n as u64 / 4) as usize;
+            let m = (bytes / (4 * self.n.max(1) as u64)).min(MAX_FEATURES as u64).min(self.n as u64 / 4) as usize;
             self.nystrom = Some(Nystrom::new(self.gram, m, control)?);
         }
         let Some(nystrom) = &self.nystrom else { return Err(FactorError::NotPositive(0)) };
         let inverse = Woodbury::new(nystrom.m, free.len(), ridge, |a, row| nystrom.feature(free[a], row), control)?;
         let selected = if free.len() * 10 < self.n * 9 { self.gram.select(free) } else { None };
         let apply = |x: &[Vec<f64>]| match &selected {
-            Some(gram) => self.multiply(Precision::Single, gram.as_ref(), None, free, ridge, x, control),
-            None => self.multiply(Precision::Single, self.gram, Some(free), free, ridge, x, control),
+            Some(gram) => self.apply_system(Precision::Single, gram.as_ref(), None, free, ridge, x, control),
+            None => self.apply_system(Precision::Single, self.gram, Some(free), free, ridge, x, control),
         };
         let precondition = |r: &[f64]| inverse.solve(r, |a, row| nystrom.feature(free[a], row), control);
-        let (x, _) = gradients(right, accuracy.max(1e-7), STEPS, apply, precondition, control)?;
+        let (x, _) = conjugate_gradients(right, accuracy.max(1e-7), MAX_STEPS, apply, precondition, control)?;
         Ok(x)
     }
 }
 
 /// Preconditioned conjugate gradients for several right-hand sides at once, so that they share passes over K. Ends when
-/// every residual is at most `accuracy` times its right-hand side; false if that takes more than `most` steps.
-pub(super) fn gradients(
+/// every residual is at most `accuracy` times its right-hand side; false if that takes more than `max_steps` steps.
+pub(super) fn conjugate_gradients(
     right: &[Vec<f64>],
     accuracy: f64,
-    most: usize,
+    max_steps: usize,
     apply: impl Fn(&[Vec<f64>]) -> Result<Vec<Vec<f64>>, Interrupt>,
     precondition: impl Fn(&[f64]) -> Result<Vec<f64>, Interrupt>,
     control: &Control,
@@ -107,20 +109,20 @@ pub(super) fn gradients(
     }
     let mut rz: Vec<f64> = (0..k).map(|j| sweep::dot(&residual[j], &direction[j])).collect();
     let mut open: Vec<usize> = (0..k).filter(|&j| norm(&residual[j]) > goal[j]).collect();
-    for _ in 0..most {
+    for _ in 0..max_steps {
         if open.is_empty() {
             return Ok((x, true));
         }
         control.check()?;
-        let asked: Vec<Vec<f64>> = open.iter().map(|&j| direction[j].clone()).collect();
-        let products = apply(&asked)?;
-        let mut still = Vec::with_capacity(open.len());
+        let open_directions: Vec<Vec<f64>> = open.iter().map(|&j| direction[j].clone()).collect();
+        let products = apply(&open_directions)?;
+        let mut still_open = Vec::with_capacity(open.len());
         for (&j, product) in open.iter().zip(&products) {
-            let curve = sweep::dot(&direction[j], product);
-            if !(curve > 0.0 && rz[j] > 0.0) {
+            let curvature = sweep::dot(&direction[j], product);
+            if !(curvature > 0.0 && rz[j] > 0.0) {
                 continue;
             }
-            let t = rz[j] / curve;
+            let t = rz[j] / curvature;
             sweep::add_row(&mut x[j], &direction[j], t);
             sweep::add_row(&mut residual[j], product, -t);
             if norm(&residual[j]) <= goal[j] {
@@ -128,12 +130,12 @@ pub(super) fn gradients(
             }
             let z = precondition(&residual[j])?;
             let next = sweep::dot(&residual[j], &z);
-            let share = next / rz[j];
+            let ratio = next / rz[j];
             rz[j] = next;
-            direction[j].iter_mut().zip(&z).for_each(|(d, z)| *d = z + share * *d);
-            still.push(j);
+            direction[j].iter_mut().zip(&z).for_each(|(d, z)| *d = z + ratio * *d);
+            still_open.push(j);
         }
-        open = still;
+        open = still_open;
     }
     Ok((x, open.is_empty()))
 }
@@ -154,17 +156,17 @@ impl Woodbury {
         control: &Control,
     ) -> Result<Self, FactorError> {
         let inverse_ridge: Vec<f64> = ridge.iter().map(|r| 1.0 / r).collect();
-        // A fixed number of partial sums: the same bits for any number of threads.
+        // A fixed number of partial sums, so that the result does not depend on the number of threads.
         control.spend(rows * m * m / 4);
-        let blocks = rows.div_ceil(BLOCK);
+        let blocks = rows.div_ceil(BLOCK_ROWS);
         let groups = blocks.clamp(1, 4);
-        let each = blocks.div_ceil(groups);
+        let blocks_per_group = blocks.div_ceil(groups);
         let parts = control.threads.map(groups, |g| -> Result<Vec<f64>, Interrupt> {
             let mut sum = vec![0.0; m * m];
-            let mut scaled = vec![0.0; BLOCK * m];
-            for t in g * each..((g + 1) * each).min(blocks) {
+            let mut scaled = vec![0.0; BLOCK_ROWS * m];
+            for t in g * blocks_per_group..((g + 1) * blocks_per_group).min(blocks) {
                 control.check()?;
-                let range = t * BLOCK..((t + 1) * BLOCK).min(rows);
+                let range = t * BLOCK_ROWS..((t + 1) * BLOCK_ROWS).min(rows);
                 let height = range.len();
                 for (r, a) in range.enumerate() {
                     let row = &mut scaled[r * m..(r + 1) * m];
@@ -194,10 +196,10 @@ impl Woodbury {
     ) -> Result<Vec<f64>, Interrupt> {
         let (m, rows) = (self.m, v.len());
         control.spend(2 * m * (rows + m));
-        let blocks = rows.div_ceil(BLOCK);
+        let blocks = rows.div_ceil(BLOCK_ROWS);
         let parts = control.threads.map(blocks, |t| {
             let (mut sum, mut row) = (vec![0.0; m], vec![0.0; m]);
-            for a in t * BLOCK..((t + 1) * BLOCK).min(rows) {
+            for a in t * BLOCK_ROWS..((t + 1) * BLOCK_ROWS).min(rows) {
                 feature(a, &mut row);
                 sweep::add_row(&mut sum, &row, self.inverse_ridge[a] * v[a]);
             }
@@ -210,10 +212,10 @@ impl Woodbury {
         }
         self.factor.solve(&mut inner);
         let mut out = vec![0.0; rows];
-        control.threads.chunks(&mut out, BLOCK, |t, part| {
+        control.threads.chunks(&mut out, BLOCK_ROWS, |t, part| {
             let mut row = vec![0.0; m];
             for (r, value) in part.iter_mut().enumerate() {
-                let a = t * BLOCK + r;
+                let a = t * BLOCK_ROWS + r;
                 feature(a, &mut row);
                 *value = self.inverse_ridge[a] * (v[a] - sweep::dot(&row, &inner));
             }
@@ -223,7 +225,7 @@ impl Woodbury {
     }
 }
 
-/// The linear kernel on its primal side.
+/// Solves the system of the linear kernel on the primal side.
 pub(super) fn primal(
     points: &Points,
     free: &[u32],
@@ -244,7 +246,7 @@ impl Nystrom {
     /// Features from `m` samples spread over the data: Z = K_nm·L⁻ᵀ with K_mm = LLᵀ.
     fn new(gram: &dyn Gram, m: usize, control: &Control) -> Result<Self, FactorError> {
         let n = gram.shape().0;
-        // A stride that shares no factor with n visits all residues: spread, without repeats, the same every time.
+        // A stride coprime to n visits all residues, so the samples are spread, distinct, and the same in every run.
         let mut stride = (n as f64 * 0.618_034) as usize | 1;
         while m > 0 && gcd(stride, n) != 1 {
             stride += 2;
@@ -264,9 +266,9 @@ impl Nystrom {
             }
         };
         let mut z: Vec<f32> = pages::zeros(n * m);
-        let mut block = vec![0.0; BLOCK * m];
-        for from in (0..n).step_by(BLOCK) {
-            let to = (from + BLOCK).min(n);
+        let mut block = vec![0.0; BLOCK_ROWS * m];
+        for from in (0..n).step_by(BLOCK_ROWS) {
+            let to = (from + BLOCK_ROWS).min(n);
             let part = &mut block[..(to - from) * m];
             gram.block_f64(Pick::Range(from, to), Pick::List(&chosen), part, control)?;
             control.spend((to - from) * m * m / 4);

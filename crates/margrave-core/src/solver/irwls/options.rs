@@ -3,27 +3,27 @@
 use crate::error::{Error, Result};
 use crate::solver::Stop;
 
-/// The default K: a corner rounded over the square root of the machine precision. A score cannot be told from the corner
-/// more finely than that once values near 1 have been squared.
-pub const CAP: f64 = 67_108_864.0;
+/// The default K = 2²⁶: a corner is smoothed over the square root of the machine precision. Scores closer to the corner
+/// than that cannot be distinguished from it once values near 1 have been squared.
+pub const DEFAULT_CAP: f64 = 67_108_864.0;
 
-/// How IRWLS works. The defaults are right for almost everybody.
+/// Options of IRWLS. The defaults suit almost all problems.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// When to stop. For a loss that is not convex `tol` is the stationarity residual and `gap` must be absent.
     pub stop: Stop,
-    /// K of paper 000: a corner of the loss counts as a parabola over 1/K, which caps weights at K·c. 1e4 to 1e10.
+    /// K of paper 000: a corner of the loss is replaced by a parabola over 1/K, which caps weights at K·c. 1e4 to 1e10.
     pub cap: f64,
-    /// Steps with majorising weights (paper 000, (9)) at most before curvatures take over; `None`: by the loss.
+    /// Most steps with majorising weights (paper 000, (9)) before curvatures are used; `None`: chosen by the loss.
     pub majorise: Option<u64>,
-    /// Keep factors from one iteration to the next where that pays, and leave samples at a bound out of the system. Without it
-    /// every iteration forms and factors the whole system of paper 000 anew.
+    /// Keep factors from one iteration to the next where that saves time, and leave samples at a bound out of the
+    /// system. Without it every iteration forms and factors the whole system of paper 000.
     pub reuse: bool,
-    /// Where to start: β of every sample.
+    /// Warm start: β of every sample.
     pub start: Option<Vec<f64>>,
-    /// The bias to start with; `None`: 0 for a cold start, the best one for a warm start.
+    /// The initial bias; `None`: 0 for a cold start, the optimal one for a warm start.
     pub start_bias: Option<f64>,
-    /// Linear systems at most; `None`: no limit.
+    /// Largest number of linear systems; `None`: no limit.
     pub iterations: Option<u64>,
     /// Bytes for the Gram matrix, factors and other working memory.
     pub memory: u64,
@@ -33,7 +33,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             stop: Stop::default(),
-            cap: CAP,
+            cap: DEFAULT_CAP,
             majorise: None,
             reuse: true,
             start: None,

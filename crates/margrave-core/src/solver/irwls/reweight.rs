@@ -1,50 +1,52 @@
-//! What stands in for c·ℓ(y, z) in one iteration: a slope and a curvature at the present score.
+//! The quadratic model of c·ℓ(y, z) in one iteration: a slope and a curvature at the current score.
 //!
-//! With γ = −slope and w = curvature, the model of sample i is the parabola whose slope at ẑ is −γ + w(ẑ − z), so that the
-//! solution of the system has β = γ − w(ẑ − z). Three choices:
+//! With γ = −slope and w = curvature, the model of sample i is the parabola whose slope at ẑ is −γ + w(ẑ − z), so that
+//! the solution of the system has β = γ − w(ẑ − z). There are three models:
 //!
-//! | model | slope and curvature of | good for |
+//! | model | slope and curvature of | used for |
 //! |---|---|---|
-//! | [`Model::Majorise`] | ½w(t − z)² above the loss (paper 000, (9); paper 002, (16)) | far from the solution: the objective cannot rise |
-//! | [`Model::Newton`] | the loss itself | smooth losses, near the solution |
-//! | [`Model::Envelope`] | the loss smoothed around the present dual variable μ | losses with corners |
+//! | [`LossModel::Majorise`] | ½w(t − z)² above the loss (paper 000, (9); paper 002, (16)) | far from the solution |
+//! | [`LossModel::Newton`] | the loss itself | smooth losses, near the solution |
+//! | [`LossModel::Envelope`] | the loss smoothed around the current dual variable μ | losses with corners |
 //!
-//! The envelope is M(z) = min over ζ of c·ℓ(ζ) + μ·(ζ − z) + ½σ(ζ − z)², up to a constant: paper 000's smoothing with K = σ/c, shifted by μ
-//! so that it is exact at the solution for any K. Where the loss has a dual term h it is known in closed form:
-//! β(z) = argmin h(β) + βz + (β − μ)²/(2σ), a straight line clipped to the box. Elsewhere ζ is found by bisection on the
-//! slope.
+//! With majorising weights the objective cannot rise.
+//!
+//! The envelope is M(z) = min over ζ of c·ℓ(ζ) + μ·(ζ − z) + ½σ(ζ − z)², up to a constant: the smoothing of paper 000
+//! with K = σ/c, shifted by μ so that it is exact at the solution for any K. If the loss has a dual term h, there is a
+//! closed form: β(z) = argmin h(β) + βz + (β − μ)²/(2σ), a straight line clipped to the box. Otherwise ζ is found by
+//! false position and bisection on the slope.
 
 use crate::control::{Control, Interrupt};
 use crate::loss::{DualTerm, Loss};
 use crate::problem::KernelProblem;
 
-/// Samples of one task: sums over tasks are taken in order.
+/// Samples per task. Sums over tasks are taken in order.
 pub(super) const CHUNK: usize = 1 << 12;
 
-/// Which model.
+/// The quadratic model of the loss.
 #[derive(Clone, Copy)]
-pub(super) enum Model<'a> {
-    /// Paper 000's weights, capped.
+pub(super) enum LossModel<'a> {
+    /// The weights of paper 000, capped.
     Majorise { cap: f64 },
-    /// The loss's own curvature, capped.
+    /// The curvature of the loss, capped.
     Newton { cap: f64 },
     /// The envelope around μ with σ = k·c.
     Envelope { mu: &'a [f64], k: f64 },
 }
 
-/// The samples of a problem, with what does not change between iterations.
-pub(super) struct Samples<'p, 'a> {
+/// The losses of the samples, with their dual terms.
+pub(super) struct SampleLosses<'p, 'a> {
     pub(super) problem: &'p KernelProblem<'a>,
     terms: Vec<Option<DualTerm>>,
 }
 
 /// γ = −slope and w = curvature of every sample.
-pub(super) struct Weights {
+pub(super) struct ModelWeights {
     pub(super) gamma: Vec<f64>,
     pub(super) weight: Vec<f64>,
 }
 
-impl<'p, 'a> Samples<'p, 'a> {
+impl<'p, 'a> SampleLosses<'p, 'a> {
     pub(super) fn new(problem: &'p KernelProblem<'a>) -> Self {
         let terms = (0..problem.len()).map(|i| problem.dual_term(i)).collect();
         Self { problem, terms }
@@ -54,12 +56,12 @@ impl<'p, 'a> Samples<'p, 'a> {
         self.terms.len()
     }
 
-    /// The dual term of every sample; `None` if one has none.
+    /// The dual term of every sample; `None` if some sample has none.
     pub(super) fn all_terms(&self) -> Option<Vec<DualTerm>> {
         self.terms.iter().copied().collect()
     }
 
-    /// The box of β: −c times the slopes the loss can have.
+    /// The box of β: −c times the range of the slope of the loss.
     pub(super) fn bounds(&self, i: usize) -> (f64, f64) {
         let c = self.problem.costs[i];
         if c == 0.0 {
@@ -82,29 +84,29 @@ impl<'p, 'a> Samples<'p, 'a> {
     }
 
     /// (γ, w) of sample `i` at z.
-    pub(super) fn model(&self, i: usize, z: f64, model: Model<'_>) -> (f64, f64) {
+    pub(super) fn model(&self, i: usize, z: f64, model: LossModel<'_>) -> (f64, f64) {
         let p = self.problem;
         let (c, y, loss) = (p.costs[i], p.targets[i], p.loss(i));
         if c == 0.0 {
             return (0.0, 0.0);
         }
         match model {
-            Model::Majorise { cap } => {
+            LossModel::Majorise { cap } => {
                 let q = loss.reweight(y, z, cap);
                 (c * q.weight * (q.target - z), c * q.weight)
             }
-            Model::Newton { cap } => (-c * loss.slope(y, z), c * loss.curvature(y, z, 1e-6).clamp(0.0, cap)),
-            Model::Envelope { mu, k } => {
+            LossModel::Newton { cap } => (-c * loss.slope(y, z), c * loss.curvature(y, z, 1e-6).clamp(0.0, cap)),
+            LossModel::Envelope { mu, k } => {
                 let e = self.envelope(i, z, mu[i], k * c);
                 (e.beta, e.weight)
             }
         }
     }
 
-    /// (M, M′) of sample `i` at z: of the envelope, or of the loss itself under any other model.
-    pub(super) fn value_slope(&self, i: usize, z: f64, model: Model<'_>) -> (f64, f64) {
+    /// (M, M′) of sample `i` at z: for the envelope model those of the envelope, otherwise those of the loss.
+    pub(super) fn value_slope(&self, i: usize, z: f64, model: LossModel<'_>) -> (f64, f64) {
         match model {
-            Model::Envelope { mu, k } if self.problem.costs[i] > 0.0 => {
+            LossModel::Envelope { mu, k } if self.problem.costs[i] > 0.0 => {
                 let e = self.envelope(i, z, mu[i], k * self.problem.costs[i]);
                 (e.value, -e.beta)
             }
@@ -112,9 +114,9 @@ impl<'p, 'a> Samples<'p, 'a> {
         }
     }
 
-    /// (γ, w) of the straight piece of the envelope that β = μ stands on, continued beyond its ends; `zeta` is the score at which
-    /// the loss has the slope −μ.
-    pub(super) fn continued(&self, i: usize, z: f64, mu: f64, k: f64, zeta: f64) -> (f64, f64) {
+    /// (γ, w) of the straight piece of the envelope that contains β = μ, continued beyond its ends. `zeta` is the score
+    /// at which the loss has the slope −μ.
+    pub(super) fn continued_piece(&self, i: usize, z: f64, mu: f64, k: f64, zeta: f64) -> (f64, f64) {
         let sigma = k * self.problem.costs[i];
         match &self.terms[i] {
             Some(t) => {
@@ -126,8 +128,8 @@ impl<'p, 'a> Samples<'p, 'a> {
         }
     }
 
-    /// The end of the piece that β = μ stands on, if `to` lies beyond it.
-    pub(super) fn left_piece(&self, i: usize, to: f64, mu: f64) -> Option<f64> {
+    /// The end of the piece that contains β = μ, if `to` lies beyond it.
+    pub(super) fn crossed_piece_end(&self, i: usize, to: f64, mu: f64) -> Option<f64> {
         let (mut lo, mut hi) = self.bounds(i);
         if self.terms[i].is_some_and(|t| t.eps > 0.0) {
             if mu > 0.0 { lo = lo.max(0.0) } else { hi = hi.min(0.0) }
@@ -141,18 +143,24 @@ impl<'p, 'a> Samples<'p, 'a> {
         }
     }
 
-    fn envelope(&self, i: usize, z: f64, mu: f64, sigma: f64) -> Envelope {
+    fn envelope(&self, i: usize, z: f64, mu: f64, sigma: f64) -> EnvelopePoint {
         match &self.terms[i] {
-            Some(term) => closed(term, z, mu, sigma),
+            Some(term) => envelope_closed_form(term, z, mu, sigma),
             None => {
                 let p = self.problem;
-                searched(p.loss(i), p.targets[i], p.costs[i], z, mu, sigma)
+                envelope_by_search(p.loss(i), p.targets[i], p.costs[i], z, mu, sigma)
             }
         }
     }
 
     /// γ and w of all samples at the scores `f + b`.
-    pub(super) fn weights(&self, f: &[f64], b: f64, model: Model<'_>, control: &Control) -> Result<Weights, Interrupt> {
+    pub(super) fn weights(
+        &self,
+        f: &[f64],
+        b: f64,
+        model: LossModel<'_>,
+        control: &Control,
+    ) -> Result<ModelWeights, Interrupt> {
         let n = self.len();
         control.spend(60 * n);
         let parts = control.threads.map(n.div_ceil(CHUNK), |t| {
@@ -166,10 +174,10 @@ impl<'p, 'a> Samples<'p, 'a> {
                 weight.push(w);
             }
         }
-        Ok(Weights { gamma, weight })
+        Ok(ModelWeights { gamma, weight })
     }
 
-    /// Σ of `term(i)` in an order that does not depend on the threads.
+    /// Σ of `term(i)` in an order that does not depend on the number of threads.
     pub(super) fn sum(&self, control: &Control, term: impl Fn(usize) -> f64 + Sync) -> Result<f64, Interrupt> {
         let n = self.len();
         control.spend(20 * n);
@@ -182,13 +190,13 @@ impl<'p, 'a> Samples<'p, 'a> {
 }
 
 /// The envelope of one sample at one score.
-struct Envelope {
+struct EnvelopePoint {
     beta: f64,
     weight: f64,
     value: f64,
 }
 
-fn closed(t: &DualTerm, z: f64, mu: f64, sigma: f64) -> Envelope {
+fn envelope_closed_form(t: &DualTerm, z: f64, mu: f64, sigma: f64) -> EnvelopePoint {
     let ridge = t.d + 1.0 / sigma;
     let v = mu / sigma - z - t.p;
     let raw = if v > t.eps {
@@ -202,33 +210,33 @@ fn closed(t: &DualTerm, z: f64, mu: f64, sigma: f64) -> Envelope {
     let inside = beta > t.lo && beta < t.hi && (t.eps == 0.0 || beta != 0.0);
     let h = t.p * beta + t.eps * beta.abs() + 0.5 * t.d * beta * beta;
     let value = -(h + beta * z + (beta - mu) * (beta - mu) / (2.0 * sigma));
-    Envelope { beta, weight: if inside { 1.0 / ridge } else { 0.0 }, value }
+    EnvelopePoint { beta, weight: if inside { 1.0 / ridge } else { 0.0 }, value }
 }
 
-fn searched(loss: &dyn Loss, y: f64, c: f64, z: f64, mu: f64, sigma: f64) -> Envelope {
-    // ζ minimises c·ℓ(ζ) + ½σ(ζ − a)²; the slope of that rises through zero there.
+fn envelope_by_search(loss: &dyn Loss, y: f64, c: f64, z: f64, mu: f64, sigma: f64) -> EnvelopePoint {
+    // ζ minimises c·ℓ(ζ) + ½σ(ζ − a)², whose slope rises through zero there.
     let a = z - mu / sigma;
-    let rise = |zeta: f64| c * loss.slope(y, zeta) + sigma * (zeta - a);
-    let first = rise(a);
-    let zeta = if first == 0.0 { a } else { crossing(rise, a, first, first / sigma) };
+    let slope = |zeta: f64| c * loss.slope(y, zeta) + sigma * (zeta - a);
+    let first = slope(a);
+    let zeta = if first == 0.0 { a } else { find_crossing(slope, a, first, first / sigma) };
     let curvature = c * loss.curvature(y, zeta, 1e-6);
     let weight = if curvature > 0.0 { sigma * curvature / (sigma + curvature) } else { 0.0 };
     let shift = zeta - a;
     let value = c * loss.value(y, zeta) + 0.5 * sigma * shift * shift;
-    Envelope { beta: sigma * shift, weight, value }
+    EnvelopePoint { beta: sigma * shift, weight, value }
 }
 
-/// Steps of false position that may fail to halve the bracket.
-const POOR: u32 = 6;
+/// Most steps of false position that may fail to halve the bracket.
+const MAX_SLOW_STEPS: u32 = 6;
 
-/// Where `rise` changes its sign, `step` or more below `from`, where it is `first`: the point just beyond the crossing. False
-/// position with halved weights (the Illinois rule); after [`POOR`] steps that did not halve the bracket every other one is a
-/// bisection, after twice as many all are: the slope jumps there.
-fn crossing(rise: impl Fn(f64) -> f64, from: f64, first: f64, mut step: f64) -> f64 {
+/// The point just beyond the sign change of `function`, which lies `step` or more below `from`, where the value is
+/// `first`. False position with halved weights (the Illinois rule). After [`MAX_SLOW_STEPS`] steps that did not halve
+/// the bracket every other step is a bisection, and after twice as many every step: the function then jumps.
+fn find_crossing(function: impl Fn(f64) -> f64, from: f64, first: f64, mut step: f64) -> f64 {
     let (mut near, mut at_near) = (from, first);
     let mut far = from - step;
-    let mut at_far = rise(far);
-    // A convex loss is bracketed at once; one that steepens on the way down is not.
+    let mut at_far = function(far);
+    // A convex loss is bracketed by the first step; a loss that becomes steeper below is not.
     for _ in 0..60 {
         if at_far * first <= 0.0 {
             break;
@@ -236,19 +244,19 @@ fn crossing(rise: impl Fn(f64) -> f64, from: f64, first: f64, mut step: f64) -> 
         (near, at_near) = (far, at_far);
         step *= 2.0;
         far -= step;
-        at_far = rise(far);
+        at_far = function(far);
     }
-    let (mut bisect, mut poor, mut moved_far) = (false, 0, None);
+    let (mut bisect, mut slow_steps, mut moved_far) = (false, 0, None);
     for _ in 0..130 {
         let (mid, width) = (0.5 * (near + far), (far - near).abs());
-        let least = 4.0 * f64::EPSILON * near.abs().max(far.abs());
-        if at_far == 0.0 || width <= least || mid == near || mid == far {
+        let min_width = 4.0 * f64::EPSILON * near.abs().max(far.abs());
+        if at_far == 0.0 || width <= min_width || mid == near || mid == far {
             break;
         }
-        let (low, high) = (near.min(far) + 0.5 * least, near.max(far) - 0.5 * least);
+        let (low, high) = (near.min(far) + 0.5 * min_width, near.max(far) - 0.5 * min_width);
         let guess = (far - at_far * ((far - near) / (at_far - at_near))).max(low).min(high);
         let at = if bisect || !(low < high) || guess.is_nan() { mid } else { guess };
-        let value = rise(at);
+        let value = function(at);
         let beyond = value * first <= 0.0;
         if beyond {
             (far, at_far) = (at, value);
@@ -258,8 +266,8 @@ fn crossing(rise: impl Fn(f64) -> f64, from: f64, first: f64, mut step: f64) -> 
             at_far *= if moved_far == Some(false) { 0.5 } else { 1.0 };
         }
         moved_far = Some(beyond);
-        poor += u32::from(!bisect && (far - near).abs() > 0.5 * width);
-        bisect = poor > POOR && (!bisect || poor > 2 * POOR);
+        slow_steps += u32::from(!bisect && (far - near).abs() > 0.5 * width);
+        bisect = slow_steps > MAX_SLOW_STEPS && (!bisect || slow_steps > 2 * MAX_SLOW_STEPS);
     }
     far
 }
@@ -269,9 +277,9 @@ mod tests {
     use super::*;
     use crate::loss::{Epsilon, Hinge, HuberHinge, Sigmoid};
 
-    /// Slope of the envelope by differences, its curvature likewise, and agreement of both ways to compute it.
+    /// Slope and curvature of the envelope against finite differences, and agreement of both ways to compute it.
     #[test]
-    fn the_envelope_has_the_slope_and_curvature_it_says() {
+    fn the_slope_and_curvature_of_the_envelope_match_finite_differences() {
         let losses: [(&dyn Loss, f64); 4] = [
             (&Hinge, 1.0),
             (&Epsilon { epsilon: 0.1 }, 0.3),
@@ -283,8 +291,8 @@ mod tests {
                 for step in -40..40 {
                     let z = f64::from(step) * 0.0973;
                     let at = |z: f64| match loss.dual(y, 1.5) {
-                        Some(term) => closed(&term, z, mu, sigma),
-                        None => searched(loss, y, 1.5, z, mu, sigma),
+                        Some(term) => envelope_closed_form(&term, z, mu, sigma),
+                        None => envelope_by_search(loss, y, 1.5, z, mu, sigma),
                     };
                     let (h, here) = (1e-5, at(z));
                     let (left, right) = (at(z - h), at(z + h));
@@ -296,11 +304,11 @@ mod tests {
                         here.beta
                     );
                     let curve = -(right.beta - left.beta) / (2.0 * h);
-                    // Within h of an end of a piece the difference sees both sides.
+                    // Within h of the end of a piece the difference mixes both sides.
                     let same = (left.weight - right.weight).abs() < 1e-3 * sigma;
                     assert!(!same || (curve.max(0.0) - here.weight).abs() < 1e-3 * sigma, "{} {z}", loss.name());
                     if loss.properties().convex {
-                        let other = searched(loss, y, 1.5, z, mu, sigma);
+                        let other = envelope_by_search(loss, y, 1.5, z, mu, sigma);
                         assert!((other.beta - here.beta).abs() < 1e-9 * sigma, "{} {z}", loss.name());
                     }
                 }
@@ -309,20 +317,20 @@ mod tests {
     }
 
     #[test]
-    fn a_crossing_is_found_to_the_last_bit_in_few_evaluations() {
+    fn a_crossing_is_found_to_full_precision_in_few_evaluations() {
         let count = std::cell::Cell::new(0);
         let smooth = |z: f64| z - 3.0 * (-z * z).exp();
         let jump = |z: f64| if z < -0.3 { z - 1.0 } else { z + 2.0 };
-        let (cases, most): ([&dyn Fn(f64) -> f64; 2], [usize; 2]) = ([&smooth, &jump], [24, 70]);
-        for (f, most) in cases.into_iter().zip(most) {
+        let (cases, max_evaluations): ([&dyn Fn(f64) -> f64; 2], [usize; 2]) = ([&smooth, &jump], [24, 70]);
+        for (f, max_evaluations) in cases.into_iter().zip(max_evaluations) {
             count.set(0);
             let counted = |z: f64| {
                 count.set(count.get() + 1);
                 f(z)
             };
-            let at = crossing(counted, 2.0, f(2.0), 0.5);
+            let at = find_crossing(counted, 2.0, f(2.0), 0.5);
             assert!(f(at) <= 1e-15 && f(at + 8.0 * f64::EPSILON) >= 0.0, "{at}: {}", f(at));
-            assert!(count.get() <= most, "{} evaluations", count.get());
+            assert!(count.get() <= max_evaluations, "{} evaluations", count.get());
         }
     }
 
@@ -330,7 +338,7 @@ mod tests {
     fn at_the_solution_the_envelope_is_exact_for_any_smoothing() {
         // A hinge sample on the margin with β = 0.7: the envelope around μ = 0.7 has that slope at that score.
         for sigma in [0.1, 10.0, 1e6] {
-            let e = closed(&Hinge.dual(1.0, 2.0).unwrap(), 1.0, 0.7, sigma);
+            let e = envelope_closed_form(&Hinge.dual(1.0, 2.0).unwrap(), 1.0, 0.7, sigma);
             // z and p = −1 cancel up to a rounding, which σ magnifies.
             assert!((e.beta - 0.7).abs() < 1e-15 * (10.0 + sigma) && (e.weight - sigma).abs() < 1e-9 * sigma);
         }

@@ -1,53 +1,79 @@
-//! Losses whose β lives in a box: rounds on the dual variables themselves, once the sets are roughly right.
+//! Losses whose β has a box: rounds on the dual variables themselves, once the sets of free and bounded samples are
+//! roughly right.
 //!
-//! Only the free part of the system of paper 000 is solved, samples at a bound standing on its right-hand side, and the smoothing of that
-//! paper is nothing but a proximal term around the present β:
+//! Only the free part of the system of paper 000 is solved, with the samples at a bound on the right-hand side. The
+//! smoothing of that paper is a proximal term around the current β:
 //!
 //! ```text
 //! (K_FF + D + ρI)Δ + Δb·1 = −(K·β + b + p + Dβ + ε·side)_F,     ΣΔ = s − Σβ,     ρ = 1/(K·c)
 //! ```
 //!
-//! A round releases the samples that want to leave their bound, the worst first, solves, pins half of those that would leave
-//! their box, the ones that get there first (all where they are few), solves again until none leaves, and goes to the best point on the way: the
-//! dual objective never falls and β never leaves its box. K grows from round to round as long as most samples stay inside,
-//! and falls when they do not; once it stands still the factor is kept, released samples appended, pinned ones held.
+//! A round releases the samples that violate the optimality condition of their bound, largest violation first, and
+//! solves. Of the samples that would leave their box it pins half, those that reach their bound first (all of them if
+//! there are few), and solves again until none leaves. Then it moves to the best point along the direction: the dual
+//! objective never falls, and β never leaves its box. K grows from round to round as long as most samples stay inside,
+//! and is reduced otherwise. Once K is constant the factor is kept, released samples are appended, and pinned ones
+//! held.
 
-use super::reweight::Weights;
-use super::sets::At;
-use super::solve::{End, PATIENCE, Run};
+use super::direction::{DirectionStart, IrwlsDirection};
+use super::reweight::ModelWeights;
+use super::solve::{IrwlsRun, MAX_IDLE, PhaseEnd};
 use crate::control::Status;
 use crate::gram::Precision;
 use crate::loss::DualTerm;
 
-/// Rounds at most.
-const ROUNDS: usize = 60;
-/// Times a round pins samples and solves again.
-const PINS: usize = 16;
-/// Where fewer than one in so many of the free samples leave their boxes they are pinned at once, without asking in which order.
-const FEW_LEAVE: usize = 8;
+/// Most rounds.
+const MAX_ROUNDS: usize = 60;
+/// Most times a round pins samples and solves again.
+const MAX_PINNINGS: usize = 16;
+/// If at most the free samples divided by this number leave their boxes, all of them are pinned at once.
+const PIN_ALL_DIVISOR: usize = 8;
 /// Growth of K from one round to the next.
-const GROWTH: f64 = 10.0;
-/// K is divided by this when a step would take three in five of the free samples out of their boxes, or no end of them.
-const SHRINK: f64 = 30.0;
-/// Samples released in one round, whatever the number of free ones.
-const RELEASE: usize = 64;
+const K_GROWTH: f64 = 10.0;
+/// K is divided by this if a step would take more than three fifths of the free samples out of their boxes, or if
+/// pinning does not end.
+const K_REDUCTION: f64 = 30.0;
+/// Samples that may be released in one round, for any number of free samples.
+const MIN_RELEASED: usize = 64;
 
-/// What a sample wants, with the slope of its dual term on the piece it would move on.
+/// The role of a sample in a round.
 #[derive(Clone, Copy, PartialEq)]
-enum Wish {
-    Rest,
+enum RoundRole {
+    /// At the end of a piece, where its optimality condition holds.
+    Fixed,
     /// Inside its box.
     Free,
-    /// At an end of a piece, and off it by so much.
-    Leave(f64),
+    /// At the end of a piece, with this violation of its optimality condition.
+    Release(f64),
 }
 
-/// The slopes of one sample's part of the dual objective.
+/// The slopes of the dual objective in one β.
 struct Slopes {
-    /// As β grows; +∞ at the upper bound.
+    /// As β increases; +∞ at the upper bound.
     up: f64,
-    /// As β falls; −∞ at the lower bound.
+    /// As β decreases; −∞ at the lower bound.
     down: f64,
+}
+
+/// The samples that move in a round.
+struct MovingSet {
+    moving: Vec<bool>,
+    /// Their number.
+    size: usize,
+    /// β of all samples at the start of the round.
+    beta: Vec<f64>,
+    /// Slope of the dual objective on the piece on which the sample moves; 0 for samples that do not move.
+    slope: Vec<f64>,
+    /// The ends of that piece; [β, β] for samples that do not move.
+    pieces: Vec<(f64, f64)>,
+}
+
+impl MovingSet {
+    /// Whether β = `to` lies outside the piece of sample `i` by more than rounding.
+    fn leaves_box(&self, i: usize, to: f64) -> bool {
+        let ((lo, hi), rounding) = (self.pieces[i], 1e-12 * self.beta[i].abs());
+        to < lo - rounding || to > hi + rounding
+    }
 }
 
 fn slopes(t: &DualTerm, z: f64, beta: f64) -> Slopes {
@@ -62,71 +88,72 @@ fn is_free(t: &DualTerm, beta: f64) -> bool {
     beta > t.lo && beta < t.hi && (t.eps == 0.0 || beta != 0.0)
 }
 
-impl Run<'_, '_, '_> {
-    /// Rounds from the present β, clipped, until the certificate says that it is enough. `None`: they no longer gain.
-    pub(super) fn rounds(&mut self, from: &[f64], mut k: f64, first_k: f64) -> Result<Option<Status>, End> {
+impl IrwlsRun<'_, '_, '_> {
+    /// Rounds from the clipped β in `from` until the certificate meets the stopping criteria. `None`: no more progress.
+    pub(super) fn rounds(&mut self, from: &[f64], mut k: f64, first_k: f64) -> Result<Option<Status>, PhaseEnd> {
         let Some(terms) = self.samples.all_terms() else { return Ok(None) };
         let n = self.samples.len();
-        self.start_at(from)?;
-        let mut goal = 0.3 * self.options.stop.tol.unwrap_or(1e-3);
-        // Objectives from single-precision scores may be off by more than there is left to gain: then the proof decides alone.
-        let rough = self.core.working() == Precision::Single;
-        let (mut least, mut poor) = (f64::INFINITY, 0);
-        for _ in 0..ROUNDS {
-            let violation = self.centre(&terms);
+        self.move_beta_to(from)?;
+        let mut max_violation = 0.3 * self.options.stop.tol.unwrap_or(1e-3);
+        // The error of objectives from single-precision scores may exceed the remaining progress: then only the
+        // certificate decides.
+        let single = self.systems.working_precision() == Precision::Single;
+        let (mut lowest_violation, mut idle) = (f64::INFINITY, 0);
+        for _ in 0..MAX_ROUNDS {
+            let violation = self.centre_bias(&terms);
             self.violation = violation;
-            if violation <= goal {
-                if let Some(status) = self.certified()?
+            if violation <= max_violation {
+                if let Some(status) = self.check_optimality()?
                     && let value = self.objective(&self.now)?
-                    && (rough || value <= self.lowest + 1e-9 * self.lowest.abs() || goal < 1e-9)
+                    && (single || value <= self.lowest + 1e-9 * self.lowest.abs() || max_violation < 1e-9)
                 {
                     self.lowest = value;
                     self.best.clone_from(&self.now);
                     return Ok(Some(status));
                 }
-                goal *= 0.1;
-                if goal < 1e-13 {
+                max_violation *= 0.1;
+                if max_violation < 1e-13 {
                     return Ok(None);
                 }
                 continue;
             }
-            poor = if violation < 0.9 * least { 0 } else { poor + 1 };
-            least = least.min(violation);
-            if poor >= PATIENCE {
+            idle = if violation < 0.9 * lowest_violation { 0 } else { idle + 1 };
+            lowest_violation = lowest_violation.min(violation);
+            if idle >= MAX_IDLE {
                 return Ok(None);
             }
-            let wishes: Vec<Wish> = (0..n)
+            let roles: Vec<RoundRole> = (0..n)
                 .map(|i| {
                     let s = slopes(&terms[i], self.now.f[i] + self.now.bias, self.now.beta[i]);
-                    let by = (-s.up).max(s.down);
+                    let violation = (-s.up).max(s.down);
                     match is_free(&terms[i], self.now.beta[i]) {
-                        true => Wish::Free,
-                        false if by > 0.25 * goal => Wish::Leave(by),
-                        false => Wish::Rest,
+                        true => RoundRole::Free,
+                        false if violation > 0.25 * max_violation => RoundRole::Release(violation),
+                        false => RoundRole::Fixed,
                     }
                 })
                 .collect();
-            let Some((eta, free)) = self.round(&terms, &wishes, &mut k, first_k)? else { return Ok(None) };
-            self.report("sets", free, eta)?;
+            let Some((eta, free)) = self.round(&terms, &roles, &mut k, first_k)? else { return Ok(None) };
+            self.report("active set", free, eta)?;
         }
         Ok(None)
     }
 
-    /// β := `to`, scores to match.
-    fn start_at(&mut self, to: &[f64]) -> Result<(), End> {
+    /// Sets β to `to` and updates the scores.
+    fn move_beta_to(&mut self, to: &[f64]) -> Result<(), PhaseEnd> {
         let change: Vec<f64> = to.iter().zip(&self.now.beta).map(|(t, b)| t - b).collect();
         if change.iter().all(|c| *c == 0.0) {
             return Ok(());
         }
-        let f = self.core.product(self.core.working(), &change, 1, self.control)?;
+        let f = self.systems.product(self.systems.working_precision(), &change, 1, self.control)?;
         self.now.beta.copy_from_slice(to);
-        self.now.f.iter_mut().zip(&f).for_each(|(f, by)| *f += by);
+        self.now.f.iter_mut().zip(&f).for_each(|(f, change)| *f += change);
         self.now.fresh = false;
         Ok(())
     }
 
-    /// The violation; the bias goes to the middle of what the samples ask for.
-    fn centre(&mut self, terms: &[DualTerm]) -> f64 {
+    /// The violation. Moves the bias to the mean over the free samples, or to the middle of its feasible interval.
+    fn centre_bias(&mut self, terms: &[DualTerm]) -> f64 {
         let (mut up, mut down) = (f64::INFINITY, f64::NEG_INFINITY);
         let (mut sum, mut free) = (0.0, 0usize);
         for (i, t) in terms.iter().enumerate() {
@@ -149,30 +176,40 @@ impl Run<'_, '_, '_> {
         violation
     }
 
-    /// One round; the length of its step and the number of free samples. `None`: it gains nothing.
+    /// One round; returns the length of its step and the number of free samples. `None`: it makes no progress.
     fn round(
         &mut self,
         terms: &[DualTerm],
-        wishes: &[Wish],
+        roles: &[RoundRole],
         k: &mut f64,
         first_k: f64,
-    ) -> Result<Option<(f64, usize)>, End> {
+    ) -> Result<Option<(f64, usize)>, PhaseEnd> {
+        self.count_iteration()?;
+        let set = self.moving_set(terms, roles);
+        if set.size == 0 {
+            return Ok(None);
+        }
+        let (d, inside) = self.solve_and_pin(terms, &set, k, first_k)?;
+        self.step_in_boxes(terms, &set, d, inside)
+    }
+
+    /// The samples that move in this round: the free ones, and those at a bound with the largest violations.
+    fn moving_set(&self, terms: &[DualTerm], roles: &[RoundRole]) -> MovingSet {
         let n = terms.len();
-        self.count()?;
-        let inside = wishes.iter().filter(|w| **w == Wish::Free).count();
-        let mut leaving: Vec<(f64, usize)> = (0..n)
-            .filter_map(|i| match wishes[i] {
-                Wish::Leave(by) => Some((by, i)),
+        let free = roles.iter().filter(|role| **role == RoundRole::Free).count();
+        let mut released: Vec<(f64, usize)> = (0..n)
+            .filter_map(|i| match roles[i] {
+                RoundRole::Release(violation) => Some((violation, i)),
                 _ => None,
             })
             .collect();
-        leaving.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        leaving.truncate(RELEASE.max(inside / 2));
-        let mut moving: Vec<bool> = wishes.iter().map(|w| *w == Wish::Free).collect();
-        leaving.iter().for_each(|&(_, i)| moving[i] = true);
+        released.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        released.truncate(MIN_RELEASED.max(free / 2));
+        let mut moving: Vec<bool> = roles.iter().map(|role| *role == RoundRole::Free).collect();
+        released.iter().for_each(|&(_, i)| moving[i] = true);
         let z = |i: usize| self.now.f[i] + self.now.bias;
         let beta = self.now.beta.clone();
-        // The piece each moves on, and the slope of its dual term there.
+        // The sign of β on the piece on which the sample moves.
         let side = |i: usize| match beta[i] {
             b if b > 0.0 => 1.0,
             b if b < 0.0 => -1.0,
@@ -191,85 +228,105 @@ impl Run<'_, '_, '_> {
             }
         };
         let pieces: Vec<(f64, f64)> = (0..n).map(|i| if moving[i] { piece(i) } else { (beta[i], beta[i]) }).collect();
-        if !moving.iter().any(|m| *m) {
-            return Ok(None);
-        }
-        let floor = 1e-12 * self.core.scale();
-        let at = At { beta: &beta, sum: self.sum };
-        let leaves = |i: usize, to: f64| {
-            let ((lo, hi), tiny) = (pieces[i], 1e-12 * beta[i].abs());
-            to < lo - tiny || to > hi + tiny
-        };
-        let free = moving.iter().filter(|m| **m).count();
-        // Solved, and solved again with those pinned that would leave their boxes. Too many of them, or no end of it: a nearer goal.
-        let (mut d, settled) = loop {
-            let mut weights = Weights { gamma: beta.clone(), weight: vec![0.0; n] };
+        let size = moving.iter().filter(|m| **m).count();
+        MovingSet { moving, size, beta, slope, pieces }
+    }
+
+    /// Solves the system, pins samples that would leave their boxes, and solves again until none does. If too many
+    /// would leave, or pinning does not end, K is reduced. Returns the direction and whether it ends inside all boxes.
+    fn solve_and_pin(
+        &mut self,
+        terms: &[DualTerm],
+        set: &MovingSet,
+        k: &mut f64,
+        first_k: f64,
+    ) -> Result<(IrwlsDirection, bool), PhaseEnd> {
+        let MovingSet { moving, size, beta, slope, pieces } = set;
+        let n = terms.len();
+        let min_proximal = 1e-12 * self.systems.scale();
+        let at = DirectionStart { beta, sum: self.sum };
+        loop {
+            let mut weights = ModelWeights { gamma: beta.clone(), weight: vec![0.0; n] };
             for i in (0..n).filter(|&i| moving[i]) {
-                let proximal = (1.0 / (*k * self.samples.problem.costs[i])).max(floor);
+                let proximal = (1.0 / (*k * self.samples.problem.costs[i])).max(min_proximal);
                 weights.weight[i] = 1.0 / (terms[i].d + proximal);
                 weights.gamma[i] = beta[i] - slope[i] * weights.weight[i];
             }
-            let mut d = self.core.unknowns(&at, &weights, 1e-6, self.control)?;
-            let (mut settled, mut many) = (false, false);
-            for attempt in 0..=PINS {
-                let gone: Vec<usize> = (0..n)
-                    .filter(|&i| moving[i] && weights.weight[i] != 0.0 && leaves(i, beta[i] + d.beta[i]))
+            let mut d = self.systems.direction_without_scores(&at, &weights, 1e-6, self.control)?;
+            let (mut inside, mut many) = (false, false);
+            for attempt in 0..=MAX_PINNINGS {
+                let leaving: Vec<usize> = (0..n)
+                    .filter(|&i| moving[i] && weights.weight[i] != 0.0 && set.leaves_box(i, beta[i] + d.beta[i]))
                     .collect();
-                settled = gone.is_empty();
-                many = attempt == 0 && gone.len() > 8 && 5 * gone.len() > 3 * free;
-                if settled || attempt == PINS || many && *k > first_k {
+                inside = leaving.is_empty();
+                many = attempt == 0 && leaving.len() > 8 && 5 * leaving.len() > 3 * size;
+                if inside || attempt == MAX_PINNINGS || many && *k > first_k {
                     break;
                 }
-                // Those that reach their bound first; what they held up may let the others stay.
-                let reach = |i: usize| {
+                // Pin those that reach their bound first; the others may then stay inside.
+                let bound_fraction = |i: usize| {
                     let (lo, hi) = pieces[i];
                     ((beta[i] + d.beta[i]).clamp(lo, hi) - beta[i]) / d.beta[i]
                 };
-                let mut gone: Vec<(f64, usize)> = gone.into_iter().map(|i| (reach(i), i)).collect();
-                gone.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-                if attempt + 3 < PINS && gone.len() * FEW_LEAVE > free {
-                    gone.truncate((gone.len() / 2).max(8));
+                let mut leaving: Vec<(f64, usize)> = leaving.into_iter().map(|i| (bound_fraction(i), i)).collect();
+                leaving.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+                if attempt + 3 < MAX_PINNINGS && leaving.len() * PIN_ALL_DIVISOR > *size {
+                    leaving.truncate((leaving.len() / 2).max(8));
                 }
-                for (_, i) in gone {
+                for (_, i) in leaving {
                     let (lo, hi) = pieces[i];
                     (weights.gamma[i], weights.weight[i]) = ((beta[i] + d.beta[i]).clamp(lo, hi), 0.0);
                 }
-                d = self.core.unknowns(&at, &weights, 1e-6, self.control)?;
+                d = self.systems.direction_without_scores(&at, &weights, 1e-6, self.control)?;
             }
-            if settled || *k <= first_k {
-                if settled && !many {
-                    *k = (GROWTH * *k).min(self.options.cap);
+            if inside || *k <= first_k {
+                if inside && !many {
+                    *k = (K_GROWTH * *k).min(self.options.cap);
                 }
-                break (d, settled);
+                return Ok((d, inside));
             }
-            *k = (*k / SHRINK).max(first_k);
-        };
-        let mut most: f64 = 1.0;
+            *k = (*k / K_REDUCTION).max(first_k);
+        }
+    }
+
+    /// Moves to the best point along the direction that keeps every β in its box; `inside`: the full step does. Returns
+    /// the length of the step and the number of free samples, or `None` if the step makes no progress.
+    fn step_in_boxes(
+        &mut self,
+        terms: &[DualTerm],
+        set: &MovingSet,
+        mut d: IrwlsDirection,
+        inside: bool,
+    ) -> Result<Option<(f64, usize)>, PhaseEnd> {
+        let MovingSet { moving, beta, slope, pieces, .. } = set;
+        let n = terms.len();
+        let mut longest: f64 = 1.0;
         for i in (0..n).filter(|&i| moving[i]) {
             let (to, (lo, hi)) = (beta[i] + d.beta[i], pieces[i]);
-            if !settled && (to < lo || to > hi) {
-                most = most.min((to.clamp(lo, hi) - beta[i]) / d.beta[i]);
+            if !inside && (to < lo || to > hi) {
+                longest = longest.min((to.clamp(lo, hi) - beta[i]) / d.beta[i]);
             } else {
                 d.beta[i] = to.clamp(lo, hi) - beta[i];
             }
         }
-        self.core.scores(&mut d, self.control)?;
-        let norm = self.norms(&d)?;
-        let down: f64 = (0..n).map(|i| slope[i] * d.beta[i]).sum();
-        let curve = norm[2] + (0..n).map(|i| terms[i].d * d.beta[i] * d.beta[i]).sum::<f64>();
-        let off = self.sum.map_or(0.0, |s| (beta.iter().sum::<f64>() - s).abs());
+        self.systems.add_scores(&mut d, self.control)?;
+        let norm = self.quadratic_terms(&d)?;
+        let descent: f64 = (0..n).map(|i| slope[i] * d.beta[i]).sum();
+        let curvature = norm[2] + (0..n).map(|i| terms[i].d * d.beta[i] * d.beta[i]).sum::<f64>();
+        let sum_error = self.sum.map_or(0.0, |s| (beta.iter().sum::<f64>() - s).abs());
         let total: f64 = beta.iter().map(|b| b.abs()).sum();
-        // A step that puts the sum right is taken whole; the others where the dual is best.
-        let eta = if off > 1e-12 * total { most } else { most.min(-down / curve.max(f64::MIN_POSITIVE)) };
+        // A step that corrects the sum is taken in full; any other step ends where the dual objective is largest.
+        let eta =
+            if sum_error > 1e-12 * total { longest } else { longest.min(-descent / curvature.max(f64::MIN_POSITIVE)) };
         if !(eta > 1e-6) || !eta.is_finite() {
             return Ok(None);
         }
-        self.go(&d, eta);
+        self.advance(&d, eta);
         for i in (0..n).filter(|&i| moving[i]) {
             let (lo, hi) = pieces[i];
             self.now.beta[i] = self.now.beta[i].clamp(lo, hi);
         }
-        self.record(self.objective(&self.now)?);
+        self.record_if_lowest(self.objective(&self.now)?);
         Ok(Some((eta, d.free)))
     }
 }

@@ -1,20 +1,20 @@
-//! How far to go along a direction.
+//! The step length along a direction.
 //!
-//! Paper 000 stops where the first sample that cost nothing begins to cost something, and takes the full step if that lowers
-//! the objective more: [`first_crossing`]. Where the model does not lie above the loss paper 002 searches
-//! [0, 1]: [`Segment::search`] brackets the minimum and bisects on the slope.
+//! Paper 000 stops where the first sample without a loss starts to have one, and takes the full step if that lowers the
+//! objective more: [`first_crossing`]. If the model does not majorise the loss, paper 002 searches [0, 1]:
+//! [`LineObjective::search`] brackets the minimum and bisects on the slope.
 
-use super::reweight::{Model, Samples};
-use super::sets::Direction;
+use super::direction::IrwlsDirection;
+use super::reweight::{LossModel, SampleLosses};
 use crate::control::{Control, Interrupt};
 
 /// The objective along a direction: ½‖f‖² + Σ M(z) + s·b at β + ηΔβ.
-pub(super) struct Segment<'s, 'p, 'a> {
-    pub(super) samples: &'s Samples<'p, 'a>,
-    pub(super) model: Model<'s>,
+pub(super) struct LineObjective<'s, 'p, 'a> {
+    pub(super) samples: &'s SampleLosses<'p, 'a>,
+    pub(super) model: LossModel<'s>,
     pub(super) f: &'s [f64],
     pub(super) bias: f64,
-    pub(super) direction: &'s Direction,
+    pub(super) direction: &'s IrwlsDirection,
     /// βᵀKβ, ΔβᵀKβ, ΔβᵀKΔβ.
     pub(super) norm: [f64; 3],
     /// s.
@@ -22,16 +22,16 @@ pub(super) struct Segment<'s, 'p, 'a> {
     pub(super) control: &'s Control,
 }
 
-/// Values at an η.
+/// The objective and its slope at one η.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Value {
+pub(super) struct LinePoint {
     pub(super) eta: f64,
     pub(super) value: f64,
     pub(super) slope: f64,
 }
 
-impl Segment<'_, '_, '_> {
-    pub(super) fn at(&self, eta: f64) -> Result<Value, Interrupt> {
+impl LineObjective<'_, '_, '_> {
+    pub(super) fn at(&self, eta: f64) -> Result<LinePoint, Interrupt> {
         let d = self.direction;
         let n = self.f.len();
         let chunk = super::reweight::CHUNK;
@@ -40,10 +40,10 @@ impl Segment<'_, '_, '_> {
             self.control.check()?;
             let (mut value, mut slope) = (0.0, 0.0);
             for i in t * chunk..((t + 1) * chunk).min(n) {
-                let move_by = d.f[i] + d.bias;
-                let (v, s) = self.samples.value_slope(i, self.f[i] + self.bias + eta * move_by, self.model);
+                let dz = d.f[i] + d.bias;
+                let (v, s) = self.samples.value_slope(i, self.f[i] + self.bias + eta * dz, self.model);
                 value += v;
-                slope += s * move_by;
+                slope += s * dz;
             }
             Ok((value, slope))
         });
@@ -55,12 +55,12 @@ impl Segment<'_, '_, '_> {
             value += v;
             slope += s;
         }
-        Ok(Value { eta, value, slope })
+        Ok(LinePoint { eta, value, slope })
     }
 
-    /// A point of (0, 1] with a lower objective than `start`, near the least on the way; `None`: there is none to be found in this
-    /// arithmetic.
-    pub(super) fn search(&self, start: Value) -> Result<Option<Value>, Interrupt> {
+    /// A point of (0, 1] with a lower objective than `start`, close to the minimum; `None` if double precision finds
+    /// none.
+    pub(super) fn search(&self, start: LinePoint) -> Result<Option<LinePoint>, Interrupt> {
         if !(start.slope < 0.0) {
             return Ok(None);
         }
@@ -72,7 +72,7 @@ impl Segment<'_, '_, '_> {
         let mut best = if full.value < start.value { Some(full) } else { None };
         for _ in 0..40 {
             let mid = self.at(0.5 * (low.eta + high.eta))?;
-            if mid.value < best.map_or(start.value, |b: Value| b.value) {
+            if mid.value < best.map_or(start.value, |b: LinePoint| b.value) {
                 best = Some(mid);
             }
             if mid.slope < 0.0 && mid.value <= start.value {
@@ -88,18 +88,24 @@ impl Segment<'_, '_, '_> {
     }
 }
 
-/// The η of paper 000: the first point at which a sample whose loss is flat at the start begins to have a slope.
-pub(super) fn first_crossing(samples: &Samples<'_, '_>, f: &[f64], bias: f64, d: &Direction, flat: &[f64]) -> f64 {
+/// The η of paper 000: the first point at which a sample with a flat loss at the start (weight 0) gets a slope.
+pub(super) fn first_crossing(
+    samples: &SampleLosses<'_, '_>,
+    f: &[f64],
+    bias: f64,
+    d: &IrwlsDirection,
+    weights: &[f64],
+) -> f64 {
     let mut eta = 1.0;
     for i in 0..f.len() {
-        let (z, by) = (f[i] + bias, d.f[i] + d.bias);
-        if flat[i] != 0.0 || samples.slope(i, z + eta * by) == 0.0 {
+        let (z, dz) = (f[i] + bias, d.f[i] + d.bias);
+        if weights[i] != 0.0 || samples.slope(i, z + eta * dz) == 0.0 {
             continue;
         }
         let (mut low, mut high) = (0.0, eta);
         for _ in 0..50 {
             let mid = 0.5 * (low + high);
-            if samples.slope(i, z + mid * by) == 0.0 { low = mid } else { high = mid }
+            if samples.slope(i, z + mid * dz) == 0.0 { low = mid } else { high = mid }
         }
         eta = high;
     }

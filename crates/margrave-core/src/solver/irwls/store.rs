@@ -1,36 +1,36 @@
-//! K and products with it: whole in memory, or computed each time it is asked for.
+//! K and products with it: stored in memory, or computed on demand.
 
-use super::system::Core;
+use super::system::SystemSolver;
 use crate::control::{Control, Interrupt};
 use crate::gram::{Pick, Precision};
 use crate::linalg::{pages, sweep};
 
-/// Scores a thread sums together: they stay in its nearest memory.
-const STRETCH: usize = 1024;
+/// Scores that a thread accumulates together, so that they stay in its L1 cache.
+const PRODUCT_CHUNK: usize = 1024;
 /// Rows of K computed together.
-const STRIP: usize = 256;
-/// Entries a task gathers at least.
-const TASK: usize = 1 << 15;
+const STRIP_ROWS: usize = 256;
+/// Fewest entries per task.
+const MIN_TASK_ENTRIES: usize = 1 << 15;
 
-impl Core<'_> {
-    /// The precision of products with K while the solver works; scores from single precision must be refreshed before they
-    /// are believed.
-    pub(super) fn working(&self) -> Precision {
+impl SystemSolver<'_> {
+    /// The precision of products with K during the run. Scores computed in single precision must be recomputed before
+    /// they are used to stop.
+    pub(super) fn working_precision(&self) -> Precision {
         if self.store.is_none() && self.linear.is_none() { Precision::Single } else { Precision::Double }
     }
 
-    /// Computes K whole if it fits: everything afterwards is read from memory.
-    pub(super) fn prepare(&mut self, control: &Control) -> Result<(), Interrupt> {
+    /// Computes and stores K if it fits in memory.
+    pub(super) fn store_kernel(&mut self, control: &Control) -> Result<(), Interrupt> {
         let bytes = (self.n as u64).saturating_mul(self.n as u64).saturating_mul(8);
         if self.linear.is_some() || bytes > self.memory / 3 || self.n == 0 {
             return Ok(());
         }
-        // K is symmetric: strips on and right of the diagonal, each copied to where its transpose belongs.
+        // K is symmetric: compute strips from the diagonal to the right, and copy each to its transpose.
         let n = self.n;
         let mut k = pages::zeros(n * n);
-        let mut strip = vec![0.0; STRIP.min(n) * n];
-        for from in (0..n).step_by(STRIP) {
-            let (to, width) = ((from + STRIP).min(n), n - from);
+        let mut strip = vec![0.0; STRIP_ROWS.min(n) * n];
+        for from in (0..n).step_by(STRIP_ROWS) {
+            let (to, width) = ((from + STRIP_ROWS).min(n), n - from);
             let part = &mut strip[..(to - from) * width];
             self.gram.block_f64(Pick::Range(from, to), Pick::Range(from, n), part, control)?;
             for (r, line) in part.chunks(width).enumerate() {
@@ -60,7 +60,7 @@ impl Core<'_> {
         self.product_rows(precision, Pick::All, x, k, control)
     }
 
-    /// The same over some rows.
+    /// The same for some rows of K.
     pub(super) fn product_rows(
         &self,
         precision: Precision,
@@ -74,27 +74,27 @@ impl Core<'_> {
             self.gram.apply(precision, rows, x, k, &mut out, control)?;
             return Ok(out);
         };
-        // K is symmetric: K·x is the sum of its rows, each times its x, and zeros of x cost nothing.
+        // K is symmetric: K·x is the sum of its rows times the entries of x, and zero entries are skipped.
         let n = self.n;
         let used: Vec<u32> = (0..n as u32).filter(|&i| x[i as usize * k..][..k].iter().any(|v| *v != 0.0)).collect();
         control.spend(used.len() * rows.len(n).min(n) * k);
         if rows.len(n) * 4 < n {
             let picked: Vec<Vec<f64>> =
                 (0..k).map(|column| used.iter().map(|&i| x[i as usize * k + column]).collect()).collect();
-            // Shared out where that is worth waking a thread for.
-            let each = (TASK / (k * used.len()).max(1)).max(1);
-            control.threads.chunks(&mut out, each * k, |t, part| {
+            // Enough work per task to be worth a thread.
+            let rows_per_task = (MIN_TASK_ENTRIES / (k * used.len()).max(1)).max(1);
+            control.threads.chunks(&mut out, rows_per_task * k, |t, part| {
                 for (r, values) in part.chunks_mut(k).enumerate() {
-                    let entries = &store[rows.get(t * each + r) * n..][..n];
-                    values.iter_mut().zip(&picked).for_each(|(v, x)| *v = gathered(entries, &used, x));
+                    let entries = &store[rows.get(t * rows_per_task + r) * n..][..n];
+                    values.iter_mut().zip(&picked).for_each(|(v, x)| *v = gathered_dot(entries, &used, x));
                 }
             });
             control.check()?;
             return Ok(out);
         }
-        let chunk = STRETCH.min(n.div_ceil(8)).max(64);
-        let mut whole = vec![0.0; n * k];
-        for (column, out) in whole.chunks_mut(n).enumerate() {
+        let chunk = PRODUCT_CHUNK.min(n.div_ceil(8)).max(64);
+        let mut all_rows = vec![0.0; n * k];
+        for (column, out) in all_rows.chunks_mut(n).enumerate() {
             control.threads.chunks(out, chunk, |t, part| {
                 let at = t * chunk;
                 for i in used.iter().map(|&i| i as usize) {
@@ -105,7 +105,7 @@ impl Core<'_> {
         }
         for (r, values) in out.chunks_mut(k).enumerate() {
             let row = rows.get(r);
-            values.iter_mut().enumerate().for_each(|(column, value)| *value = whole[column * n + row]);
+            values.iter_mut().enumerate().for_each(|(column, value)| *value = all_rows[column * n + row]);
         }
         Ok(out)
     }
@@ -131,7 +131,7 @@ impl Core<'_> {
         control.check()
     }
 
-    /// The lower triangle of K over `set`, row-major; what is above it says nothing.
+    /// The lower triangle of K over `set`, row-major; entries above the diagonal are undefined.
     pub(super) fn triangle(&self, set: &[u32], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
         let (n, m) = (self.n, set.len());
         if let Some(store) = &self.store {
@@ -145,9 +145,9 @@ impl Core<'_> {
             });
             return control.check();
         }
-        let mut strip = vec![0.0; STRIP.min(m) * m];
-        for from in (0..m).step_by(STRIP) {
-            let to = (from + STRIP).min(m);
+        let mut strip = vec![0.0; STRIP_ROWS.min(m) * m];
+        for from in (0..m).step_by(STRIP_ROWS) {
+            let to = (from + STRIP_ROWS).min(m);
             let part = &mut strip[..(to - from) * to];
             self.gram.block_f64(Pick::List(&set[from..to]), Pick::List(&set[..to]), part, control)?;
             for (r, line) in part.chunks(to).enumerate() {
@@ -158,8 +158,8 @@ impl Core<'_> {
     }
 }
 
-/// Σ entries[at]·x over the places listed, in four partial sums.
-fn gathered(entries: &[f64], at: &[u32], x: &[f64]) -> f64 {
+/// Σ entries[at]·x over the listed positions, in four partial sums.
+fn gathered_dot(entries: &[f64], at: &[u32], x: &[f64]) -> f64 {
     let mut sums = [0.0; 4];
     let (at, at_rest) = at.as_chunks::<4>();
     let (x, x_rest) = x.as_chunks::<4>();
@@ -182,7 +182,8 @@ mod tests {
     use crate::gram::Gram;
     use crate::kernel::Kernel;
 
-    /// Products and triangles, K being stored and not, against entries; a few rows go another way than all.
+    /// Products and triangles, with K stored and not stored, against entries. Few rows take another code path than
+    /// many.
     #[test]
     fn products_and_triangles_are_those_of_k() {
         let n = 300;
@@ -193,35 +194,35 @@ mod tests {
         let control = Control::unlimited(Threads::new(2));
         let mut k = vec![0.0; n * n];
         gram.block_f64(Pick::All, Pick::All, &mut k, &control).unwrap();
-        let few: Vec<u32> = (0..n as u32).filter(|i| i % 7 == 2).collect();
-        let most: Vec<u32> = (0..n as u32).rev().filter(|i| i % 9 != 0).collect();
-        let mut core = Core::new(&gram, None, 1 << 30, true);
+        let few_rows: Vec<u32> = (0..n as u32).filter(|i| i % 7 == 2).collect();
+        let most_rows: Vec<u32> = (0..n as u32).rev().filter(|i| i % 9 != 0).collect();
+        let mut systems = SystemSolver::new(&gram, None, 1 << 30, true);
         for stored in [false, true] {
             if stored {
-                core.prepare(&control).unwrap();
+                systems.store_kernel(&control).unwrap();
             }
             for columns in [1, 2] {
                 let v: Vec<f64> =
                     (0..n * columns).map(|i| if i / columns % 3 == 0 { 0.0 } else { (i as f64).sin() }).collect();
-                for rows in [Pick::All, Pick::List(&few), Pick::List(&most)] {
-                    let found = core.product_rows(Precision::Double, rows, &v, columns, &control).unwrap();
+                for rows in [Pick::All, Pick::List(&few_rows), Pick::List(&most_rows)] {
+                    let found = systems.product_rows(Precision::Double, rows, &v, columns, &control).unwrap();
                     for r in 0..rows.len(n) {
                         for c in 0..columns {
-                            let wanted: f64 = (0..n).map(|i| k[rows.get(r) * n + i] * v[i * columns + c]).sum();
-                            let off = (found[r * columns + c] - wanted).abs();
-                            assert!(off < 1e-11, "stored {stored}, {columns} columns, row {r}: {off}");
+                            let expected: f64 = (0..n).map(|i| k[rows.get(r) * n + i] * v[i * columns + c]).sum();
+                            let error = (found[r * columns + c] - expected).abs();
+                            assert!(error < 1e-11, "stored {stored}, {columns} columns, row {r}: {error}");
                         }
                     }
                 }
             }
-            for set in [&few, &most] {
+            for set in [&few_rows, &most_rows] {
                 let m = set.len();
                 let mut found = vec![f64::NAN; m * m];
-                core.triangle(set, &mut found, &control).unwrap();
+                systems.triangle(set, &mut found, &control).unwrap();
                 for r in 0..m {
                     for c in 0..=r {
-                        let wanted = k[set[r] as usize * n + set[c] as usize];
-                        assert!((found[r * m + c] - wanted).abs() < 1e-13, "stored {stored}: ({r}, {c})");
+                        let expected = k[set[r] as usize * n + set[c] as usize];
+                        assert!((found[r * m + c] - expected).abs() < 1e-13, "stored {stored}: ({r}, {c})");
                     }
                 }
             }

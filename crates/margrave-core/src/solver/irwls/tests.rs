@@ -1,4 +1,4 @@
-//! Small problems, known answers, and what must hold at every step.
+//! Tests on small problems: known solutions, and invariants of every step.
 
 use super::*;
 use crate::backend::cpu::CpuGram;
@@ -80,7 +80,7 @@ fn every_convex_loss_is_certified() {
                         let c = certify(&problem, &s.beta, Some(&s.bias), None, &one()).unwrap();
                         let gap = c.relative_gap().expect("convex");
                         assert_eq!(s.status, Status::Optimal, "{what}: gap {gap} violation {}", c.violation());
-                        // The solver does not count the bound on rounding, which the certificate adds.
+                        // The certificate adds a bound on rounding, which the solver does not include.
                         let rounding = c.rounding().expect("convex") / c.primal().abs();
                         assert!(gap - rounding <= 1.1e-7, "{what}: relative gap {gap}, rounding {rounding}");
                         let mut before = f64::INFINITY;
@@ -155,14 +155,15 @@ fn scores_agree_with_decomposition() {
 }
 
 #[test]
-fn a_hinge_of_ones_own_gives_the_answer_of_the_hinge() {
+fn a_custom_hinge_gives_the_solution_of_the_built_in_hinge() {
     let (points, labels, _) = data(80, 9);
     let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
-    let own = CustomLoss::new("mine", true, |y, z| (1.0 - y * z).max(0.0), |y, z| if y * z < 1.0 { -y } else { 0.0 });
-    let own = own.unwrap();
+    let custom =
+        CustomLoss::new("custom", true, |y, z| (1.0 - y * z).max(0.0), |y, z| if y * z < 1.0 { -y } else { 0.0 });
+    let custom = custom.unwrap();
     let costs = vec![1.0; 80];
     let mut objectives = Vec::new();
-    for loss in [&Hinge as &dyn Loss, &own] {
+    for loss in [&Hinge as &dyn Loss, &custom] {
         let problem = KernelProblem::new(&gram, &labels, &costs, loss, Constraint::free_bias()).unwrap();
         let options = Options { stop: Stop { tol: None, gap: Some(1e-6) }, ..Options::default() };
         let end = solve(&problem, None, &options, &one(), &mut Silent).unwrap();
@@ -173,7 +174,7 @@ fn a_hinge_of_ones_own_gives_the_answer_of_the_hinge() {
 }
 
 #[test]
-fn a_loss_that_is_not_convex_ends_stationary_and_below_its_start() {
+fn a_non_convex_loss_ends_at_a_stationary_point_below_its_start() {
     let (points, labels, _) = data(120, 21);
     let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
     let costs = vec![2.0; 120];
@@ -200,10 +201,10 @@ fn a_loss_that_is_not_convex_ends_stationary_and_below_its_start() {
     }
 }
 
-/// One feature, a loss that levels off and a large cost: a minimum between any two samples. What comes back must be the
-/// point whose objective is reported, also where the run ends without reaching its tolerance.
+/// One feature, a bounded loss and a large cost: a local minimum between any two samples. The result must be the point
+/// whose objective is reported, even if the run ends without reaching its tolerance.
 #[test]
-fn the_point_returned_has_the_objective_reported() {
+fn the_returned_point_has_the_reported_objective() {
     for (seed, loss) in [(1, "polynomial:s=2,kappa=0.01"), (2, "sigmoid:eta=3"), (3, "sigmoid:eta=1")] {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let y: Vec<f64> = (0..120).map(|i| if i % 3 == 0 { -1.0 } else { 1.0 }).collect();
@@ -229,10 +230,10 @@ fn the_point_returned_has_the_objective_reported() {
     }
 }
 
-/// One binary feature with one row against its class, and a loss that levels off: the stationary point found lies above the
-/// convex start, which must not be lost for it.
+/// One binary feature with one mislabelled row, and a bounded loss: the stationary point found lies above the convex
+/// start, so the start must be returned.
 #[test]
-fn no_end_lies_above_its_convex_start() {
+fn no_result_lies_above_its_convex_start() {
     let classes = "221212212222212212112212122222222112122211211112122222222222222222112222122222\
                    212212122112211221222222211111122212222222222212222212122121221121121222";
     let y: Vec<f64> = classes.bytes().map(|class| if class == b'1' { -1.0 } else { 1.0 }).collect();
@@ -248,10 +249,10 @@ fn no_end_lies_above_its_convex_start() {
     assert!(found <= end.start_objective * (1.0 + 1e-9), "{found} above {}", end.start_objective);
 }
 
-/// Every sample twice, at a minimum: what one copy has more than the other changes nothing, but clipped to the slopes of the loss it
-/// would be another machine, and a worse one.
+/// Every sample is given twice, at a minimum. Shifting β from one copy to the other does not change the model, but
+/// clipping the shifted β to its box would change it for the worse.
 #[test]
-fn a_point_good_enough_is_not_made_worse_by_its_box() {
+fn clipping_to_the_box_does_not_degrade_an_accepted_point() {
     let (once, labels, _) = data(40, 31);
     let mut x = vec![0.0; 80 * D];
     (0..80).for_each(|i| once.copy_row(i % 40, &mut x[i * D..(i + 1) * D]));
@@ -284,12 +285,13 @@ fn a_point_good_enough_is_not_made_worse_by_its_box() {
     let (found, slack) = (primal(&end.solution.beta), 1e-9 * end.objective.abs());
     assert!((found - end.objective).abs() <= slack && found <= end.start_objective + slack, "{found}");
     let clipped: Vec<f64> = uneven.iter().map(|b| b.clamp(-edge, edge)).collect();
-    assert!(primal(&clipped) > found + 1e-3, "clipping would have cost nothing");
+    assert!(primal(&clipped) > found + 1e-3, "clipping would not have changed the objective");
 }
 
-/// Beyond 2 000 samples with cheap entries K is not stored: scores in single precision on the way, put right for the proof.
+/// Beyond 2 000 samples with cheap entries K is not stored: scores are in single precision during the run, and
+/// recomputed for the certificate.
 #[test]
-fn a_large_problem_is_solved_without_all_of_k() {
+fn a_large_problem_is_solved_without_storing_k() {
     let n = 2400;
     let (points, labels, reals) = data(n, 41);
     for (name, targets, cost) in [("hinge", &labels, 1.0), ("epsilon:epsilon=0.3", &reals, 2.0)] {
@@ -297,14 +299,14 @@ fn a_large_problem_is_solved_without_all_of_k() {
         let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
         let costs = vec![cost; n];
         let problem = KernelProblem::new(&gram, targets, &costs, &*loss, Constraint::free_bias()).unwrap();
-        // Too little for K (46 MB), enough for the systems.
+        // Too little memory for K (46 MB), enough for the systems.
         let options =
             Options { stop: Stop { tol: Some(1e-3), gap: Some(1e-6) }, memory: 60 << 20, ..Options::default() };
         let mut seen = Recorder::default();
         let end = solve(&problem, None, &options, &one(), &mut seen).unwrap();
-        let share = gram.entries() as f64 / (n * n) as f64;
+        let passes = gram.entries() as f64 / (n * n) as f64;
         assert_eq!(end.solution.status, Status::Optimal, "{name}");
-        assert!(share < 5.0, "{name}: {share} times K");
+        assert!(passes < 5.0, "{name}: {passes} passes over K");
         assert!(seen.steps.windows(2).all(|w| w[1].primal <= w[0].primal), "{name}");
         let (systems, new) = (end.solution.iterations, end.factorisations);
         assert!(systems <= 40 && new <= 6 * systems, "{name}: {systems} systems, {new} new factors");
@@ -312,12 +314,12 @@ fn a_large_problem_is_solved_without_all_of_k() {
         assert!(c.relative_gap().unwrap() <= 1.1e-6 && (c.primal() - end.objective).abs() < 1e-6 * end.objective);
         let control = Control::unlimited(Threads::new(2));
         let again = solve(&problem, None, &options, &control, &mut Silent).unwrap();
-        assert!(again.solution.beta == end.solution.beta, "{name}: the same bits on any number of threads");
+        assert!(again.solution.beta == end.solution.beta, "{name}: results depend on the number of threads");
     }
 }
 
 #[test]
-fn a_warm_start_from_the_optimum_stops_at_once() {
+fn a_warm_start_from_the_optimum_takes_no_iterations() {
     let (points, labels, _) = data(100, 2);
     let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
     let costs = vec![1.0; 100];
@@ -335,7 +337,7 @@ fn a_warm_start_from_the_optimum_stops_at_once() {
 }
 
 #[test]
-fn budgets_end_it_with_the_best_point_so_far() {
+fn an_exhausted_budget_returns_the_best_point_so_far() {
     let (points, labels, _) = data(100, 2);
     let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
     let costs = vec![1.0; 100];
@@ -351,7 +353,7 @@ fn budgets_end_it_with_the_best_point_so_far() {
 }
 
 #[test]
-fn the_same_bits_on_any_number_of_threads() {
+fn results_do_not_depend_on_the_number_of_threads() {
     let (points, labels, _) = data(200, 4);
     let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
     let costs = vec![1.0; 200];
@@ -368,7 +370,7 @@ fn the_same_bits_on_any_number_of_threads() {
 }
 
 #[test]
-fn too_little_memory_to_factor_is_no_obstacle() {
+fn problems_are_solved_with_too_little_memory_to_factor() {
     let (points, labels, reals) = data(300, 8);
     let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
     let costs = vec![1.0; 300];
@@ -376,7 +378,7 @@ fn too_little_memory_to_factor_is_no_obstacle() {
         let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
         let targets = if classify { &labels } else { &reals };
         let problem = KernelProblem::new(&gram, targets, &costs, &*loss, Constraint::free_bias()).unwrap();
-        // Room for 60 × 60 doubles and a few features.
+        // Memory for 60 × 60 doubles and a few features.
         let options =
             Options { stop: Stop { tol: Some(1e-3), gap: Some(1e-6) }, memory: 8 * 60 * 60, ..Options::default() };
         let end = solve(&problem, None, &options, &one(), &mut Silent).unwrap();
@@ -384,7 +386,7 @@ fn too_little_memory_to_factor_is_no_obstacle() {
     }
 }
 
-/// More samples than a beginning from fewer of them needs; a wide and a narrow kernel, losses with and without a box.
+/// Enough samples for a start from a subsample; a wide and a narrow kernel, losses with and without a box.
 #[test]
 fn many_samples_agree_with_decomposition_for_a_large_k() {
     const N: usize = 700;
@@ -400,11 +402,11 @@ fn many_samples_agree_with_decomposition_for_a_large_k() {
                 let problem = KernelProblem::new(&gram, targets, &costs, &*loss, constraint.clone()).unwrap();
                 let options = Options { stop, cap: 1e8, ..Options::default() };
                 let mut seen = Recorder::default();
-                let ours = solve(&problem, None, &options, &one(), &mut seen).unwrap();
+                let irwls = solve(&problem, None, &options, &one(), &mut seen).unwrap();
                 let options = decomposition::Options { stop, ..decomposition::Options::default() };
-                let theirs = decomposition::solve(&problem, &options, &one(), &mut Silent).unwrap();
-                assert_eq!(ours.solution.status, Status::Optimal, "{name} {gamma} {constraint:?}");
-                assert!(seen.steps.iter().any(|s| s.phase == "level"), "{name}");
+                let reference = decomposition::solve(&problem, &options, &one(), &mut Silent).unwrap();
+                assert_eq!(irwls.solution.status, Status::Optimal, "{name} {gamma} {constraint:?}");
+                assert!(seen.steps.iter().any(|s| s.phase == "subsample"), "{name}");
                 assert!(seen.steps.windows(2).all(|w| w[1].primal <= w[0].primal), "{name}");
                 let z = |beta: &[f64], bias: &[f64]| {
                     let mut f = vec![0.0; N];
@@ -412,8 +414,8 @@ fn many_samples_agree_with_decomposition_for_a_large_k() {
                         .unwrap();
                     f.into_iter().map(|f| f + bias.first().unwrap_or(&0.0)).collect::<Vec<_>>()
                 };
-                let a = z(&ours.solution.beta, &ours.solution.bias);
-                let b = z(&theirs.beta, &theirs.bias);
+                let a = z(&irwls.solution.beta, &irwls.solution.bias);
+                let b = z(&reference.beta, &reference.bias);
                 let worst = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
                 assert!(worst < 1e-4, "{name} {gamma} {constraint:?}: {worst}");
             }
@@ -421,9 +423,9 @@ fn many_samples_agree_with_decomposition_for_a_large_k() {
     }
 }
 
-/// Wherever a run under a loss that is not convex is cut short, what it returns is the lowest point it has been at.
+/// A run under a loss that is not convex returns its lowest point for any iteration limit.
 #[test]
-fn cut_short_it_returns_the_lowest_point() {
+fn a_run_that_is_cut_short_returns_its_lowest_point() {
     let (points, labels, _) = data(200, 6);
     let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
     let costs = vec![20.0; 200];
@@ -432,24 +434,25 @@ fn cut_short_it_returns_the_lowest_point() {
     let hinge = KernelProblem::new(&gram, &labels, &costs, &Hinge, Constraint::free_bias()).unwrap();
     let start = solve(&hinge, None, &Options::default(), &one(), &mut Silent).unwrap().solution;
     let mut before = f64::INFINITY;
-    for most in 0..60 {
+    for limit in 0..60 {
         let options = Options {
             start: Some(start.beta.clone()),
             start_bias: Some(start.bias[0]),
             stop: Stop { tol: Some(1e-9), gap: None },
-            iterations: Some(most),
+            iterations: Some(limit),
             ..Options::default()
         };
         let end = solve(&problem, None, &options, &one(), &mut Silent).unwrap();
         let c = certify(&problem, &end.solution.beta, Some(&end.solution.bias), None, &one()).unwrap();
-        assert!((c.primal() - end.objective).abs() <= 1e-9 * end.objective, "{most}: {} {}", c.primal(), end.objective);
-        assert!(end.objective <= before.min(end.start_objective), "{most}: {} {before}", end.objective);
+        let difference = (c.primal() - end.objective).abs();
+        assert!(difference <= 1e-9 * end.objective, "{limit}: {} {}", c.primal(), end.objective);
+        assert!(end.objective <= before.min(end.start_objective), "{limit}: {} {before}", end.objective);
         before = end.objective;
     }
 }
 
 #[test]
-fn what_it_cannot_do_is_said() {
+fn unsupported_problems_are_rejected_with_a_reason() {
     let (points, labels, _) = data(10, 1);
     let gram = CpuGram::square(Kernel::Linear, &points).unwrap();
     let costs = vec![1.0; 10];
@@ -461,7 +464,7 @@ fn what_it_cannot_do_is_said() {
 }
 
 #[test]
-fn two_steps_end_no_higher_than_the_convex_machine_and_annealing_no_higher_than_that() {
+fn two_steps_improve_on_the_convex_model_and_annealing_does_not_raise_the_objective() {
     let (points, labels, _) = data(120, 33);
     let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
     let costs = vec![3.0; 120];
@@ -470,16 +473,16 @@ fn two_steps_end_no_higher_than_the_convex_machine_and_annealing_no_higher_than_
         let loss = spec.build().unwrap();
         let problem = KernelProblem::new(&gram, &labels, &costs, &*loss, Constraint::free_bias()).unwrap();
         let plain = two_step(&problem, None, &TwoStep::default(), &one(), &mut Silent).unwrap();
-        // The convex machine itself, priced with the loss.
+        // The objective of the convex model under the loss.
         let hinge = KernelProblem::new(&gram, &labels, &costs, &Hinge, Constraint::free_bias()).unwrap();
         let start = decomposition::solve(&hinge, &decomposition::Options::default(), &one(), &mut Silent).unwrap();
-        let priced = certify(&problem, &start.beta, Some(&start.bias), None, &one()).unwrap().primal();
-        assert!((priced - plain.end.start_objective).abs() < 1e-9 * priced, "{name}");
+        let convex = certify(&problem, &start.beta, Some(&start.bias), None, &one()).unwrap().primal();
+        assert!((convex - plain.end.start_objective).abs() < 1e-9 * convex, "{name}");
         assert!(plain.end.objective <= plain.end.start_objective, "{name}");
         let softer: Vec<_> = spec.softer(3).iter().map(|s| s.build().unwrap()).collect();
         let path: Vec<&dyn Loss> = softer.iter().map(|l| l.as_ref()).collect();
-        let more = TwoStep { paths: vec![path], ..TwoStep::default() };
-        let annealed = two_step(&problem, None, &more, &one(), &mut Silent).unwrap();
+        let with_path = TwoStep { paths: vec![path], ..TwoStep::default() };
+        let annealed = two_step(&problem, None, &with_path, &one(), &mut Silent).unwrap();
         assert_eq!(annealed.objectives.len(), 2, "{name}");
         assert!(annealed.end.objective <= plain.end.objective, "{name}");
         let least = annealed.objectives.iter().copied().fold(f64::INFINITY, f64::min);
@@ -488,7 +491,7 @@ fn two_steps_end_no_higher_than_the_convex_machine_and_annealing_no_higher_than_
 }
 
 #[test]
-fn a_compact_machine_changes_no_score_by_more_than_it_says() {
+fn a_compact_model_changes_scores_by_no_more_than_its_bound() {
     let (points, labels, _) = data(120, 33);
     let gram = CpuGram::square(Kernel::rbf(0.8), &points).unwrap();
     let costs = vec![1.0; 120];
@@ -505,6 +508,6 @@ fn a_compact_machine_changes_no_score_by_more_than_it_says() {
     let (before, after) = (scores(&end.solution.beta), scores(&small.beta));
     let worst = before.iter().zip(&after).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!((worst - small.change).abs() < 1e-12 && worst <= small.norm + 1e-12, "{worst} {small:?}");
-    let nothing = compact(&problem, &end.solution.beta, 0.0, &one()).unwrap();
-    assert_eq!((nothing.dropped, nothing.norm), (0, 0.0));
+    let unchanged = compact(&problem, &end.solution.beta, 0.0, &one()).unwrap();
+    assert_eq!((unchanged.dropped, unchanged.norm), (0, 0.0));
 }

@@ -1,11 +1,11 @@
-//! Losses that are not convex: a convex start, then the loss itself (paper 002, §3), and models made compact.
+//! Losses that are not convex: a convex start, then the loss itself (paper 002, §3), and compact models.
 //!
-//! IRWLS ends at a stationary point that depends on where it began. The hinge solution is a good beginning, and the objective
-//! never rises from there: the answer is at least as good, under its own loss, as the convex machine. More beginnings help:
-//! a path of losses that sharpen step by step (an annealed η) ends elsewhere, and the best end is kept.
+//! IRWLS ends at a stationary point that depends on the start. The hinge solution is a good start, and the objective
+//! never rises from there: under its own loss the result is at least as good as the convex model. More starts help: a
+//! path of losses that become steeper step by step (an annealed η) ends at another point, and the best point is kept.
 //!
-//! Losses that level off leave many samples with a share of f next to nothing. [`compact`] drops them and says how much a
-//! score can have changed: a part g of f changes f(x) by at most ‖g‖·√k(x, x).
+//! Under bounded losses many samples contribute almost nothing to f. [`compact`] drops them and bounds the change of a
+//! score: removing a part g of f changes f(x) by at most ‖g‖·√k(x, x).
 
 use super::{Irwls, Options, solve};
 use crate::control::{Control, Interrupt, Status};
@@ -17,26 +17,26 @@ use crate::observe::Observer;
 use crate::problem::{KernelProblem, Losses};
 use crate::solver::{Stop, decomposition};
 
-/// How to go from the convex start to the loss.
+/// Options of [`two_step`].
 #[derive(Clone, Default)]
 pub struct TwoStep<'a> {
-    /// Options of every IRWLS run. Its `start`, where given, takes the place of the convex start.
+    /// Options of every IRWLS run. Its `start`, if given, replaces the convex start.
     pub options: Options,
-    /// Sequences of losses to go through before the problem's own; the plain way, without any, is always tried.
+    /// Sequences of losses to solve before that of the problem. A run without such a sequence is always made.
     pub paths: Vec<Vec<&'a dyn Loss>>,
 }
 
-/// The end of [`two_step`].
+/// The result of [`two_step`].
 #[derive(Debug, Clone)]
 pub struct TwoStepEnd {
-    /// The best end; its `start_objective` is that of the convex start under the problem's own loss.
+    /// The best result; its `start_objective` is that of the convex start under the loss of the problem.
     pub end: Irwls,
-    /// The objective at the end of each way: the plain one, then one a path.
+    /// The final objective of each run: the direct run, then one per path.
     pub objectives: Vec<f64>,
 }
 
-/// Solves a problem whose loss is not convex: hinge (labels) or absolute loss (real targets) first, by decomposition, then
-/// IRWLS on the loss itself, once plainly and once along each path.
+/// Solves a problem whose loss is not convex: first the hinge (labels) or absolute loss (real targets) by
+/// decomposition, then IRWLS on the loss itself, once directly and once along each path.
 pub fn two_step(
     problem: &KernelProblem<'_>,
     linear: Option<&Points>,
@@ -51,17 +51,17 @@ pub fn two_step(
     if options.start.is_none() && !problem.is_empty() {
         let classify = problem.loss(0).properties().classification;
         let convex: &dyn Loss = if classify { &Hinge } else { &Absolute };
-        let beginning = KernelProblem { losses: Losses::One(convex), ..problem.clone() };
-        let first = decomposition::Options {
+        let convex_problem = KernelProblem { losses: Losses::One(convex), ..problem.clone() };
+        let convex_options = decomposition::Options {
             stop: Stop { tol: Some(1e-3), gap: None },
             iterations: options.iterations,
             memory: options.memory,
             ..decomposition::Options::default()
         };
-        let start = decomposition::solve(&beginning, &first, control, observer)?;
+        let start = decomposition::solve(&convex_problem, &convex_options, control, observer)?;
         spent = start.iterations;
         if matches!(start.status, Status::TimeLimit | Status::Interrupted | Status::IterationLimit) {
-            // No time for the second step: the convex machine, as an answer to the problem asked.
+            // No time for the second step: return the convex model.
             options.iterations = Some(0);
         }
         options.start_bias = start.bias.first().copied();
@@ -74,18 +74,18 @@ pub fn two_step(
         if best.solution.status != Status::Optimal && best.solution.status != Status::Stalled {
             break;
         }
-        let mut leg = options.clone();
+        let mut path_options = options.clone();
         for loss in path {
             let softer = KernelProblem { losses: Losses::One(*loss), ..problem.clone() };
-            // What follows begins there: it need not be exact.
-            let most = options.iterations.map_or(SOFTER, |most| most.min(SOFTER));
-            let rough = Options { iterations: Some(most), ..leg.clone() };
-            let end = solve(&softer, linear, &rough, control, observer)?;
+            // The result is only a start, so it need not be accurate.
+            let limit = options.iterations.map_or(MAX_SOFTER_ITERATIONS, |limit| limit.min(MAX_SOFTER_ITERATIONS));
+            let softer_options = Options { iterations: Some(limit), ..path_options.clone() };
+            let end = solve(&softer, linear, &softer_options, control, observer)?;
             spent += end.solution.iterations;
-            leg.start_bias = end.solution.bias.first().copied();
-            leg.start = Some(end.solution.beta);
+            path_options.start_bias = end.solution.bias.first().copied();
+            path_options.start = Some(end.solution.beta);
         }
-        let end = solve(problem, linear, &leg, control, observer)?;
+        let end = solve(problem, linear, &path_options, control, observer)?;
         spent += end.solution.iterations;
         objectives.push(end.objective);
         if end.objective < best.objective {
@@ -97,10 +97,10 @@ pub fn two_step(
     Ok(TwoStepEnd { end: best, objectives })
 }
 
-/// Iterations on a softer loss at most.
-const SOFTER: u64 = 200;
+/// Most iterations on a softer loss.
+const MAX_SOFTER_ITERATIONS: u64 = 200;
 
-/// A machine with its small parts dropped.
+/// A model without its small coefficients.
 #[derive(Debug, Clone)]
 pub struct Compact {
     /// β of every sample; 0 where dropped.
@@ -109,7 +109,7 @@ pub struct Compact {
     pub scores: Vec<f64>,
     /// Samples dropped.
     pub dropped: usize,
-    /// ‖g‖ of the part dropped: no score f(x) has changed by more than this times √k(x, x).
+    /// ‖g‖ of the part dropped: no score f(x) changes by more than this times √k(x, x).
     pub norm: f64,
     /// The largest change of a score on the training rows.
     pub change: f64,
@@ -123,24 +123,24 @@ pub fn compact(
     control: &Control,
 ) -> Result<Compact, Interrupt> {
     let diagonal = problem.gram.diag();
-    let share: Vec<f64> = (0..beta.len()).map(|i| beta[i].abs() * diagonal[problem.row(i)].max(0.0).sqrt()).collect();
-    let total: f64 = share.iter().sum();
-    let dropped = |i: usize| beta[i] != 0.0 && share[i] < threshold * total;
+    let size: Vec<f64> = (0..beta.len()).map(|i| beta[i].abs() * diagonal[problem.row(i)].max(0.0).sqrt()).collect();
+    let total: f64 = size.iter().sum();
+    let dropped = |i: usize| beta[i] != 0.0 && size[i] < threshold * total;
     let rows = problem.gram.shape().0;
-    let product = |take: &dyn Fn(usize) -> f64| {
+    let product = |coefficient: &dyn Fn(usize) -> f64| {
         let (mut v, mut out) = (vec![0.0; rows], vec![0.0; rows]);
-        (0..beta.len()).for_each(|i| v[problem.row(i)] += take(i));
+        (0..beta.len()).for_each(|i| v[problem.row(i)] += coefficient(i));
         problem.gram.apply(Precision::Double, Pick::All, &v, 1, &mut out, control)?;
         Ok(out)
     };
-    let gone = product(&|i| if dropped(i) { beta[i] } else { 0.0 })?;
-    let squared: f64 = (0..beta.len()).filter(|&i| dropped(i)).map(|i| beta[i] * gone[problem.row(i)]).sum();
-    let kept: Vec<f64> = (0..beta.len()).map(|i| if dropped(i) { 0.0 } else { beta[i] }).collect();
+    let change = product(&|i| if dropped(i) { beta[i] } else { 0.0 })?;
+    let squared: f64 = (0..beta.len()).filter(|&i| dropped(i)).map(|i| beta[i] * change[problem.row(i)]).sum();
+    let kept_beta: Vec<f64> = (0..beta.len()).map(|i| if dropped(i) { 0.0 } else { beta[i] }).collect();
     Ok(Compact {
-        scores: product(&|i| kept[i])?,
+        scores: product(&|i| kept_beta[i])?,
         dropped: (0..beta.len()).filter(|&i| dropped(i)).count(),
-        beta: kept,
+        beta: kept_beta,
         norm: squared.max(0.0).sqrt(),
-        change: gone.iter().fold(0.0, |m, g| m.max(g.abs())),
+        change: change.iter().fold(0.0, |m, g| m.max(g.abs())),
     })
 }

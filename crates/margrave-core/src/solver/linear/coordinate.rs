@@ -1,51 +1,56 @@
-//! Dual coordinate descent (Hsieh, Chang, Lin, Keerthi and Sundararajan, ICML 2008, Algorithms 1 and 3; Ho and Lin, JMLR 13,
-//! 2012, for regression), for every loss with a dual term.
+//! Dual coordinate descent (Hsieh, Chang, Lin, Keerthi and Sundararajan, ICML 2008, Algorithms 1 and 3; Ho and Lin,
+//! JMLR 13, 2012, for regression), for every loss with a dual term.
 //!
 //! ```text
 //! minimise ½‖Xᵀβ‖² + Σ h(βᵢ),   h(β) = pβ + eps|β| + ½dβ² on [lo, hi]
 //! βᵢ ← clip(soft(Qᵢᵢβᵢ − zᵢ − p, eps)/(Qᵢᵢ + d), lo, hi),   Qᵢᵢ = ‖xᵢ‖² + s²
 //! ```
 //!
-//! w = Xᵀβ and b are kept up to date, so a step costs the stored values of one row. A penalised bias is the weight of a feature of value s.
-//! A free bias is the multiplier of Σβ = 0: within an epoch it is penalised about where it stood, with s² the mean squared norm of the
-//! rows, and after it moves by s²Σβ (method of multipliers). Rows are taken in a new random order each epoch, and asked for from memory
-//! before their turn.
+//! w = Xᵀβ and b are updated in every step, so a step costs the stored values of one row. A penalised bias is the
+//! weight of a feature of value s. A free bias is the multiplier of Σβ = 0: within an epoch it is penalised around its
+//! current value, with s² the mean squared norm of the rows, and after the epoch it moves by s²Σβ (method of
+//! multipliers). Rows are visited in a new random order in each epoch, and prefetched.
 //!
-//! Most rows are settled early. One that wants no step is looked at again after 2, 4, then every 8 epochs; one whose gradient is beyond
-//! every violation of the last epoch is left out until all others agree. The share of a row in the gap is noted whenever it is looked at, so
-//! that the sum of the notes tells when a measurement of all rows is worth its pass; nothing is concluded without one. Where epochs gain
-//! little, steps over all free β at once help (`face.rs`).
+//! Most β reach their final value early. A row that needs no step is visited again after 2, 4, then every 8 epochs. A
+//! row whose gradient is beyond every violation of the last epoch is shrunk until the next measurement. The
+//! contribution of a row to the gap is recorded at every visit; the sum of these records shows when a measurement of
+//! all rows is worthwhile. Only such a measurement ends the descent. If epochs make little progress, steps over all
+//! free β at once help (`face.rs`).
 //!
-//! Rows that are read in blocks are taken a block at a time, several epochs each (Yu, Hsieh, Chang and Lin, KDD 2010).
+//! Rows that are read in blocks are processed block by block, with several epochs each (Yu, Hsieh, Chang and Lin,
+//! KDD 2010).
 
-use super::piece::{Smoothed, Terms};
-use super::state::{Measure, State};
+use super::rows::{RowAccess, RowState, with_rows};
+use super::smooth_loss::{DualTerms, SmoothedDual};
+use super::state::{LinearState, Measure};
 use crate::control::Status;
-use crate::data::{Points, Real, Storage};
+use crate::data::{Points, Storage};
 use crate::linalg::sparse;
 use crate::loss::DualTerm;
 
-/// Rows between two looks at the clock.
-const LOOK: usize = 4096;
-/// Rows a row is asked for ahead of its turn.
-const AHEAD: usize = 3;
-/// A settled row waits at most 2 to this power epochs.
-const PATIENCE: u8 = 3;
-/// Epochs the queue of waiting rows reaches.
-const QUEUE: usize = 1 << PATIENCE as usize;
-/// Steps go this much of the way to the minimum (any factor below 2 converges; Cryer, SIAM J. Control 9, 1971).
-const RELAX: f64 = 1.3;
-/// Epochs on a block of rows that was read from a file.
-const INNER: usize = 3;
-/// Epochs between two steps over all free β.
-const REST: usize = 3;
-/// Share of the gap that must be left after four epochs for such a step to be tried.
-const CRAWL: f64 = 0.8;
+/// Rows between two checks of the budget.
+const CHECK_INTERVAL: usize = 4096;
+/// Number of rows by which a row is prefetched ahead.
+const PREFETCH_DISTANCE: usize = 3;
+/// A row that needs no step waits at most 2 to this power epochs.
+const MAX_WAIT_LEVEL: u8 = 3;
+/// Number of epochs covered by the queue of waiting rows.
+const QUEUE_LENGTH: usize = 1 << MAX_WAIT_LEVEL as usize;
+/// Over-relaxation: a step is this multiple of that to the minimum (any factor below 2 converges; Cryer, SIAM J.
+/// Control 9, 1971).
+const RELAXATION: f64 = 1.3;
+/// Epochs on a block of rows read from a file.
+const EPOCHS_PER_BLOCK: usize = 3;
+/// Fewest epochs between two steps over all free β.
+const EPOCHS_BETWEEN_FACE_STEPS: usize = 3;
+/// Such a step is tried if more than this fraction of the gap is left after four epochs.
+const SLOW_RATIO: f64 = 0.8;
 
-/// Random orders of rows: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). A step of it costs a tenth of a row's.
-struct Order(u64);
+/// Shuffles rows with SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), which costs a tenth of a coordinate step per
+/// row.
+struct RowShuffler(u64);
 
-impl Order {
+impl RowShuffler {
     fn shuffle(&mut self, rows: &mut [u32]) {
         for at in (1..rows.len()).rev() {
             self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -59,8 +64,8 @@ impl Order {
     }
 }
 
-/// Multiply–adds of an epoch over `count` of the rows.
-fn work_of(points: &Points, count: usize) -> usize {
+/// Multiply–adds of an epoch over `count` rows.
+fn epoch_cost(points: &Points, count: usize) -> usize {
     count * (2 * points.stored() / points.len().max(1) + 40)
 }
 
@@ -74,189 +79,76 @@ fn squared_norm(w: &[f64]) -> f64 {
 }
 
 /// How coordinate descent ended.
-pub(super) enum Descended {
-    /// The gap asked for holds.
+pub(super) enum DescentEnd {
+    /// The required gap is reached.
     Reached(Measure),
-    /// Newton will be faster from here.
-    Crawling(Measure),
+    /// Progress is slow: Newton will be faster.
+    Slow(Measure),
 }
 
-/// All that a step needs of a row besides its features: one line of cache.
-#[derive(Debug, Clone, Copy)]
-#[repr(align(64))]
-pub(super) struct Cell {
-    pub(super) beta: f64,
-    /// Qᵢᵢ.
-    pub(super) q: f64,
-    pub(super) p: f64,
-    pub(super) lo: f64,
-    pub(super) hi: f64,
-    /// Loss and share in the gap when it was last looked at.
-    value: f32,
-    excess: f32,
-    start: u64,
-    len: u32,
-    level: u8,
-}
-
-/// The rows as they are stored.
-pub(super) trait Rows: Copy {
-    fn dot(&self, cell: &Cell, w: &[f64]) -> f64;
-    fn add(&self, cell: &Cell, c: f64, w: &mut [f64]);
-    fn soon(&self, cell: &Cell);
-}
-
-#[derive(Clone, Copy)]
-struct Sparse<'a, T> {
-    columns: &'a [u32],
-    values: &'a [T],
-}
-
-impl<T: Real> Rows for Sparse<'_, T> {
-    #[inline(always)]
-    fn dot(&self, cell: &Cell, w: &[f64]) -> f64 {
-        let range = cell.range();
-        sparse::dot(&self.columns[range.clone()], &self.values[range], w)
-    }
-    #[inline(always)]
-    fn add(&self, cell: &Cell, c: f64, w: &mut [f64]) {
-        let range = cell.range();
-        sparse::add(&self.columns[range.clone()], &self.values[range], c, w);
-    }
-    #[inline(always)]
-    fn soon(&self, cell: &Cell) {
-        let range = cell.range();
-        sparse::prefetch(&self.columns[range.clone()]);
-        sparse::prefetch(&self.values[range]);
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Dense<'a, T> {
-    values: &'a [T],
-}
-
-impl<T: Real> Rows for Dense<'_, T> {
-    #[inline(always)]
-    fn dot(&self, cell: &Cell, w: &[f64]) -> f64 {
-        let x = &self.values[cell.range()];
-        let mut sums = [0.0; 8];
-        let (xs, ws) = (x.chunks_exact(8), w.chunks_exact(8));
-        let rest: f64 = xs.remainder().iter().zip(ws.remainder()).map(|(x, w)| x.to_f64() * w).sum();
-        for (x, w) in xs.zip(ws) {
-            (0..8).for_each(|l| sums[l] += x[l].to_f64() * w[l]);
-        }
-        sums.iter().sum::<f64>() + rest
-    }
-    #[inline(always)]
-    fn add(&self, cell: &Cell, c: f64, w: &mut [f64]) {
-        w.iter_mut().zip(&self.values[cell.range()]).for_each(|(w, x)| *w += c * x.to_f64());
-    }
-    #[inline(always)]
-    fn soon(&self, cell: &Cell) {
-        sparse::prefetch(&self.values[cell.range()]);
-    }
-}
-
-impl Cell {
-    /// Stored values of the row.
-    pub(super) fn stored(&self) -> usize {
-        self.len as usize
-    }
-
-    #[inline(always)]
-    fn range(&self) -> std::ops::Range<usize> {
-        self.start as usize..self.start as usize + self.len as usize
-    }
-}
-
-/// Does `$body` with `$rows` bound to the rows of `$points`, whatever their storage.
-macro_rules! with_rows {
-    ($points:expr, $rows:ident => $body:expr) => {
-        match $points.storage() {
-            Storage::SparseF32(m) => {
-                let $rows = Sparse { columns: m.columns(), values: m.values() };
-                $body
-            }
-            Storage::SparseF64(m) => {
-                let $rows = Sparse { columns: m.columns(), values: m.values() };
-                $body
-            }
-            Storage::DenseF32(m) => {
-                let $rows = Dense { values: m.values() };
-                $body
-            }
-            Storage::DenseF64(m) => {
-                let $rows = Dense { values: m.values() };
-                $body
-            }
-        }
-    };
-}
-
-/// What moves: w, b and Σβ.
-pub(super) struct Moving<'a> {
+/// The variables that a step updates: w, b and Σβ.
+pub(super) struct PrimalPoint<'a> {
     pub(super) w: &'a mut [f64],
     pub(super) b: &'a mut f64,
     pub(super) sum: &'a mut f64,
 }
 
-/// Coordinate descent over some rows.
-pub(super) struct Sweep<'t> {
-    pub(super) terms: &'t Terms,
-    /// The first of its rows among all.
+/// Coordinate descent over a block of rows, or over all rows.
+pub(super) struct CoordinateDescent<'t> {
+    pub(super) terms: &'t DualTerms,
+    /// Index of its first row among all rows.
     pub(super) first: usize,
-    pub(super) cells: Vec<Cell>,
+    pub(super) row_states: Vec<RowState>,
     /// s² of the bias.
     pub(super) square: f64,
     pub(super) active: Vec<u32>,
-    /// Settled rows, by the epoch in which they are looked at again.
+    /// Rows that need no step, by the epoch of their next visit.
     queue: Vec<Vec<u32>>,
-    waiting: usize,
+    queued: usize,
     epoch: usize,
-    /// Violations above this were seen in the last epoch.
-    bar: f64,
-    /// Sums of the notes of all rows.
+    /// The largest violation of the last epoch: rows whose gradient is further than this on the right side are shrunk.
+    shrink_threshold: f64,
+    /// Sums over all rows of the loss and of the contribution to the gap, each at its last visit.
     loss: f64,
     excess: f64,
-    /// Rows that became free, or ceased to be, in the last epoch.
+    /// Number of rows that became free or bounded in the last epoch.
     pub(super) changed: usize,
 }
 
-/// By how much β wants to rise, and to fall, in units of the score; −∞ where it cannot.
+/// The violation of the optimality condition of β, in units of the score; negative if the condition holds strictly.
 #[inline(always)]
-fn pull(t: &DualTerm, beta: f64, slope: f64) -> f64 {
+fn violation(t: &DualTerm, beta: f64, slope: f64) -> f64 {
     let up = if beta < t.hi { -(slope + if beta < 0.0 { -t.eps } else { t.eps }) } else { f64::NEG_INFINITY };
     let down = if beta > t.lo { slope + if beta > 0.0 { t.eps } else { -t.eps } } else { f64::NEG_INFINITY };
     up.max(down)
 }
 
 #[inline(always)]
-fn soft(s: f64, eps: f64) -> f64 {
+fn soft_threshold(s: f64, eps: f64) -> f64 {
     (s - eps).max(0.0) + (s + eps).min(0.0)
 }
 
-/// The loss at score z, and what β lacks to it: ℓ(z) + h(β) + βz.
+/// The loss at score z, and the contribution of the sample to the gap: ℓ(z) + h(β) + βz.
 #[inline(always)]
-fn shares(t: &DualTerm, beta: f64, z: f64) -> (f64, f64) {
+fn loss_and_excess(t: &DualTerm, beta: f64, z: f64) -> (f64, f64) {
     let s = -(t.p + z);
-    let reach = soft(s, t.eps);
+    let thresholded = soft_threshold(s, t.eps);
     let best = if t.d > 0.0 {
-        (reach / t.d).max(t.lo).min(t.hi)
-    } else if reach > 0.0 {
+        (thresholded / t.d).max(t.lo).min(t.hi)
+    } else if thresholded > 0.0 {
         t.hi
-    } else if reach < 0.0 {
+    } else if thresholded < 0.0 {
         t.lo
     } else {
         0.0
     };
-    let part = |b: f64| b * s - t.eps * b.abs() - 0.5 * t.d * b * b;
-    let value = part(best);
-    (value, (value - part(beta)).max(0.0))
+    let dual_value = |b: f64| b * s - t.eps * b.abs() - 0.5 * t.d * b * b;
+    let value = dual_value(best);
+    (value, (value - dual_value(beta)).max(0.0))
 }
 
-impl<'t> Sweep<'t> {
-    fn new(terms: &'t Terms, points: &Points, first: usize, beta: &[f64], square: f64) -> Self {
+impl<'t> CoordinateDescent<'t> {
+    fn new(terms: &'t DualTerms, points: &Points, first: usize, beta: &[f64], square: f64) -> Self {
         let norms = points.squared_norms();
         let starts = match points.storage() {
             Storage::SparseF32(m) => Some(m.starts()),
@@ -264,10 +156,10 @@ impl<'t> Sweep<'t> {
             Storage::DenseF32(_) | Storage::DenseF64(_) => None,
         };
         let d = points.dims();
-        let cell = |i: usize| {
+        let row = |i: usize| {
             let t = terms.get(first + i);
             let (start, len) = starts.map_or((i * d, d), |s| (s[i], s[i + 1] - s[i]));
-            Cell {
+            RowState {
                 beta: beta[i],
                 q: norms[i] + square,
                 p: t.p,
@@ -277,22 +169,23 @@ impl<'t> Sweep<'t> {
                 excess: 0.0,
                 start: start as u64,
                 len: len as u32,
-                level: 0,
+                wait_level: 0,
             }
         };
-        let cells: Vec<Cell> = (0..points.len()).map(cell).collect();
-        let active = (0..cells.len() as u32).filter(|&i| cells[i as usize].hi > cells[i as usize].lo).collect();
-        let queue = vec![Vec::new(); QUEUE];
+        let row_states: Vec<RowState> = (0..points.len()).map(row).collect();
+        let active =
+            (0..row_states.len() as u32).filter(|&i| row_states[i as usize].hi > row_states[i as usize].lo).collect();
+        let queue = vec![Vec::new(); QUEUE_LENGTH];
         Self {
             terms,
             first,
-            cells,
+            row_states,
             square,
             active,
             queue,
-            waiting: 0,
+            queued: 0,
             epoch: 0,
-            bar: f64::INFINITY,
+            shrink_threshold: f64::INFINITY,
             loss: 0.0,
             excess: 0.0,
             changed: 0,
@@ -301,74 +194,74 @@ impl<'t> Sweep<'t> {
 
     #[inline(always)]
     pub(super) fn term(&self, i: usize) -> DualTerm {
-        let cell = &self.cells[i];
+        let row = &self.row_states[i];
         let (eps, d) = self.terms.shared(self.first + i);
-        DualTerm { p: cell.p, eps, d, lo: cell.lo, hi: cell.hi }
+        DualTerm { p: row.p, eps, d, lo: row.lo, hi: row.hi }
     }
 
-    /// One epoch over the rows whose turn it is: the largest violation met.
-    fn epoch<R: Rows>(
+    /// One epoch over the active rows and those due in the queue; returns the largest violation found.
+    fn epoch<R: RowAccess>(
         &mut self,
         rows: R,
-        moving: &mut Moving<'_>,
-        rng: &mut Order,
+        point: &mut PrimalPoint<'_>,
+        rng: &mut RowShuffler,
         check: impl Fn() -> Result<(), Status>,
     ) -> Result<f64, Status> {
         self.epoch += 1;
-        let due = std::mem::take(&mut self.queue[self.epoch % QUEUE]);
-        self.waiting -= due.len();
+        let due = std::mem::take(&mut self.queue[self.epoch % QUEUE_LENGTH]);
+        self.queued -= due.len();
         self.active.extend(due);
         rng.shuffle(&mut self.active);
         let count = self.active.len();
-        let bar = self.bar;
+        let shrink_threshold = self.shrink_threshold;
         let (mut worst, mut kept) = (0.0f64, 0);
         self.changed = 0;
         for at in 0..count {
-            if at % LOOK == 0 {
+            if at % CHECK_INTERVAL == 0 {
                 check()?;
             }
-            if at + 2 * AHEAD < count {
-                let next = self.active[at + 2 * AHEAD] as usize;
-                sparse::prefetch(&self.cells[next..=next]);
-                rows.soon(&self.cells[self.active[at + AHEAD] as usize]);
+            if at + 2 * PREFETCH_DISTANCE < count {
+                let next = self.active[at + 2 * PREFETCH_DISTANCE] as usize;
+                sparse::prefetch(&self.row_states[next..=next]);
+                rows.prefetch(&self.row_states[self.active[at + PREFETCH_DISTANCE] as usize]);
             }
             let index = self.active[at];
             let i = index as usize;
             let t = self.term(i);
-            let cell = &mut self.cells[i];
-            let (beta, q) = (cell.beta, cell.q);
-            let z = rows.dot(cell, moving.w) + *moving.b;
-            let pull = pull(&t, beta, z + t.p + t.d * beta);
-            let (value, excess) = shares(&t, beta, z);
+            let row = &mut self.row_states[i];
+            let (beta, q) = (row.beta, row.q);
+            let z = rows.dot(row, point.w) + *point.b;
+            let violation = violation(&t, beta, z + t.p + t.d * beta);
+            let (value, excess) = loss_and_excess(&t, beta, z);
             let (value, excess) = (value as f32, excess as f32);
-            self.loss += f64::from(value) - f64::from(cell.value);
-            self.excess += f64::from(excess) - f64::from(cell.excess);
-            (cell.value, cell.excess) = (value, excess);
-            if pull < -bar {
+            self.loss += f64::from(value) - f64::from(row.value);
+            self.excess += f64::from(excess) - f64::from(row.excess);
+            (row.value, row.excess) = (value, excess);
+            if violation < -shrink_threshold {
                 continue;
             }
-            if pull < 0.0 {
-                cell.level = (cell.level + 1).min(PATIENCE);
-                self.queue[(self.epoch + (1 << cell.level)) % QUEUE].push(index);
-                self.waiting += 1;
+            if violation < 0.0 {
+                row.wait_level = (row.wait_level + 1).min(MAX_WAIT_LEVEL);
+                self.queue[(self.epoch + (1 << row.wait_level)) % QUEUE_LENGTH].push(index);
+                self.queued += 1;
                 continue;
             }
-            cell.level = 0;
+            row.wait_level = 0;
             self.active[kept] = index;
             kept += 1;
-            worst = worst.max(pull);
-            // Over-relaxed; a row without features and curvature goes to its bound.
-            let want = soft(q * beta - z - t.p, t.eps);
-            let bottom = q + t.d;
-            let new = if bottom > 0.0 {
-                let best = want / bottom;
-                let beyond = beta + RELAX * (best - beta);
-                // Not beyond the kink at 0, where the slope jumps.
-                let kink = t.eps > 0.0 && beyond * best <= 0.0;
-                if kink { best } else { beyond }.max(t.lo).min(t.hi)
-            } else if want > 0.0 {
+            worst = worst.max(violation);
+            // An over-relaxed step; a row without features and curvature goes to its bound.
+            let numerator = soft_threshold(q * beta - z - t.p, t.eps);
+            let curvature = q + t.d;
+            let new = if curvature > 0.0 {
+                let best = numerator / curvature;
+                let relaxed = beta + RELAXATION * (best - beta);
+                // Not across the kink at 0, where the slope jumps.
+                let kink = t.eps > 0.0 && relaxed * best <= 0.0;
+                if kink { best } else { relaxed }.max(t.lo).min(t.hi)
+            } else if numerator > 0.0 {
                 t.hi
-            } else if want < 0.0 {
+            } else if numerator < 0.0 {
                 t.lo
             } else {
                 beta
@@ -376,47 +269,47 @@ impl<'t> Sweep<'t> {
             let delta = new - beta;
             if delta != 0.0 {
                 self.changed += usize::from((beta > t.lo && beta < t.hi) != (new > t.lo && new < t.hi));
-                cell.beta = new;
-                rows.add(cell, delta, moving.w);
-                *moving.b += self.square * delta;
-                *moving.sum += delta;
+                row.beta = new;
+                rows.add(row, delta, point.w);
+                *point.b += self.square * delta;
+                *point.sum += delta;
             }
         }
         self.active.truncate(kept);
-        self.bar = if worst > 0.0 { worst } else { f64::INFINITY };
+        self.shrink_threshold = if worst > 0.0 { worst } else { f64::INFINITY };
         Ok(worst)
     }
 
-    /// Whether any row is left to look at.
-    fn idle(&self) -> bool {
-        self.active.is_empty() && self.waiting == 0
+    /// Whether no row is left to visit.
+    fn is_done(&self) -> bool {
+        self.active.is_empty() && self.queued == 0
     }
 
-    /// Notes anew from the scores of all rows; those firmly settled stay out.
-    fn restart(&mut self, z: &[f64]) {
+    /// Recomputes the records from the scores of all rows, and activates all rows except those far from a violation.
+    fn reset_active(&mut self, z: &[f64]) {
         self.queue.iter_mut().for_each(Vec::clear);
-        self.waiting = 0;
+        self.queued = 0;
         self.active.clear();
         (self.loss, self.excess) = (0.0, 0.0);
-        let bar = 2.0 * self.bar;
-        for i in 0..self.cells.len() {
+        let shrink_threshold = 2.0 * self.shrink_threshold;
+        for i in 0..self.row_states.len() {
             let t = self.term(i);
             if t.hi <= t.lo {
                 continue;
             }
-            let cell = &mut self.cells[i];
-            let (value, excess) = shares(&t, cell.beta, z[i]);
-            (cell.value, cell.excess, cell.level) = (value as f32, excess as f32, 0);
-            self.loss += f64::from(cell.value);
-            self.excess += f64::from(cell.excess);
-            if pull(&t, cell.beta, z[i] + t.p + t.d * cell.beta) >= -bar {
+            let row = &mut self.row_states[i];
+            let (value, excess) = loss_and_excess(&t, row.beta, z[i]);
+            (row.value, row.excess, row.wait_level) = (value as f32, excess as f32, 0);
+            self.loss += f64::from(row.value);
+            self.excess += f64::from(row.excess);
+            if violation(&t, row.beta, z[i] + t.p + t.d * row.beta) >= -shrink_threshold {
                 self.active.push(i as u32);
             }
         }
     }
 }
 
-impl State<'_, '_> {
+impl LinearState<'_, '_> {
     /// s² of the bias; `typical` is the mean squared norm of the rows.
     fn bias_square(&self, typical: f64) -> f64 {
         match self.rho {
@@ -426,45 +319,46 @@ impl State<'_, '_> {
         }
     }
 
-    /// What Σβ ≠ 0 costs under a free bias, roughly: its product with a score. Decides when to measure, nothing else.
-    fn slack(&self) -> f64 {
+    /// Rough cost of Σβ ≠ 0 under a free bias: its product with a score. Only used to decide when to measure.
+    fn sum_penalty(&self) -> f64 {
         if self.rho == Some(0.0) { self.sum.abs() * (1.0 + self.b.abs()) } else { 0.0 }
     }
 
-    /// The relative gap by the notes of the rows.
-    fn estimate(&self, loss: f64, excess: f64) -> f64 {
+    /// The relative gap estimated from the records of the rows.
+    fn estimated_gap(&self, loss: f64, excess: f64) -> f64 {
         let norm = squared_norm(&self.w);
         let bias = self.rho.map_or(0.0, |rho| 0.5 * rho * self.b * self.b);
-        (excess + self.slack()) / (0.5 * norm + bias + loss).max(f64::MIN_POSITIVE)
+        (excess + self.sum_penalty()) / (0.5 * norm + bias + loss).max(f64::MIN_POSITIVE)
     }
 
-    /// A measurement of all rows at w = Xᵀβ. Under a free bias β is moved to Σβ = 0 first and b to its best place.
-    fn measured(&mut self, terms: &Terms, active: usize) -> Result<Measure, Status> {
-        let piece = Smoothed::new(terms, 0.0, &self.beta);
-        self.make_feasible(&piece)?;
-        let m = self.measure(&piece)?;
+    /// Measures all rows at w = Xᵀβ. Under a free bias β is first moved to Σβ = 0, and b to its optimum.
+    fn measure_all(&mut self, terms: &DualTerms, active: usize) -> Result<Measure, Status> {
+        let losses = SmoothedDual::new(terms, 0.0, &self.beta);
+        self.make_feasible(&losses)?;
+        let m = self.measure(&losses)?;
         self.report("coordinate", &m, active)?;
         Ok(m)
     }
 
-    /// Coordinate descent from the current β until the relative gap is `aim`, or Newton promises more. w becomes Xᵀβ.
+    /// Coordinate descent from the current β until the relative gap is `target_gap`, for at most `max_epochs`. Sets
+    /// w = Xᵀβ.
     pub(super) fn descend_coordinates(
         &mut self,
-        terms: &Terms,
+        terms: &DualTerms,
         points: &Points,
-        aim: f64,
+        target_gap: f64,
         seed: u64,
-        most: usize,
-    ) -> Result<Descended, Status> {
+        max_epochs: usize,
+    ) -> Result<DescentEnd, Status> {
         let square = self.bias_square(points.squared_norms().iter().sum::<f64>() / self.n().max(1) as f64);
         self.w.copy_from_slice(&self.v);
         if self.rho.is_some_and(|rho| rho > 0.0) {
             self.b = square * self.sum;
         }
         let free = self.rho == Some(0.0);
-        let mut sweep = Sweep::new(terms, points, 0, &self.beta, square);
-        let mut rng = Order(seed);
-        let (mut next, mut rested) = (16, 0);
+        let mut descent = CoordinateDescent::new(terms, points, 0, &self.beta, square);
+        let mut rng = RowShuffler(seed);
+        let (mut next, mut last_face_step) = (16, 0);
         let mut history: Vec<f64> = Vec::new();
         for epoch in 1.. {
             let early = self.check().err();
@@ -472,68 +366,71 @@ impl State<'_, '_> {
                 self.iterations += 1;
             }
             let control = self.control;
-            control.spend(work_of(points, sweep.active.len()));
-            let mut moving = Moving { w: &mut self.w, b: &mut self.b, sum: &mut self.sum };
+            control.spend(epoch_cost(points, descent.active.len()));
+            let mut point = PrimalPoint { w: &mut self.w, b: &mut self.b, sum: &mut self.sum };
             let ran = match early {
                 Some(why) => Err(why),
                 None => {
-                    with_rows!(points, rows => sweep.epoch(rows, &mut moving, &mut rng, || control.check().map_err(Status::from)))
+                    let check = || control.check().map_err(Status::from);
+                    with_rows!(points, rows => descent.epoch(rows, &mut point, &mut rng, check))
                 }
             };
             if let Err(why) = ran {
-                // What was reached is kept: w = Xᵀβ holds at any time.
-                self.beta.iter_mut().zip(&sweep.cells).for_each(|(b, cell)| *b = cell.beta);
+                // Keep the current point: w = Xᵀβ holds at any time.
+                self.beta.iter_mut().zip(&descent.row_states).for_each(|(b, row)| *b = row.beta);
                 self.v.copy_from_slice(&self.w);
                 return Err(why);
             }
             if free {
                 self.b += square * self.sum;
             }
-            let estimate = self.estimate(sweep.loss, sweep.excess);
+            let estimate = self.estimated_gap(descent.loss, descent.excess);
             history.push(estimate);
-            if estimate > aim && epoch < next && epoch < most && !sweep.idle() {
+            if estimate > target_gap && epoch < next && epoch < max_epochs && !descent.is_done() {
                 let before = history.len().checked_sub(4).map(|at| history[at]);
-                if epoch >= rested + REST && before.is_some_and(|before| estimate > CRAWL * before) {
-                    rested = epoch;
-                    let mut moving = Moving { w: &mut self.w, b: &mut self.b, sum: &mut self.sum };
-                    with_rows!(points, rows => sweep.face(rows, &mut moving));
+                if epoch >= last_face_step + EPOCHS_BETWEEN_FACE_STEPS
+                    && before.is_some_and(|before| estimate > SLOW_RATIO * before)
+                {
+                    last_face_step = epoch;
+                    let mut point = PrimalPoint { w: &mut self.w, b: &mut self.b, sum: &mut self.sum };
+                    with_rows!(points, rows => descent.face_step(rows, &mut point));
                 }
                 continue;
             }
-            self.beta.iter_mut().zip(&sweep.cells).for_each(|(b, cell)| *b = cell.beta);
-            let m = self.measured(terms, sweep.active.len())?;
-            if m.relative() <= aim {
-                return Ok(Descended::Reached(m));
+            self.beta.iter_mut().zip(&descent.row_states).for_each(|(b, row)| *b = row.beta);
+            let m = self.measure_all(terms, descent.active.len())?;
+            if m.relative() <= target_gap {
+                return Ok(DescentEnd::Reached(m));
             }
-            if epoch >= most {
-                return Ok(Descended::Crawling(m));
+            if epoch >= max_epochs {
+                return Ok(DescentEnd::Slow(m));
             }
-            sweep.cells.iter_mut().zip(&self.beta).for_each(|(cell, b)| cell.beta = *b);
+            descent.row_states.iter_mut().zip(&self.beta).for_each(|(row, b)| row.beta = *b);
             next = epoch + (epoch / 2).max(16);
-            sweep.restart(&self.z);
+            descent.reset_active(&self.z);
         }
         Err(Status::IterationLimit)
     }
 
-    /// The same on rows that are read in blocks: several epochs on each block while it is in memory.
+    /// The same for rows that are read in blocks: several epochs on each block while it is in memory.
     pub(super) fn descend_blocks(
         &mut self,
-        terms: &Terms,
-        aim: f64,
+        terms: &DualTerms,
+        target_gap: f64,
         seed: u64,
-        most: usize,
-    ) -> Result<Descended, Status> {
+        max_rounds: usize,
+    ) -> Result<DescentEnd, Status> {
         let x = self.x;
         let mut order: Vec<u32> = (0..x.blocks() as u32).collect();
-        let mut rng = Order(seed);
+        let mut rng = RowShuffler(seed);
         self.w.copy_from_slice(&self.v);
         let free = self.rho == Some(0.0);
         let mut square = self.bias_square(0.0);
         if self.rho.is_some_and(|rho| rho > 0.0) {
             self.b = square * self.sum;
         }
-        let mut notes = vec![(0.0, 0.0); order.len()];
-        let (mut last, mut poor) = (f64::INFINITY, 0);
+        let mut sums = vec![(0.0, 0.0); order.len()];
+        let (mut last, mut slow_rounds) = (f64::INFINITY, 0);
         for round in 1.. {
             self.check()?;
             self.iterations += 1;
@@ -547,40 +444,40 @@ impl State<'_, '_> {
                     square = points.squared_norms().iter().sum::<f64>() / points.len().max(1) as f64;
                 }
                 let range = first..first + points.len();
-                let mut sweep = Sweep::new(terms, points, first, &self.beta[range.clone()], square);
-                let mut moving = Moving { w: &mut self.w, b: &mut self.b, sum: &mut self.sum };
-                for _ in 0..INNER {
-                    control.spend(work_of(points, sweep.active.len()));
+                let mut descent = CoordinateDescent::new(terms, points, first, &self.beta[range.clone()], square);
+                let mut point = PrimalPoint { w: &mut self.w, b: &mut self.b, sum: &mut self.sum };
+                for _ in 0..EPOCHS_PER_BLOCK {
+                    control.spend(epoch_cost(points, descent.active.len()));
                     let check = || control.check().map_err(Status::from);
-                    if let Err(why) = with_rows!(points, rows => sweep.epoch(rows, &mut moving, &mut rng, check)) {
+                    if let Err(why) = with_rows!(points, rows => descent.epoch(rows, &mut point, &mut rng, check)) {
                         failed = Some(why);
                         break;
                     }
                 }
-                notes[block] = (sweep.loss, sweep.excess);
-                self.beta[range].iter_mut().zip(&sweep.cells).for_each(|(b, cell)| *b = cell.beta);
+                sums[block] = (descent.loss, descent.excess);
+                self.beta[range].iter_mut().zip(&descent.row_states).for_each(|(b, row)| *b = row.beta);
                 if failed.is_some() { Err(crate::control::Interrupt::Cancelled) } else { Ok(()) }
             })
             .map_err(|why| failed.unwrap_or(why.into()))?;
             if free {
                 self.b += square * self.sum;
             }
-            let (loss, excess) = notes.iter().fold((0.0, 0.0), |sum, note| (sum.0 + note.0, sum.1 + note.1));
-            let estimate = self.estimate(loss, excess);
-            poor = if estimate < 0.8 * last { 0 } else { poor + 1 };
+            let (loss, excess) = sums.iter().fold((0.0, 0.0), |sum, note| (sum.0 + note.0, sum.1 + note.1));
+            let estimate = self.estimated_gap(loss, excess);
+            slow_rounds = if estimate < 0.8 * last { 0 } else { slow_rounds + 1 };
             last = last.min(estimate);
-            // Notes of a block are from before the blocks after it moved w: they tell too little, not too much.
-            if estimate > 2.0 * aim && round < most && poor < 4 {
+            // The records of a block were made before later blocks changed w, so they underestimate the gap.
+            if estimate > 2.0 * target_gap && round < max_rounds && slow_rounds < 4 {
                 let m = Measure { primal: loss, excess, mismatch: 0.0, rounding: 0.0 };
                 self.report("coordinate", &m, self.n())?;
                 continue;
             }
-            let m = self.measured(terms, self.n())?;
-            if m.relative() <= aim {
-                return Ok(Descended::Reached(m));
+            let m = self.measure_all(terms, self.n())?;
+            if m.relative() <= target_gap {
+                return Ok(DescentEnd::Reached(m));
             }
-            if round >= most || poor >= 4 {
-                return Ok(Descended::Crawling(m));
+            if round >= max_rounds || slow_rounds >= 4 {
+                return Ok(DescentEnd::Slow(m));
             }
         }
         Err(Status::IterationLimit)

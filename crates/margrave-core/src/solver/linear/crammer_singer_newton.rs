@@ -1,48 +1,44 @@
-//! Proximal points of the dual of Crammer and Singer by Newton's method: `proximal.rs` for several classes.
+//! The proximal point method on the dual of Crammer and Singer, by Newton: `proximal.rs` for several classes.
 //!
-//! With a_m = c − α_m for the own class and −α_m for the others, a sample's loss is the largest of Σ a_m·(e_m + z_m) − c·z_y over the
-//! simplex a ≥ 0, Σa = c. Taking ½ε‖a − aᵏ‖² off makes it smooth: a is then the projection of aᵏ + (e + z)/ε on the simplex, −α is the
-//! slope in z, and the curvature is (I − 11ᵀ/|S|)/ε over the classes S with a > 0. Newton's system over W,
+//! With a_m = c − α_m for the own class and −α_m for the others, the loss of a sample is the maximum of
+//! Σ a_m·(e_m + z_m) − c·z_y over the simplex a ≥ 0, Σa = c. Subtracting ½ε‖a − aᵏ‖² makes it smooth: a is then the
+//! projection of aᵏ + (e + z)/ε on the simplex, −α is the slope in z, and the curvature is (I − 11ᵀ/|S|)/ε over the
+//! classes S with a > 0. Newton's system over W,
 //!
 //! ```text
 //! (I + Σᵢ xᵢxᵢᵀ ⊗ Hᵢ)·ΔW = −(W − Σᵢ xᵢαᵢᵀ)
 //! ```
 //!
-//! is factored where it has at most 1 500 unknowns and solved by conjugate gradients beyond.
+//! is factored if it has at most 1 500 unknowns, and otherwise solved by conjugate gradients.
 
-use super::crammer_singer::{Measured, Work};
-use super::solve::{Progress, SHRINK};
+use super::crammer_singer::{CrammerSingerMeasure, CrammerSingerState};
+use super::line_search::search_derivative;
+use super::solve::{GapProgress, WIDTH_FACTOR};
 use super::state::dot;
 use crate::control::Status;
 use crate::linalg::factor::{Cholesky, FactorError};
 
-/// Samples between two looks at the clock.
-const LOOK: usize = 256;
+/// Samples between two checks of the budget.
+const CHECK_INTERVAL: usize = 256;
 /// Most unknowns of a system that is factored.
-const DIRECT: usize = 1500;
-/// Conjugate gradient steps at most.
-const GRADIENTS: usize = 200;
-/// Newton steps in a round at most.
-const STEPS: usize = 60;
+const MAX_DIRECT_UNKNOWNS: usize = 1500;
+/// Most conjugate gradient steps.
+const MAX_CG_STEPS: usize = 200;
+/// Most Newton steps in a round.
+const MAX_STEPS: usize = 60;
 /// Rounds without progress in the gap after which the run ends.
-const PATIENCE: usize = 12;
-/// Width of the smoothing at most, in units of the score.
-const WIDEST: f64 = 1e6;
+const MAX_IDLE_ROUNDS: usize = 12;
+/// Largest width of the smoothing, in units of the score.
+const MAX_WIDTH: f64 = 1e6;
 
-/// The smoothing of one round: its width in units of the score, and α about which it is taken.
+/// The smoothing of one round: its width in units of the score, and the α of its centre.
 struct Smoothing {
     width: f64,
     centre: Vec<f64>,
 }
 
-/// One point of a line: what the projections give there.
-struct Projected {
-    /// θ: a_m = max(0, u_m − θ)/ε.
-    theta: f64,
-}
-
-/// θ with Σ max(0, u_m − θ) = total.
-fn project(u: &[f64], total: f64, sorted: &mut Vec<f64>) -> Projected {
+/// The θ with Σ max(0, u_m − θ) = total; the projection is a_m = max(0, u_m − θ)/ε.
+fn projection_threshold(u: &[f64], total: f64, sorted: &mut Vec<f64>) -> f64 {
     sorted.clear();
     sorted.extend_from_slice(u);
     sorted.sort_by(|a, b| b.total_cmp(a));
@@ -54,80 +50,83 @@ fn project(u: &[f64], total: f64, sorted: &mut Vec<f64>) -> Projected {
         sum += value;
         theta = (sum - total) / (at + 1) as f64;
     }
-    Projected { theta }
+    theta
 }
 
 impl Smoothing {
-    /// ε of a sample of cost c, and u = ε·aᵏ + e + z into `u`.
-    fn targets(&self, work: &Work<'_, '_>, i: usize, z: impl Fn(usize) -> f64, u: &mut [f64]) -> f64 {
-        let (k, own, c) = (work.k, work.codes[i] as usize, work.costs[i]);
+    /// Writes u = ε·aᵏ + e + z of sample `i` to `u`, and returns ε.
+    fn fill_u(&self, state: &CrammerSingerState<'_, '_>, i: usize, z: impl Fn(usize) -> f64, u: &mut [f64]) -> f64 {
+        let (k, own_class, c) = (state.k, state.codes[i] as usize, state.costs[i]);
         let eps = self.width / c;
         let centre = &self.centre[i * k..(i + 1) * k];
         for (m, u) in u.iter_mut().enumerate() {
-            let (bound, e) = if m == own { (c, 0.0) } else { (0.0, 1.0) };
+            let (bound, e) = if m == own_class { (c, 0.0) } else { (0.0, 1.0) };
             *u = eps * (bound - centre[m]) + e + z(m);
         }
         eps
     }
 }
 
-/// The curvature of the samples that have any: classes S of each, and 1/ε.
-struct Curved {
+/// The samples with a curvature.
+struct CurvedSamples {
+    /// The sample, and 1/ε.
     rows: Vec<(u32, f64)>,
+    /// Where the classes of each sample start in `classes`.
     starts: Vec<usize>,
+    /// The classes S of the samples.
     classes: Vec<u32>,
 }
 
-impl Work<'_, '_> {
+impl CrammerSingerState<'_, '_> {
     /// Number of unknowns of Newton's system.
     fn unknowns(&self) -> usize {
         (self.points.dims() + usize::from(self.scaling > 0.0)) * self.k
     }
 
-    /// Whether that system is factored.
-    pub(super) fn has_direct_newton(&self) -> bool {
+    /// Whether Newton's system is factored.
+    pub(super) fn can_factor_newton(&self) -> bool {
         let size = self.unknowns();
-        size <= DIRECT && 24 * (size * size) as u64 <= self.options.memory
+        size <= MAX_DIRECT_UNKNOWNS && 24 * (size * size) as u64 <= self.options.memory
     }
 
-    /// Rounds from the present α: `Optimal` once what was asked for holds, `Stalled` when the gap falls no more.
+    /// Rounds from the current α. `Optimal` once the stopping criteria hold; `Stalled` when the gap stops falling.
     pub(super) fn proximal(&mut self) -> Result<Status, Status> {
         let v = self.combined()?;
         let mut m = self.measure(&v)?;
-        // Wide enough to matter beside α: under a large cost the optimal α may be far below it.
-        let mut width = (m.relative().min(1.0).sqrt() / self.typical_share()).clamp(1e-4, WIDEST);
-        let mut aim = self.aim();
-        let mut progress = Progress::default();
+        // Wide enough relative to α: for a large cost the optimal α may be far below the cost.
+        let mut width = (m.relative().min(1.0).sqrt() / self.typical_share()).clamp(1e-4, MAX_WIDTH);
+        let mut target_gap = self.target_gap();
+        let mut progress = GapProgress::default();
         let mut best = (m, self.w.clone(), self.alpha.clone());
         loop {
             let smoothing = Smoothing { width, centre: self.alpha.clone() };
             let reached;
-            (m, reached) = match self.newton(&smoothing, aim) {
-                Ok(ended) => ended,
+            (m, reached) = match self.newton(&smoothing, target_gap) {
+                Ok(has_stalled) => has_stalled,
                 Err(early) => {
                     (_, self.w, self.alpha) = best;
                     return Err(early);
                 }
             };
-            if self.holds(&m) {
+            if self.is_optimal(&m) {
                 return Ok(Status::Optimal);
             }
-            if m.relative() <= aim && aim > 1e-16 {
-                aim = (0.1 * aim).min(0.1 * m.relative());
+            if m.relative() <= target_gap && target_gap > 1e-16 {
+                target_gap = (0.1 * target_gap).min(0.1 * m.relative());
             }
             if m.gap() < best.0.gap() {
                 best = (m, self.w.clone(), self.alpha.clone());
             }
-            if progress.ended(m.gap(), PATIENCE) {
+            if progress.has_stalled(m.gap(), MAX_IDLE_ROUNDS) {
                 (_, self.w, self.alpha) = best;
                 return Ok(Status::Stalled);
             }
             if reached {
-                width *= SHRINK;
+                width *= WIDTH_FACTOR;
             } else {
-                // Too sharp for Newton: again from the best point, with more smoothing.
+                // Too little smoothing for Newton: repeat from the best point with more.
                 (self.w, self.alpha) = (best.1.clone(), best.2.clone());
-                width = (10.0 * width).min(WIDEST);
+                width = (10.0 * width).min(MAX_WIDTH);
             }
         }
     }
@@ -140,12 +139,12 @@ impl Work<'_, '_> {
         if sum > 0.0 { sum / count } else { 1.0 }
     }
 
-    /// Scores of all samples under `w`, without e.
+    /// The scores of all samples under `w`, without e.
     fn all_products(&self, w: &[f64]) -> Result<Vec<f64>, Status> {
         let mut z = vec![0.0; self.n() * self.k];
-        self.control.spend(self.n() * self.work_of_a_row());
+        self.control.spend(self.n() * self.row_cost());
         for (i, z) in z.chunks_mut(self.k).enumerate() {
-            if i % LOOK == 0 {
+            if i % CHECK_INTERVAL == 0 {
                 self.control.check().map_err(Status::from)?;
             }
             if self.costs[i] > 0.0 {
@@ -155,30 +154,30 @@ impl Work<'_, '_> {
         Ok(z)
     }
 
-    /// α of the smoothed losses at the scores `z`, and their curvature.
-    fn refresh(&mut self, smoothing: &Smoothing, z: &[f64]) -> Curved {
+    /// Sets α to that of the smoothed losses at the scores `z`, and returns their curvature.
+    fn update_alpha(&mut self, smoothing: &Smoothing, z: &[f64]) -> CurvedSamples {
         let k = self.k;
         let (mut u, mut sorted) = (vec![0.0; k], Vec::with_capacity(k));
-        let mut curved = Curved { rows: Vec::new(), starts: vec![0], classes: Vec::new() };
+        let mut curved = CurvedSamples { rows: Vec::new(), starts: vec![0], classes: Vec::new() };
         for i in (0..self.n()).filter(|&i| self.costs[i] > 0.0) {
-            let (own, c) = (self.codes[i] as usize, self.costs[i]);
-            let eps = smoothing.targets(self, i, |m| z[i * k + m], &mut u);
-            let theta = project(&u, smoothing.width, &mut sorted).theta;
-            let mut others = 0.0;
+            let (own_class, c) = (self.codes[i] as usize, self.costs[i]);
+            let eps = smoothing.fill_u(self, i, |m| z[i * k + m], &mut u);
+            let theta = projection_threshold(&u, smoothing.width, &mut sorted);
+            let mut other_sum = 0.0;
             let count = curved.classes.len();
-            // Σa = c by construction; for a small ε rounding says otherwise.
+            // Σa = c by construction, but for a small ε not up to rounding.
             let total: f64 = u.iter().map(|u| (u - theta).max(0.0)).sum();
             for (m, u) in u.iter().enumerate() {
                 let a = c * (u - theta).max(0.0) / total;
                 if u - theta > 0.0 {
                     curved.classes.push(m as u32);
                 }
-                if m != own {
+                if m != own_class {
                     self.alpha[i * k + m] = -a;
-                    others += a;
+                    other_sum += a;
                 }
             }
-            self.alpha[i * k + own] = others.min(c);
+            self.alpha[i * k + own_class] = other_sum.min(c);
             if curved.classes.len() - count >= 2 {
                 curved.rows.push((i as u32, 1.0 / eps));
                 curved.starts.push(curved.classes.len());
@@ -189,51 +188,55 @@ impl Work<'_, '_> {
         curved
     }
 
-    /// Newton's method on the smoothed problem from the present W; true if it came as near as the gap left by smoothing.
-    fn newton(&mut self, smoothing: &Smoothing, aim: f64) -> Result<(Measured, bool), Status> {
+    /// Newton's method on the smoothed problem from the current W; true if the mismatch is at most the gap left by
+    /// smoothing.
+    fn newton(&mut self, smoothing: &Smoothing, target_gap: f64) -> Result<(CrammerSingerMeasure, bool), Status> {
         let mut z = self.all_products(&self.w)?;
-        let mut curved = self.refresh(smoothing, &z);
-        let mut progress = Progress::default();
+        let mut curved = self.update_alpha(smoothing, &z);
+        let mut progress = GapProgress::default();
         for step in 0.. {
             let v = self.combined()?;
             let m = self.measure(&v)?;
             self.report("newton", curved.rows.len())?;
             let scale = m.primal.abs().max((m.primal - m.gap()).abs());
-            if m.mismatch <= m.excess.max(0.3 * aim * scale).max(m.rounding) {
+            if m.mismatch <= m.excess.max(0.3 * target_gap * scale).max(m.rounding) {
                 return Ok((m, true));
             }
-            if step >= STEPS || progress.ended(m.mismatch, 12) {
+            if step >= MAX_STEPS || progress.has_stalled(m.mismatch, 12) {
                 return Ok((m, false));
             }
-            self.count()?;
+            self.count_iteration()?;
             let right: Vec<f64> = v.iter().zip(&self.w).map(|(v, w)| v - w).collect();
-            let solved =
-                if self.has_direct_newton() { self.direct(&curved, &right) } else { self.conjugate(&curved, &right) };
+            let solved = if self.can_factor_newton() {
+                self.direct_direction(&curved, &right)
+            } else {
+                self.cg_direction(&curved, &right)
+            };
             let direction = match solved {
                 Err(Status::Stalled) => return Ok((m, false)),
                 other => other?,
             };
             let dz = self.all_products(&direction)?;
-            let t = self.search(smoothing, &z, &dz, &direction, &right)?;
+            let t = self.line_search(smoothing, &z, &dz, &direction, &right)?;
             if t == 0.0 {
                 return Ok((m, false));
             }
             self.w.iter_mut().zip(&direction).for_each(|(w, d)| *w += t * d);
             z.iter_mut().zip(&dz).for_each(|(z, d)| *z += t * d);
-            curved = self.refresh(smoothing, &z);
+            curved = self.update_alpha(smoothing, &z);
         }
         Err(Status::Stalled)
     }
 
-    /// Newton's system formed and factored; unknowns by class, then feature.
-    fn direct(&mut self, curved: &Curved, right: &[f64]) -> Result<Vec<f64>, Status> {
+    /// Solves Newton's system by Cholesky; unknowns are ordered by class, then by feature.
+    fn direct_direction(&mut self, curved: &CurvedSamples, right: &[f64]) -> Result<Vec<f64>, Status> {
         let (k, size) = (self.k, self.unknowns());
         let d = size / k;
         let mut matrix = vec![0.0; size * size];
         (0..size).for_each(|at| matrix[at * size + at] = 1.0);
         let mut row: Vec<(usize, f64)> = Vec::new();
         for (at, &(i, gain)) in curved.rows.iter().enumerate() {
-            if at % LOOK == 0 {
+            if at % CHECK_INTERVAL == 0 {
                 self.poll("newton", curved.rows.len())?;
             }
             row.clear();
@@ -246,7 +249,7 @@ impl Work<'_, '_> {
                     let weight = if m == other { gain - share } else { -share };
                     for &(j, x) in &row {
                         let from = (m as usize * d + j) * size + other as usize * d;
-                        // Of a block on the diagonal only the lower half is read; rows ascend by feature.
+                        // Of a diagonal block only the lower triangle is read; the entries of a row ascend by feature.
                         for &(l, y) in row.iter().take_while(|(l, _)| m != other || *l <= j) {
                             matrix[from + l] += weight * x * y;
                         }
@@ -267,7 +270,7 @@ impl Work<'_, '_> {
                 Ok(factor) => break factor,
                 Err(FactorError::Interrupted(why)) => return Err(why.into()),
                 Err(FactorError::NotPositive(_)) if jitter > 1.0 => return Err(Status::Stalled),
-                // The matrix is I plus a semidefinite one: only rounding can say otherwise.
+                // The matrix is I plus a semidefinite one; the factorisation can fail only by rounding.
                 Err(FactorError::NotPositive(_)) => jitter = if jitter == 0.0 { 1e-14 } else { 30.0 * jitter },
             }
         };
@@ -278,8 +281,8 @@ impl Work<'_, '_> {
         Ok(out)
     }
 
-    /// The same by conjugate gradients, the diagonal as preconditioner.
-    fn conjugate(&mut self, curved: &Curved, right: &[f64]) -> Result<Vec<f64>, Status> {
+    /// Solves Newton's system by conjugate gradients with a diagonal preconditioner.
+    fn cg_direction(&mut self, curved: &CurvedSamples, right: &[f64]) -> Result<Vec<f64>, Status> {
         let k = self.k;
         let mut diagonal = vec![1.0; right.len()];
         for (at, &(i, gain)) in curved.rows.iter().enumerate() {
@@ -294,11 +297,11 @@ impl Work<'_, '_> {
         let mut ry = dot(&r, &y);
         let goal = 1e-4 * ry;
         let mut g = vec![0.0; k];
-        for _ in 0..GRADIENTS {
+        for _ in 0..MAX_CG_STEPS {
             if !(ry > goal) {
                 break;
             }
-            self.control.spend(2 * curved.rows.len() * self.work_of_a_row());
+            self.control.spend(2 * curved.rows.len() * self.row_cost());
             self.poll("newton", curved.rows.len())?;
             let mut q = p.clone();
             for (at, &(i, gain)) in curved.rows.iter().enumerate() {
@@ -320,15 +323,15 @@ impl Work<'_, '_> {
                 y[j] = r[j] / diagonal[j];
             }
             let next = dot(&r, &y);
-            let keep = next / ry;
+            let ratio = next / ry;
             ry = next;
-            p.iter_mut().zip(&y).for_each(|(p, y)| *p = y + keep * *p);
+            p.iter_mut().zip(&y).for_each(|(p, y)| *p = y + ratio * *p);
         }
         Ok(s)
     }
 
-    /// The step at which the derivative along the direction is a tenth of what it was; 0 if it does not fall at all.
-    fn search(
+    /// The step at which the derivative along the direction has fallen to a tenth; 0 if the direction does not descend.
+    fn line_search(
         &self,
         smoothing: &Smoothing,
         z: &[f64],
@@ -341,14 +344,15 @@ impl Work<'_, '_> {
         if !(start < 0.0) {
             return Ok(0.0);
         }
-        let (bend, along) = (dot(direction, direction), dot(&self.w, direction));
+        let (norm_curvature, norm_slope) = (dot(direction, direction), dot(&self.w, direction));
         let (mut u, mut sorted) = (vec![0.0; k], Vec::with_capacity(k));
-        let mut at = |t: f64| {
-            let (mut slope, mut curvature) = (along + t * bend, bend);
+        let derivatives = |t: f64| {
+            self.control.spend(40 * self.n() * k);
+            let (mut slope, mut curvature) = (norm_slope + t * norm_curvature, norm_curvature);
             for i in (0..self.n()).filter(|&i| self.costs[i] > 0.0) {
                 let dz = &dz[i * k..(i + 1) * k];
-                let eps = smoothing.targets(self, i, |m| z[i * k + m] + t * dz[m], &mut u);
-                let theta = project(&u, smoothing.width, &mut sorted).theta;
+                let eps = smoothing.fill_u(self, i, |m| z[i * k + m] + t * dz[m], &mut u);
+                let theta = projection_threshold(&u, smoothing.width, &mut sorted);
                 let (mut sum, mut first, mut second, mut count) = (0.0, 0.0, 0.0, 0.0);
                 for (u, dz) in u.iter().zip(dz).filter(|(u, _)| **u > theta) {
                     sum += (u - theta) / eps * dz;
@@ -363,30 +367,6 @@ impl Work<'_, '_> {
             }
             (slope, curvature)
         };
-        let (mut low, mut high, mut t) = (0.0, f64::INFINITY, 1.0);
-        for _ in 0..60 {
-            self.control.check().map_err(Status::from)?;
-            self.control.spend(40 * self.n() * k);
-            let (slope, curvature) = at(t);
-            if slope.abs() <= 0.1 * start.abs() {
-                return Ok(t);
-            }
-            if slope < 0.0 {
-                low = t
-            } else {
-                high = t
-            }
-            let newton = t - slope / curvature;
-            t = match (newton > low && newton < high, high.is_finite()) {
-                (true, true) => newton.clamp(low + 0.05 * (high - low), high - 0.05 * (high - low)),
-                (false, true) => 0.5 * (low + high),
-                (true, false) => newton.min(4.0 * t),
-                (false, false) => 2.0 * t,
-            };
-            if high.is_finite() && high - low <= 1e-14 * high {
-                break;
-            }
-        }
-        Ok(low)
+        search_derivative(start, self.control, derivatives).map_err(Status::from)
     }
 }

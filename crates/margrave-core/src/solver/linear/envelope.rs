@@ -1,6 +1,7 @@
-//! A convex loss without a dual term, smoothed: its Moreau envelope, for losses whose slope is steep somewhere (uˢ with s < 2).
+//! The Moreau envelope of a convex loss without a dual term, for losses with a steep slope (uˢ with s < 2).
 //!
-//! With h the conjugate term of the sample, ½e(β − βₖ)² is added to h(β) as in `piece.rs`. Then β = −cℓ′(s) where s solves
+//! With h the conjugate of the loss of a sample, ½e(β − βₖ)² is added to h(β) as in `smooth_loss.rs`. Then β = −cℓ′(s),
+//! where s solves
 //!
 //! ```text
 //! s + e·c·ℓ′(s) = z − e·βₖ
@@ -8,45 +9,46 @@
 //!
 //! and the curvature is cℓ″(s)/(1 + e·cℓ″(s)), at most 1/e.
 
-use super::piece::{Direct, Piece};
+use super::smooth_loss::{SmoothLoss, UnsmoothedLoss};
 use crate::problem::LinearProblem;
 
-/// Steps to the root at most; bisection alone would need as many as a number has bits.
-const STEPS: usize = 80;
+/// Most steps to the root; bisection alone would need one per bit.
+const MAX_STEPS: usize = 80;
 
-pub(super) struct Envelope<'a> {
+/// The Moreau envelopes of all samples.
+pub(super) struct MoreauEnvelope<'a> {
     problem: &'a LinearProblem<'a>,
-    direct: Direct<'a>,
+    direct: UnsmoothedLoss<'a>,
     /// e·c, in units of the score per unit of slope.
     width: f64,
     centre: Vec<f64>,
 }
 
-impl<'a> Envelope<'a> {
+impl<'a> MoreauEnvelope<'a> {
     /// `centre` is βₖ.
     pub(super) fn new(problem: &'a LinearProblem<'a>, width: f64, centre: &[f64]) -> Self {
-        let least = 1e-14 * (1.0 + problem.targets.iter().fold(0.0f64, |m, y| m.max(y.abs())));
-        Self { problem, direct: Direct::new(problem), width: width.max(least), centre: centre.to_vec() }
+        let min_width = 1e-14 * (1.0 + problem.targets.iter().fold(0.0f64, |m, y| m.max(y.abs())));
+        Self { problem, direct: UnsmoothedLoss::new(problem), width: width.max(min_width), centre: centre.to_vec() }
     }
 
     fn slope(&self, i: usize, z: f64) -> f64 {
         self.problem.loss.slope(self.problem.targets[i], z)
     }
 
-    /// ℓ″, over a distance that is small beside the smoothing.
+    /// ℓ″ by a difference over a distance much smaller than the smoothing.
     fn second(&self, i: usize, z: f64) -> f64 {
         let h = (1e-5 * self.width).max(1e-9 * z.abs());
         ((self.slope(i, z + h) - self.slope(i, z - h)) / (2.0 * h)).max(0.0)
     }
 
-    /// s: the root of a function that rises by at least as much as its argument.
+    /// s: the root of a function whose slope is at least 1.
     fn shifted(&self, i: usize, z: f64) -> f64 {
         let goal = z - self.width / self.problem.costs[i] * self.centre[i];
-        let off = |s: f64| s + self.width * self.slope(i, s) - goal;
+        let error = |s: f64| s + self.width * self.slope(i, s) - goal;
         let mut s = z;
-        let mut at = off(s);
+        let mut at = error(s);
         let (mut low, mut high) = (s - at.abs(), s + at.abs());
-        for _ in 0..STEPS {
+        for _ in 0..MAX_STEPS {
             if at == 0.0 {
                 break;
             }
@@ -62,29 +64,29 @@ impl<'a> Envelope<'a> {
             }
             let before = at.abs();
             s = next;
-            at = off(s);
+            at = error(s);
             if at.abs() > 0.5 * before {
-                // Newton's steps do not close in: halve.
+                // Newton's steps converge slowly: bisect.
                 if at > 0.0 {
                     high = s
                 } else {
                     low = s
                 }
                 s = 0.5 * (low + high);
-                at = off(s);
+                at = error(s);
             }
         }
         s
     }
 }
 
-impl Piece for Envelope<'_> {
+impl SmoothLoss for MoreauEnvelope<'_> {
     fn beta(&self, i: usize, z: f64) -> f64 {
         match self.problem.costs[i] {
             0.0 => 0.0,
             c => {
                 let (lo, hi) = self.problem.loss.domain(self.problem.targets[i]);
-                // From the equation of s rather than from the slope, which may be steep there.
+                // Computed from the equation of s, because the slope may be steep there.
                 let s = self.shifted(i, z);
                 (self.centre[i] + c * (s - z) / self.width).clamp(-c * hi, -c * lo)
             }
@@ -114,8 +116,8 @@ impl Piece for Envelope<'_> {
             0.0 => 0.0,
             c => {
                 let s = self.shifted(i, z);
-                let off = s - z + self.width / c * self.centre[i];
-                self.direct.value(i, s) + 0.5 * c * off * off / self.width
+                let error = s - z + self.width / c * self.centre[i];
+                self.direct.value(i, s) + 0.5 * c * error * error / self.width
             }
         }
     }

@@ -1,24 +1,26 @@
 //! The quadratic model of the L1 penalty: minimise gᵀs + ½sᵀHs + Σ_j pⱼ|wⱼ + sⱼ| over s.
 //!
-//! Epochs of coordinate descent settle most weights at 0. Where the columns are alike, or far from the origin, those left are found by an active
-//! set (the feature-sign search of Lee, Battle, Raina and Ng, NIPS 2006): the weights that are not 0 move to the minimum of the quadratic
-//! under their present signs, at most as far as the first change of a sign; then the weight at 0 that breaks its condition most joins.
-//! The objective falls with every step, and no set of signs comes twice.
+//! Epochs of coordinate descent bring most weights to 0. For correlated columns, or columns far from the origin, the
+//! others are found by an active-set method (the feature-sign search of Lee, Battle, Raina and Ng, NIPS 2006): the
+//! nonzero weights move to the minimum of the quadratic under their current signs, at most up to the first change of a
+//! sign. Then the zero weight with the largest violation enters. The objective falls with every step, and no set of
+//! signs occurs twice.
 
-use super::lasso::Descent;
+use super::lasso::LassoState;
 use crate::control::{Control, Interrupt};
 use crate::linalg::factor::{Cholesky, FactorError};
 
-/// Epochs of coordinate descent at most.
-const EPOCHS: usize = 200;
-/// Violation, relative to that of the start, that is enough.
-const ENOUGH: f64 = 1e-7;
-/// Steps of the active set at most, per weight.
-const STEPS: usize = 12;
-/// Floating-point operations on factors at most.
-const WORK: f64 = 4e9;
+/// Most epochs of coordinate descent.
+const MAX_EPOCHS: usize = 200;
+/// Tolerance of the violation, relative to that at the start.
+const RELATIVE_TOLERANCE: f64 = 1e-7;
+/// Most steps of the active-set method, per weight.
+const MAX_STEPS_PER_WEIGHT: usize = 12;
+/// Most floating-point operations on factors.
+const MAX_WORK: f64 = 4e9;
 
-pub(super) struct Model<'a> {
+/// The model, and the current step.
+pub(super) struct PenalisedQuadratic<'a> {
     /// H, `size × size`, symmetric, with a positive diagonal.
     pub(super) matrix: &'a [f64],
     /// w at s = 0.
@@ -31,9 +33,9 @@ pub(super) struct Model<'a> {
     pub(super) slope: Vec<f64>,
 }
 
-impl Model<'_> {
+impl PenalisedQuadratic<'_> {
     /// wⱼ + sⱼ.
-    fn at(&self, j: usize) -> f64 {
+    fn weight(&self, j: usize) -> f64 {
         self.point[j] + self.step[j]
     }
 
@@ -41,36 +43,36 @@ impl Model<'_> {
         &self.matrix[j * self.point.len()..(j + 1) * self.point.len()]
     }
 
-    /// Moves weight `j` by `change`; exactly to 0 where that is where it ends.
-    fn change(&mut self, j: usize, change: f64) {
-        self.step[j] = if change == -self.at(j) { -self.point[j] } else { self.step[j] + change };
+    /// Moves weight `j` by `change`; exactly to 0 if the change brings it there.
+    fn move_weight(&mut self, j: usize, change: f64) {
+        self.step[j] = if change == -self.weight(j) { -self.point[j] } else { self.step[j] + change };
         let size = self.point.len();
         let row = &self.matrix[j * size..(j + 1) * size];
         self.slope.iter_mut().zip(row).for_each(|(a, h)| *a += change * h);
     }
 
-    /// The best step of weight `j` alone.
-    fn descend(&mut self, j: usize) {
-        let change = Descent::newton(self.at(j), self.slope[j], self.row(j)[j], self.penalties[j]);
+    /// Minimises the model over weight `j` alone.
+    fn minimise_weight(&mut self, j: usize) {
+        let change = LassoState::weight_step(self.weight(j), self.slope[j], self.row(j)[j], self.penalties[j]);
         if change != 0.0 {
-            self.change(j, change);
+            self.move_weight(j, change);
         }
     }
 
-    /// How far weight `j` is from its condition.
+    /// The violation of the optimality condition of weight `j`.
     fn violation(&self, j: usize) -> f64 {
-        Descent::violation(self.at(j), self.slope[j], self.penalties[j])
+        LassoState::weight_violation(self.weight(j), self.slope[j], self.penalties[j])
     }
 
-    fn worst(&self) -> f64 {
+    fn largest_violation(&self) -> f64 {
         (0..self.point.len()).fold(0.0, |worst, j| self.violation(j).max(worst))
     }
 
-    /// s near the minimum.
+    /// Minimises the model approximately.
     pub(super) fn minimise(&mut self, control: &Control) -> Result<(), Interrupt> {
         let size = self.point.len();
-        let goal = ENOUGH * self.worst();
-        for _ in 0..EPOCHS {
+        let goal = RELATIVE_TOLERANCE * self.largest_violation();
+        for _ in 0..MAX_EPOCHS {
             control.check()?;
             control.spend(size * (size + 20));
             let mut worst = 0.0f64;
@@ -78,7 +80,7 @@ impl Model<'_> {
                 let violation = self.violation(j);
                 if violation > 0.0 {
                     worst = worst.max(violation);
-                    self.descend(j);
+                    self.minimise_weight(j);
                 }
             }
             if worst <= goal {
@@ -88,33 +90,34 @@ impl Model<'_> {
         self.active_set(goal, control)
     }
 
+    /// Active-set steps until no violation is above `goal`.
     fn active_set(&mut self, goal: f64, control: &Control) -> Result<(), Interrupt> {
         let size = self.point.len();
         let mut work = 0.0;
-        // In exact arithmetic no set of signs comes twice; rounding may bring one back.
-        for _ in 0..STEPS * (size + 8) {
+        // In exact arithmetic no set of signs occurs twice; with rounding one may.
+        for _ in 0..MAX_STEPS_PER_WEIGHT * (size + 8) {
             control.check()?;
             control.spend(2 * size * size);
-            let active: Vec<usize> = (0..size).filter(|&j| self.at(j) != 0.0 || self.penalties[j] == 0.0).collect();
+            let active: Vec<usize> = (0..size).filter(|&j| self.weight(j) != 0.0 || self.penalties[j] == 0.0).collect();
             work += (active.len() as f64).powi(3) / 3.0 + (size * active.len()) as f64 + 1e4;
-            if work > WORK {
+            if work > MAX_WORK {
                 return Ok(());
             }
-            if !active.is_empty() && !self.towards(&active, control)? {
+            if !active.is_empty() && !self.step_under_signs(&active, control)? {
                 continue;
             }
-            let zero = |j: &usize| self.at(*j) == 0.0 && self.penalties[*j] > 0.0;
-            let joins = (0..size).filter(zero).max_by(|a, b| self.violation(*a).total_cmp(&self.violation(*b)));
-            match joins {
-                Some(j) if self.violation(j) > goal => self.descend(j),
+            let zero = |j: &usize| self.weight(*j) == 0.0 && self.penalties[*j] > 0.0;
+            let entering = (0..size).filter(zero).max_by(|a, b| self.violation(*a).total_cmp(&self.violation(*b)));
+            match entering {
+                Some(j) if self.violation(j) > goal => self.minimise_weight(j),
                 _ => return Ok(()),
             }
         }
         Ok(())
     }
 
-    /// Moves the active weights towards the minimum under their signs; false if a sign stopped it.
-    fn towards(&mut self, active: &[usize], control: &Control) -> Result<bool, Interrupt> {
+    /// Moves the active weights towards the minimum under their signs; false if a change of sign ended the step.
+    fn step_under_signs(&mut self, active: &[usize], control: &Control) -> Result<bool, Interrupt> {
         let n = active.len();
         let roots: Vec<f64> = active.iter().map(|&j| 1.0 / self.row(j)[j].sqrt()).collect();
         let mut scaled = vec![0.0; n * n];
@@ -129,32 +132,32 @@ impl Model<'_> {
             match Cholesky::new(copy, n, n, control) {
                 Ok(factor) => break factor,
                 Err(FactorError::Interrupted(why)) => return Err(why),
-                // Columns that repeat each other.
+                // Duplicate columns.
                 Err(FactorError::NotPositive(_)) if jitter < 1.0 => {
                     jitter = if jitter == 0.0 { 1e-13 } else { 30.0 * jitter };
                 }
                 Err(FactorError::NotPositive(_)) => return Ok(true),
             }
         };
-        let wanted = |j: usize| self.slope[j] + self.penalties[j] * sign(self.at(j));
-        let mut s: Vec<f64> = active.iter().zip(&roots).map(|(&j, root)| -wanted(j) * root).collect();
+        let slope_under_sign = |j: usize| self.slope[j] + self.penalties[j] * sign(self.weight(j));
+        let mut s: Vec<f64> = active.iter().zip(&roots).map(|(&j, root)| -slope_under_sign(j) * root).collect();
         factor.solve(&mut s);
         s.iter_mut().zip(&roots).for_each(|(s, root)| *s *= root);
         if s.iter().any(|s| !s.is_finite()) {
             return Ok(true);
         }
-        let mut whole = (1.0, None);
+        let mut step_limit = (1.0, None);
         for (&j, s) in active.iter().zip(&s) {
-            let at = self.at(j);
-            if self.penalties[j] > 0.0 && at * (at + s) < 0.0 && -at / s < whole.0 {
-                whole = (-at / s, Some(j));
+            let at = self.weight(j);
+            if self.penalties[j] > 0.0 && at * (at + s) < 0.0 && -at / s < step_limit.0 {
+                step_limit = (-at / s, Some(j));
             }
         }
         for (&j, s) in active.iter().zip(&s) {
-            let change = if whole.1 == Some(j) { -self.at(j) } else { whole.0 * s };
-            self.change(j, change);
+            let change = if step_limit.1 == Some(j) { -self.weight(j) } else { step_limit.0 * s };
+            self.move_weight(j, change);
         }
-        Ok(whole.1.is_none())
+        Ok(step_limit.1.is_none())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Linear machines: f(x) = wᵀx + b, from the data matrix itself, for every loss, in time proportional to the data.
+//! Linear models f(x) = wᵀx + b for every loss, trained on the data matrix itself in time proportional to its size.
 //!
 //! ```text
 //! minimise over w, b:   ½‖w‖² + ½ρb² + Σᵢ cᵢ·ℓ(yᵢ, wᵀxᵢ + b)
@@ -6,18 +6,25 @@
 //!
 //! | losses | method |
 //! |---|---|
-//! | with a dual term and a kink (hinge, ε-insensitive, pinball, …) | proximal points of the dual, each a smooth primal problem solved by Newton; many features: dual coordinate descent first |
+//! | with a dual term and a kink (hinge, ε-insensitive, pinball, …) | the proximal point method on the dual |
 //! | with a dual term, smooth (squared hinge, square, Huber, …) | Newton |
-//! | smooth and convex without one (logistic, log-cosh, …) | Newton; steep ones (uˢ, s < 2) by proximal points of the dual |
-//! | not convex | the same from the solution of the hinge: the kink smoothed, the rest by its curvature where that is positive |
+//! | smooth and convex without a dual term (logistic, log-cosh, …) | Newton |
+//! | the same with a steep slope (uˢ, s < 2) | the proximal point method on the dual |
+//! | not convex | Newton from the hinge solution |
 //!
-//! [`solve_l1`] has the L1 penalty in place of ½‖w‖², [`solve_crammer_singer`] several classes at once.
+//! Each step of the proximal point method is a smooth primal problem, solved by Newton. With many features dual
+//! coordinate descent comes first. For losses that are not convex the kink is smoothed, and the rest enters with its
+//! curvature where that is positive.
 //!
-//! Every method measures P, D and the violation itself before it reports `Optimal`: the gap is relative to max(|P|, |D|), counts as zero
-//! within the rounding of its own sums, and includes what a free bias asks of β. `Stalled` means that this gap fell no more.
+//! [`solve_l1`] replaces ½‖w‖² by the L1 penalty; [`solve_crammer_singer`] trains several classes jointly.
 //!
-//! See `newton.rs`, `proximal.rs`, `coordinate.rs` and `piece.rs` for the algorithms and their papers.
+//! Every method measures P, D and the violation before it reports `Optimal`. The gap is relative to max(|P|, |D|),
+//! counts as zero within the rounding of its sums, and includes the constraint Σβ = 0 of a free bias. `Stalled` means
+//! that the gap stopped falling.
+//!
+//! See `newton.rs`, `proximal.rs`, `coordinate.rs` and `smooth_loss.rs` for the algorithms and their papers.
 
+mod columns;
 mod coordinate;
 mod crammer_singer;
 mod crammer_singer_newton;
@@ -26,10 +33,12 @@ mod face;
 mod lasso;
 mod lasso_model;
 mod lasso_newton;
+mod line_search;
 mod newton;
 mod options;
-mod piece;
 mod proximal;
+mod rows;
+mod smooth_loss;
 mod solve;
 mod state;
 
@@ -40,7 +49,7 @@ pub use solve::solve;
 
 use crate::gram::Matrix;
 
-/// Multiply–adds of one Newton matrix over all rows, `classes` weights for each feature.
+/// Multiply–adds to form one Newton matrix from all rows, with `classes` weights per feature.
 fn pass(matrix: &dyn Matrix, classes: usize) -> f64 {
     let unknowns = (matrix.dims() * classes).clamp(1, 500) as f64;
     (matrix.stored() + matrix.rows()) as f64 * classes as f64 * unknowns

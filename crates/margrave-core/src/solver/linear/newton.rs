@@ -5,118 +5,122 @@
 //! (I + XᵀAX)Δw + XᵀA1·Δb = −(w − Xᵀβ),   1ᵀAXΔw + (ρ + 1ᵀA1)Δb = −(ρb − Σβ)
 //! ```
 //!
-//! Δb is eliminated first, which centres X at its mean weighted by a. The d × d system is formed and factored where d is
-//! moderate, with its diagonal scaled to 1 so that badly scaled features do no harm; otherwise it is solved by conjugate
-//! gradients on the rows with a > 0. φ is piecewise quadratic for losses with a dual term, and only rows near a kink
-//! have a > 0: late steps cost little.
+//! Δb is eliminated first, which centres X at its mean weighted by a. For moderate d the d × d system is formed and
+//! factored, with its diagonal scaled to 1 so that badly scaled features do no harm. Otherwise it is solved by
+//! conjugate gradients on the rows with a > 0. For losses with a dual term φ is piecewise quadratic, and only rows near
+//! a kink have a > 0: late steps are cheap.
 //!
-//! A step is followed by a search for the root of the derivative along it, over z + t·Δz alone (Xw is kept). Only *active*
-//! samples are looked at: those from which β could change within a given distance of the score. The others have their
-//! scores brought up to date before anything is concluded.
+//! Each step is followed by a search for the root of the derivative along it, over z + t·Δz only (Xw is kept). Steps
+//! use only the *active* samples: those whose β could change within a given distance of the score. The scores of all
+//! others are updated before the result is measured.
 
-use super::piece::Piece;
-use super::state::{CHUNK, Measure, State, dot, sums};
+use super::line_search::search_derivative;
+use super::smooth_loss::SmoothLoss;
+use super::state::{CHUNK, LinearState, Measure, dot, sums};
 use crate::control::{Interrupt, Status};
 use crate::gram::Pick;
 use crate::linalg::factor::{Cholesky, FactorError};
 use crate::work_limit::ITERATION;
 
-/// Newton steps on one active set at most.
-const STEPS: usize = 30;
-/// Conjugate gradient steps at most.
-const GRADIENTS: usize = 300;
-/// Largest d for which the system is formed.
-const DIRECT: usize = 1500;
+/// Most Newton steps on one active set.
+const MAX_ACTIVE_STEPS: usize = 30;
+/// Most conjugate gradient steps.
+const MAX_CG_STEPS: usize = 300;
+/// Most features for which the system is formed.
+const MAX_DIRECT_FEATURES: usize = 1500;
 
-/// A step of all variables.
-struct Direction {
+/// A direction of all variables.
+struct NewtonDirection {
     w: Vec<f64>,
     b: f64,
 }
 
 /// When a smooth problem counts as solved.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Goal {
-    /// The mismatch may be this share of the excess that smoothing leaves.
-    pub(super) share: f64,
-    /// Or this share of the objective.
-    pub(super) relative: f64,
-    /// Scores this far from any change of β are left out of the steps; `None`: all take part.
-    pub(super) reach: Option<f64>,
-    /// Whether φ is convex: a search by derivative, otherwise by value.
+pub(super) struct NewtonGoal {
+    /// Largest mismatch, as a fraction of the excess left by smoothing.
+    pub(super) of_excess: f64,
+    /// Or as a fraction of the objective, if that is larger.
+    pub(super) of_objective: f64,
+    /// Samples whose score is further than this from any change of β are inactive; `None`: all samples are active.
+    pub(super) active_distance: Option<f64>,
+    /// Whether φ is convex: the line search then uses derivatives, otherwise values.
     pub(super) convex: bool,
 }
 
-impl Goal {
-    fn allows(&self, m: &Measure) -> bool {
-        m.mismatch <= (self.share * m.excess).max(self.relative * m.scale()).max(m.rounding)
+impl NewtonGoal {
+    fn is_met(&self, m: &Measure) -> bool {
+        m.mismatch <= (self.of_excess * m.excess).max(self.of_objective * m.scale()).max(m.rounding)
     }
 }
 
-/// How a smooth problem ended.
-pub(super) enum Ended {
+/// How the solution of a smooth problem ended.
+pub(super) enum NewtonEnd {
     Reached(Measure),
-    /// No step gains any more: rounding.
+    /// Steps make no more progress because of rounding.
     Stuck(Measure),
 }
 
-impl<'a, 'o> State<'a, 'o> {
-    /// Solves the smooth problem of `piece` from the current point.
-    pub(super) fn newton<P: Piece>(&mut self, piece: &P, goal: Goal) -> Result<Ended, Status> {
-        self.refresh(piece, Pick::All)?;
-        let mut reach = goal.reach;
+impl<'a, 'o> LinearState<'a, 'o> {
+    /// Solves the smooth problem of `losses` from the current point.
+    pub(super) fn newton<L: SmoothLoss>(&mut self, losses: &L, goal: NewtonGoal) -> Result<NewtonEnd, Status> {
+        self.update_beta(losses, Pick::All)?;
+        let mut active_distance = goal.active_distance;
         let mut best = f64::INFINITY;
-        let mut poor = 0;
+        let mut idle = 0;
         loop {
             if goal.convex {
-                self.balance(piece)?;
+                self.balance_bias(losses)?;
             }
-            let m = self.measure(piece)?;
+            let m = self.measure(losses)?;
             self.report("newton", &m, self.n())?;
-            if goal.allows(&m) {
-                return Ok(Ended::Reached(m));
+            if goal.is_met(&m) {
+                return Ok(NewtonEnd::Reached(m));
             }
-            poor = if m.mismatch < 0.5 * best { 0 } else { poor + 1 };
+            idle = if m.mismatch < 0.5 * best { 0 } else { idle + 1 };
             best = best.min(m.mismatch);
-            if poor > 12 {
-                return Ok(Ended::Stuck(m));
+            if idle > 12 {
+                return Ok(NewtonEnd::Stuck(m));
             }
             self.check()?;
-            let floor = 1e-2 * (goal.share * m.excess).max(goal.relative * m.scale());
-            let active = reach.map(|reach| self.near(piece, reach)).filter(|list| 3 * list.len() < 2 * self.n());
+            let max_mismatch = 1e-2 * (goal.of_excess * m.excess).max(goal.of_objective * m.scale());
+            let active = active_distance
+                .map(|distance| self.active_samples(losses, distance))
+                .filter(|list| 3 * list.len() < 2 * self.n());
             let moved = match &active {
-                None => self.steps(piece, Pick::All, 1, floor, goal.convex)?,
+                None => self.newton_steps(losses, Pick::All, 1, max_mismatch, goal.convex)?,
                 Some(list) => {
                     let (w, b) = (self.w.clone(), self.b);
-                    let moved = self.steps(piece, Pick::List(list), STEPS, floor, goal.convex)?;
-                    self.catch_up(list, &w, b)?;
-                    self.refresh(piece, Pick::All)?;
+                    let rows = Pick::List(list);
+                    let moved = self.newton_steps(losses, rows, MAX_ACTIVE_STEPS, max_mismatch, goal.convex)?;
+                    self.update_inactive_scores(list, &w, b)?;
+                    self.update_beta(losses, Pick::All)?;
                     moved
                 }
             };
             if !moved {
-                match reach {
-                    // What was left out may be what holds the step.
-                    Some(_) if active.is_some() => reach = None,
-                    _ => return Ok(Ended::Stuck(self.measure(piece)?)),
+                match active_distance {
+                    // The step may be possible with all samples active.
+                    Some(_) if active.is_some() => active_distance = None,
+                    _ => return Ok(NewtonEnd::Stuck(self.measure(losses)?)),
                 }
             }
-            reach = reach.map(|r| 1.5 * r);
+            active_distance = active_distance.map(|distance| 1.5 * distance);
         }
     }
 
-    /// Samples whose β could change within `reach` of their score.
-    fn near<P: Piece>(&self, piece: &P, reach: f64) -> Vec<u32> {
+    /// Samples whose β could change within `distance` of their score.
+    fn active_samples<L: SmoothLoss>(&self, losses: &L, distance: f64) -> Vec<u32> {
         let (n, z) = (self.n(), &self.z);
         let parts = self.control.threads.map(n.div_ceil(CHUNK), |task| {
             let range = task * CHUNK..((task + 1) * CHUNK).min(n);
-            range.filter(|&i| piece.distance(i, z[i]) <= reach).map(|i| i as u32).collect::<Vec<_>>()
+            range.filter(|&i| losses.distance(i, z[i]) <= distance).map(|i| i as u32).collect::<Vec<_>>()
         });
         parts.concat()
     }
 
-    /// Brings the scores of all samples that are not in `list` (sorted) up to date.
-    fn catch_up(&mut self, list: &[u32], w: &[f64], b: f64) -> Result<(), Interrupt> {
+    /// Updates the scores of all samples that are not in `list` (sorted), from the old `w` and `b`.
+    fn update_inactive_scores(&mut self, list: &[u32], w: &[f64], b: f64) -> Result<(), Interrupt> {
         let difference: Vec<f64> = self.w.iter().zip(w).map(|(new, old)| new - old).collect();
         let shift = self.b - b;
         let mut inside = list.iter().copied().peekable();
@@ -127,29 +131,30 @@ impl<'a, 'o> State<'a, 'o> {
         Ok(())
     }
 
-    /// Newton steps on the samples `rows` until the mismatch is below `floor`; false if not even one step was possible.
-    fn steps<P: Piece>(
+    /// At most `max_steps` Newton steps on the samples `rows`, until the mismatch is at most `max_mismatch`. False if
+    /// no step was possible.
+    fn newton_steps<L: SmoothLoss>(
         &mut self,
-        piece: &P,
+        losses: &L,
         rows: Pick<'_>,
-        most: usize,
-        floor: f64,
+        max_steps: usize,
+        max_mismatch: f64,
         convex: bool,
     ) -> Result<bool, Status> {
         let count = rows.len(self.n());
         let mut dz = vec![0.0; count];
-        let (mut best, mut poor) = (self.mismatch(), 0);
-        for step in 0..most {
+        let (mut best, mut idle) = (self.mismatch(), 0);
+        for step in 0..max_steps {
             self.check()?;
             self.iterations += 1;
             self.control.spend(ITERATION);
-            let direction = self.direction(piece, rows)?;
+            let direction = self.direction(losses, rows)?;
             self.x.dots(rows, &direction.w, &mut dz, self.control)?;
             dz.iter_mut().for_each(|dz| *dz += direction.b);
             let t = if convex {
-                self.search(piece, rows, &direction, &dz)?
+                self.line_search(losses, rows, &direction, &dz)?
             } else {
-                self.descend(piece, rows, &direction, &dz)?
+                self.backtrack(losses, rows, &direction, &dz)?
             };
             if t == 0.0 {
                 return Ok(step > 0);
@@ -160,14 +165,14 @@ impl<'a, 'o> State<'a, 'o> {
                 Pick::All => self.z.iter_mut().zip(&dz).for_each(|(z, dz)| *z += t * dz),
                 _ => (0..count).for_each(|k| self.z[rows.get(k)] += t * dz[k]),
             }
-            self.refresh(piece, rows)?;
+            self.update_beta(losses, rows)?;
             let mismatch = self.mismatch();
-            if mismatch <= floor && (self.rho != Some(0.0) || self.sum.abs() <= 1e-6 * self.size()) {
+            if mismatch <= max_mismatch && (self.rho != Some(0.0) || self.sum.abs() <= 1e-6 * self.beta_size()) {
                 return Ok(true);
             }
-            poor = if mismatch < 0.9 * best { 0 } else { poor + 1 };
+            idle = if mismatch < 0.9 * best { 0 } else { idle + 1 };
             best = best.min(mismatch);
-            if poor > 8 {
+            if idle > 8 {
                 break;
             }
         }
@@ -175,19 +180,19 @@ impl<'a, 'o> State<'a, 'o> {
     }
 
     /// Σ|β|.
-    fn size(&self) -> f64 {
+    fn beta_size(&self) -> f64 {
         let beta = &self.beta;
         sums(self.control, self.n(), |i| [beta[i].abs()])[0].max(f64::MIN_POSITIVE)
     }
 
-    fn direction<P: Piece>(&mut self, piece: &P, rows: Pick<'_>) -> Result<Direction, Status> {
+    fn direction<L: SmoothLoss>(&mut self, losses: &L, rows: Pick<'_>) -> Result<NewtonDirection, Status> {
         let z = &self.z;
         let count = rows.len(self.n());
         let parts = self.control.threads.map(count.div_ceil(CHUNK), |task| {
             let mut curved: Vec<(u32, f64)> = Vec::new();
             for k in task * CHUNK..((task + 1) * CHUNK).min(count) {
                 let i = rows.get(k);
-                let a = piece.curvature(i, z[i]);
+                let a = losses.curvature(i, z[i]);
                 if a > 0.0 {
                     curved.push((i as u32, a));
                 }
@@ -197,28 +202,33 @@ impl<'a, 'o> State<'a, 'o> {
         let (curved, weights): (Vec<u32>, Vec<f64>) = parts.into_iter().flatten().unzip();
         let gradient: Vec<f64> = self.w.iter().zip(&self.v).map(|(w, v)| w - v).collect();
         let d = self.x.dims();
-        if d <= DIRECT && 24 * (d * d) as u64 <= self.memory {
-            self.direct(&curved, &weights, &gradient)
+        if d <= MAX_DIRECT_FEATURES && 24 * (d * d) as u64 <= self.memory {
+            self.direct_direction(&curved, &weights, &gradient)
         } else {
-            self.conjugate(&curved, &weights, &gradient)
+            self.cg_direction(&curved, &weights, &gradient)
         }
     }
 
-    /// Slope and total curvature of the bias; the latter is ∞ without one.
-    fn bias_part(&self, total: f64) -> (f64, f64) {
+    /// Slope and total curvature of the objective in the bias; the curvature is ∞ without a bias.
+    fn bias_derivatives(&self, total: f64) -> (f64, f64) {
         match self.rho {
             None => (0.0, f64::INFINITY),
-            // With no curvature at all the bias is left to the search.
+            // Without any curvature the line search determines the bias.
             Some(rho) => (rho * self.b - self.sum, if rho + total > 0.0 { rho + total } else { 1e-12 }),
         }
     }
 
-    fn direct(&mut self, curved: &[u32], weights: &[f64], gradient: &[f64]) -> Result<Direction, Status> {
+    fn direct_direction(
+        &mut self,
+        curved: &[u32],
+        weights: &[f64],
+        gradient: &[f64],
+    ) -> Result<NewtonDirection, Status> {
         let d = gradient.len();
         let moments = self.moments(curved, weights)?;
         let (first, mut second) = (moments.first.clone(), moments.second.clone());
         let total: f64 = weights.iter().sum();
-        let (slope, bottom) = self.bias_part(total);
+        let (slope, bottom) = self.bias_derivatives(total);
         let zero;
         let centre = if self.centre.is_empty() {
             zero = vec![0.0; d];
@@ -226,7 +236,8 @@ impl<'a, 'o> State<'a, 'o> {
         } else {
             &self.centre
         };
-        // About the origin the matrix is S + fcᵀ + cfᵀ + total·ccᵀ; eliminating b subtracts hhᵀ/bottom, h = f + total·c.
+        // About the origin the matrix is S + fcᵀ + cfᵀ + total·ccᵀ; eliminating b subtracts hhᵀ/bottom, h = f +
+        // total·c.
         let left = 1.0 - total / bottom;
         for i in 0..d {
             for j in 0..=i {
@@ -238,13 +249,13 @@ impl<'a, 'o> State<'a, 'o> {
         }
         let h: Vec<f64> = first.iter().zip(centre).map(|(f, c)| f + total * c).collect();
         let right: Vec<f64> = gradient.iter().zip(&h).map(|(g, h)| slope * h / bottom - g).collect();
-        let w = self.solve(second, &right)?;
+        let w = self.solve_scaled(second, &right)?;
         let b = if self.rho.is_some() { -(slope + dot(&h, &w)) / bottom } else { 0.0 };
-        Ok(Direction { w, b })
+        Ok(NewtonDirection { w, b })
     }
 
-    /// Solves with the lower triangle given, its diagonal scaled to 1.
-    fn solve(&self, mut matrix: Vec<f64>, right: &[f64]) -> Result<Vec<f64>, Status> {
+    /// Solves a system given by its lower triangle, with its diagonal scaled to 1.
+    fn solve_scaled(&self, mut matrix: Vec<f64>, right: &[f64]) -> Result<Vec<f64>, Status> {
         let d = right.len();
         self.control.spend(4 * d * d);
         let roots: Vec<f64> = (0..d).map(|i| 1.0 / matrix[i * d + i].max(1.0).sqrt()).collect();
@@ -261,7 +272,7 @@ impl<'a, 'o> State<'a, 'o> {
                 Ok(factor) => break factor,
                 Err(FactorError::Interrupted(why)) => return Err(why.into()),
                 Err(FactorError::NotPositive(_)) if jitter > 1.0 => return Err(Status::Stalled),
-                // The matrix is I plus a semidefinite one: only rounding can say otherwise.
+                // The matrix is I plus a semidefinite one; the factorisation can fail only by rounding.
                 Err(FactorError::NotPositive(_)) => jitter = if jitter == 0.0 { 1e-14 } else { 30.0 * jitter },
             }
         };
@@ -271,11 +282,11 @@ impl<'a, 'o> State<'a, 'o> {
         Ok(s)
     }
 
-    fn conjugate(&self, curved: &[u32], weights: &[f64], gradient: &[f64]) -> Result<Direction, Status> {
+    fn cg_direction(&self, curved: &[u32], weights: &[f64], gradient: &[f64]) -> Result<NewtonDirection, Status> {
         let d = gradient.len();
         let rows = Pick::List(curved);
         let total: f64 = weights.iter().sum();
-        let (slope, bottom) = self.bias_part(total);
+        let (slope, bottom) = self.bias_derivatives(total);
         let mut h = vec![0.0; d];
         if self.rho.is_some() {
             self.x.combine(rows, weights, &mut h, self.control)?;
@@ -290,7 +301,7 @@ impl<'a, 'o> State<'a, 'o> {
         let goal = ry * 1e-4;
         let mut u = vec![0.0; curved.len()];
         let mut q = vec![0.0; d];
-        for _ in 0..GRADIENTS {
+        for _ in 0..MAX_CG_STEPS {
             if ry <= goal || ry <= 0.0 {
                 break;
             }
@@ -310,79 +321,59 @@ impl<'a, 'o> State<'a, 'o> {
                 y[j] = r[j] / diagonal[j];
             }
             let next = dot(&r, &y);
-            let keep = next / ry;
+            let ratio = next / ry;
             ry = next;
-            p.iter_mut().zip(&y).for_each(|(p, y)| *p = y + keep * *p);
+            p.iter_mut().zip(&y).for_each(|(p, y)| *p = y + ratio * *p);
         }
         let b = if self.rho.is_some() { -(slope + dot(&h, &s)) / bottom } else { 0.0 };
-        Ok(Direction { w: s, b })
+        Ok(NewtonDirection { w: s, b })
     }
 
-    /// The step at which the derivative along the direction is a tenth of what it was, or changes sign; 0 if it does not fall.
-    fn search<P: Piece>(&self, piece: &P, rows: Pick<'_>, direction: &Direction, dz: &[f64]) -> Result<f64, Interrupt> {
+    /// The step at which the derivative along the direction has fallen to a tenth; 0 if the direction does not descend.
+    fn line_search<L: SmoothLoss>(
+        &self,
+        losses: &L,
+        rows: Pick<'_>,
+        direction: &NewtonDirection,
+        dz: &[f64],
+    ) -> Result<f64, Interrupt> {
         let (z, beta) = (&self.z, &self.beta);
         let mut start = dot(&self.w, &direction.w) - dot(&self.v, &direction.w);
-        let mut bend = dot(&direction.w, &direction.w);
+        let mut norm_curvature = dot(&direction.w, &direction.w);
         if let Some(rho) = self.rho {
             start += (rho * self.b - self.sum) * direction.b;
-            bend += rho * direction.b * direction.b;
+            norm_curvature += rho * direction.b * direction.b;
         }
         if !(start < 0.0) {
             return Ok(0.0);
         }
-        let at = |t: f64| {
+        search_derivative(start, self.control, |t| {
             let [change, curvature] = sums(self.control, dz.len(), |k| {
                 let i = rows.get(k);
-                let there = z[i] + t * dz[k];
-                let (new, dz) = (piece.beta(i, there), dz[k]);
-                [(new - beta[i]) * dz, piece.curvature(i, there) * dz * dz]
+                let new_z = z[i] + t * dz[k];
+                let (new_beta, dz) = (losses.beta(i, new_z), dz[k]);
+                [(new_beta - beta[i]) * dz, losses.curvature(i, new_z) * dz * dz]
             });
-            (start + t * bend - change, bend + curvature)
-        };
-        let (mut low, mut high) = (0.0, f64::INFINITY);
-        let mut t = 1.0;
-        for _ in 0..60 {
-            self.control.check()?;
-            let (slope, curvature) = at(t);
-            if slope.abs() <= 0.1 * start.abs() {
-                return Ok(t);
-            }
-            if slope < 0.0 {
-                low = t
-            } else {
-                high = t
-            }
-            let newton = t - slope / curvature;
-            let inside = newton > low && (high.is_infinite() || newton < high);
-            t = match (inside, high.is_finite()) {
-                // Far from the root Newton on a piecewise linear slope creeps along its pieces.
-                (true, true) => newton.clamp(low + 0.05 * (high - low), high - 0.05 * (high - low)),
-                (false, true) => 0.5 * (low + high),
-                (true, false) => newton.min(4.0 * t),
-                (false, false) => 2.0 * t,
-            };
-            if high.is_finite() && high - low <= 1e-14 * high {
-                break;
-            }
-        }
-        Ok(low)
+            (start + t * norm_curvature - change, norm_curvature + curvature)
+        })
     }
 
-    /// The first of 1, ½, ¼, … at which the smooth objective falls by a small share of what the slope promises; 0 if there is none.
-    fn descend<P: Piece>(
+    /// The first of 1, ½, ¼, … at which the smooth objective falls by a small fraction of the decrease predicted by the
+    /// slope; 0 if there is none.
+    fn backtrack<L: SmoothLoss>(
         &self,
-        piece: &P,
+        losses: &L,
         rows: Pick<'_>,
-        direction: &Direction,
+        direction: &NewtonDirection,
         dz: &[f64],
     ) -> Result<f64, Interrupt> {
         let z = &self.z;
         let mut slope = dot(&self.w, &direction.w) - dot(&self.v, &direction.w);
-        let mut bend = dot(&direction.w, &direction.w);
+        let mut norm_curvature = dot(&direction.w, &direction.w);
         let mut linear = dot(&self.w, &direction.w);
         if let Some(rho) = self.rho {
             slope += (rho * self.b - self.sum) * direction.b;
-            bend += rho * direction.b * direction.b;
+            norm_curvature += rho * direction.b * direction.b;
             linear += rho * self.b * direction.b;
         }
         if !(slope < 0.0) {
@@ -393,11 +384,11 @@ impl<'a, 'o> State<'a, 'o> {
             self.control.check()?;
             let [change, size] = sums(self.control, dz.len(), |k| {
                 let i = rows.get(k);
-                let (old, new) = (piece.smooth_value(i, z[i]), piece.smooth_value(i, z[i] + t * dz[k]));
+                let (old, new) = (losses.smooth_value(i, z[i]), losses.smooth_value(i, z[i] + t * dz[k]));
                 [new - old, old.abs()]
             });
-            let gained = t * linear + 0.5 * t * t * bend + change;
-            if gained <= 1e-4 * t * slope + 1e-15 * size {
+            let total_change = t * linear + 0.5 * t * t * norm_curvature + change;
+            if total_change <= 1e-4 * t * slope + 1e-15 * size {
                 return Ok(t);
             }
             t *= 0.5;

@@ -6,15 +6,15 @@ use crate::control::Status;
 use crate::error::{Error, Result};
 use crate::solver::Stop;
 
-/// How a linear problem is solved.
+/// The method for a linear problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Method {
-    /// By the size of the problem, with the reason reported.
+    /// Chosen by the size of the problem, with the reason reported.
     #[default]
     Auto,
-    /// Dual coordinate descent, then Newton where it is slow. Needs a loss with a dual term, and rows in memory.
+    /// Dual coordinate descent, then Newton if it is slow. Requires a loss with a dual term, and rows in memory.
     Coordinate,
-    /// Newton's method on the (smoothed) primal.
+    /// Newton's method on the (smoothed) primal problem.
     Newton,
 }
 
@@ -30,31 +30,31 @@ impl FromStr for Method {
     }
 }
 
-/// Where to start.
+/// A warm start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Start {
-    /// w; empty: Xᵀβ.
+    /// w; if empty, Xᵀβ is used.
     pub weights: Vec<f64>,
     /// b.
     pub bias: f64,
-    /// β of every sample; empty: taken from the scores of w.
+    /// β of every sample; if empty, it is computed from the scores of w.
     pub beta: Vec<f64>,
 }
 
 /// Options of the linear solver.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// When the answer counts as optimal.
+    /// When the solution counts as optimal.
     pub stop: Stop,
-    /// Where to start; `None`: at zero.
+    /// Warm start; `None`: start at zero.
     pub start: Option<Start>,
-    /// Newton steps and epochs of coordinate descent together; `None`: no limit.
+    /// Largest number of Newton steps and epochs of coordinate descent together; `None`: no limit.
     pub iterations: Option<u64>,
     /// Bytes of working memory, besides a few vectors of length n and d.
     pub memory: u64,
-    /// Seed of samples and permutations.
+    /// Seed of subsamples and permutations.
     pub seed: u64,
-    /// How.
+    /// The method.
     pub method: Method,
 }
 
@@ -65,31 +65,31 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Fails if an option is out of its range.
+    /// Fails if an option is out of range.
     pub fn check(&self) -> Result<()> {
         self.stop.check()
     }
 }
 
-/// The point the linear solver reached.
+/// The point that the linear solver reached.
 #[derive(Debug, Clone)]
 pub struct LinearSolution {
     /// w.
     pub weights: Vec<f64>,
     /// b; 0 without a bias.
     pub bias: f64,
-    /// β of every sample: feasible, and Xᵀβ near w.
+    /// β of every sample: feasible, and Xᵀβ close to w.
     pub beta: Vec<f64>,
-    /// How it ended.
+    /// Why the run ended.
     pub status: Status,
     /// Newton steps and epochs of coordinate descent.
     pub iterations: u64,
-    /// The solver's own estimate of the KKT violation; not a number where it was not asked for.
+    /// The solver's own estimate of the KKT violation; NaN if no tolerance was given.
     pub violation: f64,
-    /// The solver's own estimate of the relative gap; for a non-convex loss of ‖w − Xᵀβ‖² in the same units.
+    /// The solver's own estimate of the relative gap; for a non-convex loss that of ‖w − Xᵀβ‖² in the same units.
     pub relative_gap: f64,
     /// P of the convex start, for a non-convex loss.
     pub start_objective: Option<f64>,
-    /// Which method, and why.
+    /// The method used, and why.
     pub reason: String,
 }

@@ -1,26 +1,27 @@
-//! Losses with a dual term: proximal points of the dual until the gap asked for.
+//! Losses with a dual term: the proximal point method on the dual, until the required gap is reached.
 //!
-//! A round smooths the losses over a width about the present β, solves the smooth problem by Newton and moves the smoothing to the new β. The
-//! gap left by a round falls with its width, so the width shrinks as long as Newton reaches its goal. Where rounding keeps Newton from
-//! it the width grows again: the rounds converge for any width, only not as fast.
+//! A round smooths the losses over a width around the current β, solves the smooth problem by Newton, and moves the
+//! centre of the smoothing to the new β. The gap left by a round falls with its width, so the width shrinks as long as
+//! Newton reaches its goal. If rounding prevents that, the width grows again: the rounds converge for any width, but
+//! more slowly.
 
 use super::Method;
-use super::coordinate::Descended;
-use super::newton::{Ended, Goal};
-use super::piece::{Piece, Smoothed, Terms};
-use super::solve::{Halt, Progress, Run, SHRINK};
-use super::state::{Measure, exact_sum};
+use super::coordinate::DescentEnd;
+use super::newton::{NewtonEnd, NewtonGoal};
+use super::smooth_loss::{DualTerms, SmoothLoss, SmoothedDual};
+use super::solve::{GapProgress, LinearHalt, LinearRun, WIDTH_FACTOR};
+use super::state::{Measure, compensated_sum};
 use crate::control::Status;
 
-/// Score distance, in widths, from which samples are left out of Newton steps.
-const REACH: f64 = 4.0;
-/// Rounds without progress in the gap after which another method is tried, or the run ends.
-const PATIENCE: usize = 8;
-/// Epochs of coordinate descent where Newton makes no progress.
-const EPOCHS: usize = 300;
+/// Distance of the score from a change of β, in widths, beyond which samples are inactive in Newton steps.
+const ACTIVE_WIDTHS: f64 = 4.0;
+/// Rounds without progress in the gap after which another method is tried or the run ends.
+const MAX_IDLE_ROUNDS: usize = 8;
+/// Most epochs of coordinate descent if Newton makes no progress.
+const MAX_FALLBACK_EPOCHS: usize = 300;
 
-/// The best point so far.
-struct Kept {
+/// A saved point of the state, with its measurement.
+struct SavedPoint {
     w: Vec<f64>,
     b: f64,
     z: Vec<f64>,
@@ -30,136 +31,136 @@ struct Kept {
     measure: Measure,
 }
 
-impl Run<'_, '_> {
-    /// Losses with a dual term.
-    pub(super) fn proximal(&mut self, terms: &Terms) -> Result<Status, Halt> {
+impl LinearRun<'_, '_> {
+    /// Solves a problem whose loss has a dual term.
+    pub(super) fn solve_with_dual_terms(&mut self, terms: &DualTerms) -> Result<Status, LinearHalt> {
         self.set_centre()?;
-        let smooth = terms.least_width() >= 0.5 * self.unit;
+        let smooth = terms.min_width() >= 0.5 * self.unit;
         self.reason = match smooth {
             true => "the loss is smooth: Newton's method on the primal".into(),
-            false => "Newton's method on smoothed losses, the smoothing moved along with β".into(),
+            false => "the loss has kinks: Newton's method on smoothed losses (proximal point method)".into(),
         };
-        let resumed = self.resume(Some(terms))?;
+        let warm = self.apply_start(Some(terms))?;
         let mut width = if smooth { 0.0 } else { 2.0 * self.unit };
         let mut descended = false;
-        if resumed {
-            let piece = Smoothed::new(terms, width, &self.state.beta);
-            let m = self.state.measure(&piece)?;
+        if warm {
+            let losses = SmoothedDual::new(terms, width, &self.state.beta);
+            let m = self.state.measure(&losses)?;
             self.last = Some(m);
-            if m.relative() <= self.aim() && self.tol_holds(Some(terms)) {
+            if m.relative() <= self.target_gap() && self.tolerance_holds(Some(terms)) {
                 return Ok(Status::Optimal);
             }
             width = (self.unit * m.relative().min(1.0).sqrt()).clamp(1e-6 * self.unit, width.max(1e-6 * self.unit));
-        } else if self.coordinates().is_some() {
+        } else if self.starts_with_coordinate_descent() {
             descended = true;
-            self.reason = "many features: dual coordinate descent, and Newton's method where it is slow".into();
-            let most = if self.options.method == Method::Coordinate { 5000 } else { 600 };
-            if self.descend(terms, most)? {
+            self.reason = "many features: dual coordinate descent, then Newton's method if it is slow".into();
+            let max_epochs = if self.options.method == Method::Coordinate { 5000 } else { 600 };
+            if self.coordinate_descent(terms, max_epochs)? {
                 return Ok(Status::Optimal);
             }
             let relative = self.last.map_or(1.0, |m| m.relative()).min(1.0);
             width = (self.unit * relative.sqrt()).clamp(1e-6 * self.unit, width.max(1e-6 * self.unit));
-        } else if self.part()? {
+        } else if self.start_from_subsample()? {
             width *= 0.1;
         }
-        let smoothed = |width: f64, beta: &[f64]| Smoothed::new(terms, width, beta);
+        let smoothed = |width: f64, beta: &[f64]| SmoothedDual::new(terms, width, beta);
         let status = self.rounds(smoothed, width, Some(terms))?;
         if status != Status::Stalled || descended || self.state.x.points().is_none() {
             return Ok(status);
         }
         self.reason.push_str(", then dual coordinate descent");
-        if self.descend(terms, EPOCHS)? {
+        if self.coordinate_descent(terms, MAX_FALLBACK_EPOCHS)? {
             return Ok(Status::Optimal);
         }
         let relative = self.last.map_or(1.0, |m| m.relative()).min(1.0);
         self.rounds(smoothed, self.unit * relative.sqrt(), Some(terms))
     }
 
-    /// Dual coordinate descent from the present β; true if what was asked for holds.
-    fn descend(&mut self, terms: &Terms, most: usize) -> Result<bool, Halt> {
-        let (aim, seed) = (self.aim(), self.options.seed);
+    /// Dual coordinate descent from the current β; true if the stopping criteria hold.
+    fn coordinate_descent(&mut self, terms: &DualTerms, max_epochs: usize) -> Result<bool, LinearHalt> {
+        let (target_gap, seed) = (self.target_gap(), self.options.seed);
         let descended = match self.state.x.points() {
-            Some(points) => self.state.descend_coordinates(terms, points, aim, seed, most)?,
-            None => self.state.descend_blocks(terms, aim, seed, 60)?,
+            Some(points) => self.state.descend_coordinates(terms, points, target_gap, seed, max_epochs)?,
+            None => self.state.descend_blocks(terms, target_gap, seed, 60)?,
         };
-        let (Descended::Reached(m) | Descended::Crawling(m)) = descended;
+        let (DescentEnd::Reached(m) | DescentEnd::Slow(m)) = descended;
         self.last = Some(m);
-        Ok(matches!(descended, Descended::Reached(_)) && self.tol_holds(Some(terms)))
+        Ok(matches!(descended, DescentEnd::Reached(_)) && self.tolerance_holds(Some(terms)))
     }
 
-    /// Rounds with the smoothed losses that `smoothed(width, β)` gives.
-    pub(super) fn rounds<P: Piece>(
+    /// Rounds with the smoothed losses returned by `smoothed(width, β)`.
+    pub(super) fn rounds<L: SmoothLoss>(
         &mut self,
-        smoothed: impl Fn(f64, &[f64]) -> P,
+        smoothed: impl Fn(f64, &[f64]) -> L,
         mut width: f64,
-        terms: Option<&Terms>,
-    ) -> Result<Status, Halt> {
-        let widest = 1e6 * self.unit;
-        let mut aim = self.aim();
-        let mut reach = None;
-        let mut progress = Progress::default();
-        let mut kept: Option<Kept> = None;
+        terms: Option<&DualTerms>,
+    ) -> Result<Status, LinearHalt> {
+        let max_width = 1e6 * self.unit;
+        let mut target_gap = self.target_gap();
+        let mut active_distance = None;
+        let mut progress = GapProgress::default();
+        let mut saved: Option<SavedPoint> = None;
         loop {
-            let piece = smoothed(width, &self.state.beta);
-            let goal = Goal { share: 1.0, relative: 0.3 * aim, reach, convex: true };
-            let ended = match self.state.newton(&piece, goal) {
-                Ok(ended) => ended,
+            let losses = smoothed(width, &self.state.beta);
+            let goal = NewtonGoal { of_excess: 1.0, of_objective: 0.3 * target_gap, active_distance, convex: true };
+            let has_stalled = match self.state.newton(&losses, goal) {
+                Ok(has_stalled) => has_stalled,
                 Err(status) => {
-                    self.restore(kept);
+                    self.restore_point(saved);
                     return if status == Status::Stalled { Ok(status) } else { Err(status.into()) };
                 }
             };
-            let (Ended::Reached(m) | Ended::Stuck(m)) = ended;
+            let (NewtonEnd::Reached(m) | NewtonEnd::Stuck(m)) = has_stalled;
             self.last = Some(m);
-            while m.relative() <= aim {
-                if self.tol_holds(terms) {
+            while m.relative() <= target_gap {
+                if self.tolerance_holds(terms) {
                     return Ok(Status::Optimal);
                 }
-                aim *= 0.1;
-                if aim < 1e-16 {
+                target_gap *= 0.1;
+                if target_gap < 1e-16 {
                     break;
                 }
             }
-            if kept.as_ref().is_none_or(|kept| m.gap() < kept.measure.gap()) {
-                kept = Some(self.keep(m));
+            if saved.as_ref().is_none_or(|saved| m.gap() < saved.measure.gap()) {
+                saved = Some(self.save_point(m));
             }
-            if progress.ended(m.relative(), PATIENCE) {
-                self.restore(kept);
+            if progress.has_stalled(m.relative(), MAX_IDLE_ROUNDS) {
+                self.restore_point(saved);
                 return Ok(Status::Stalled);
             }
-            if matches!(ended, Ended::Stuck(_)) {
-                width = (3.0 * width).min(widest);
-                reach = None;
+            if matches!(has_stalled, NewtonEnd::Stuck(_)) {
+                width = (3.0 * width).min(max_width);
+                active_distance = None;
             } else {
-                reach = Some(REACH * width);
-                width *= SHRINK;
+                active_distance = Some(ACTIVE_WIDTHS * width);
+                width *= WIDTH_FACTOR;
             }
         }
     }
 
-    fn keep(&self, measure: Measure) -> Kept {
+    fn save_point(&self, measure: Measure) -> SavedPoint {
         let s = &self.state;
         let (w, z, beta, v) = (s.w.clone(), s.z.clone(), s.beta.clone(), s.v.clone());
-        Kept { w, b: s.b, z, beta, v, sum: s.sum, measure }
+        SavedPoint { w, b: s.b, z, beta, v, sum: s.sum, measure }
     }
 
-    fn restore(&mut self, kept: Option<Kept>) {
-        let Some(kept) = kept else { return };
+    fn restore_point(&mut self, saved: Option<SavedPoint>) {
+        let Some(saved) = saved else { return };
         let s = &mut self.state;
-        (s.w, s.b, s.z, s.beta, s.v, s.sum) = (kept.w, kept.b, kept.z, kept.beta, kept.v, kept.sum);
-        self.last = Some(kept.measure);
+        (s.w, s.b, s.z, s.beta, s.v, s.sum) = (saved.w, saved.b, saved.z, saved.beta, saved.v, saved.sum);
+        self.last = Some(saved.measure);
     }
 
-    /// Moves β to Σβ = 0 where a free bias asks for it: what rounding left goes to samples with room on both sides, where no condition is
-    /// upset by it.
-    pub(super) fn settle(&mut self, terms: &Terms) {
+    /// Moves β to Σβ = 0 for a free bias. A remainder due to rounding goes to samples far from both bounds, where it
+    /// violates no optimality condition.
+    pub(super) fn balance_beta(&mut self, terms: &DualTerms) {
         if self.state.rho != Some(0.0) {
             return;
         }
         let size: f64 = self.state.beta.iter().map(|b| b.abs()).sum();
-        if exact_sum(&self.state.beta).abs() > 1e-9 * size {
-            let piece = Smoothed::new(terms, 0.0, &self.state.beta);
-            if let Some(beta) = self.state.balanced_beta(&piece) {
+        if compensated_sum(&self.state.beta).abs() > 1e-9 * size {
+            let losses = SmoothedDual::new(terms, 0.0, &self.state.beta);
+            if let Some(beta) = self.state.balanced_beta(&losses) {
                 self.state.beta = beta;
             }
         }
@@ -170,38 +171,39 @@ impl Run<'_, '_> {
                 if b == 0.0 && t.eps > 0.0 { 0.0 } else { (b - t.lo).min(t.hi - b) }
             })
             .collect();
-        let most = rooms.iter().copied().fold(0.0, f64::max);
-        let roomy: Vec<usize> = (0..rooms.len()).filter(|&i| rooms[i] > 0.0 && rooms[i] >= 0.5 * most).collect();
+        let largest = rooms.iter().copied().fold(0.0, f64::max);
+        let inner: Vec<usize> = (0..rooms.len()).filter(|&i| rooms[i] > 0.0 && rooms[i] >= 0.5 * largest).collect();
         for round in 0..4 {
-            let off = exact_sum(beta);
-            // The last rounds carry the rounding of the first.
-            let takers = if round == 0 { roomy.as_slice() } else { &roomy[..roomy.len().min(1)] };
-            if off == 0.0 || off.abs() > 0.25 * most * takers.len() as f64 {
+            let sum = compensated_sum(beta);
+            // The later rounds correct the rounding of the first.
+            let chosen = if round == 0 { inner.as_slice() } else { &inner[..inner.len().min(1)] };
+            if sum == 0.0 || sum.abs() > 0.25 * largest * chosen.len() as f64 {
                 break;
             }
-            takers.iter().for_each(|&i| beta[i] -= off / takers.len() as f64);
+            chosen.iter().for_each(|&i| beta[i] -= sum / chosen.len() as f64);
         }
     }
 
-    /// Whether the KKT violation of β at the scores is as asked for.
-    fn tol_holds(&mut self, terms: Option<&Terms>) -> bool {
+    /// Whether the KKT violation of β at the scores is within the tolerance.
+    fn tolerance_holds(&mut self, terms: Option<&DualTerms>) -> bool {
         let Some(tol) = self.options.stop.tol else { return true };
         let state = &self.state;
         let Some(terms) = terms else {
             self.violation = state.slope_violation();
             return self.violation <= tol;
         };
+        // Bounds on the slope from the β that can fall, and from those that can rise.
         let (mut fall, mut rise) = (f64::NEG_INFINITY, f64::INFINITY);
         for i in 0..state.n() {
             let (t, beta) = (terms.get(i), state.beta[i]);
             let width = t.hi - t.lo;
-            let touch = 1e-12 * if width.is_finite() { width } else { beta.abs().max(1.0) };
+            let at_bound = 1e-12 * if width.is_finite() { width } else { beta.abs().max(1.0) };
             let slope = state.z[i] + t.p + t.d * beta;
-            if beta - t.lo > touch {
-                fall = fall.max(slope + if beta > touch { t.eps } else { -t.eps });
+            if beta - t.lo > at_bound {
+                fall = fall.max(slope + if beta > at_bound { t.eps } else { -t.eps });
             }
-            if t.hi - beta > touch {
-                rise = rise.min(slope + if beta < -touch { -t.eps } else { t.eps });
+            if t.hi - beta > at_bound {
+                rise = rise.min(slope + if beta < -at_bound { -t.eps } else { t.eps });
             }
         }
         self.violation = if state.rho == Some(0.0) { fall - rise } else { fall.max(-rise) }.max(0.0);

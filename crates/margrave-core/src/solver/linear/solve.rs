@@ -1,19 +1,20 @@
-//! The outer loop: a rough answer from a part of the samples, then proximal points of the dual until the gap asked for.
+//! The outer loop: an approximate solution from a subsample, then the proximal point method on the dual until the
+//! required gap is reached.
 //!
-//! Each proximal step smooths the kinks of the losses over a width in units of the score and solves the smooth problem by
-//! Newton (`newton.rs`). The multipliers then move to the new β and the width shrinks; the excess that smoothing leaves
-//! falls with its square. This is the semismooth Newton augmented Lagrangian method (Li, Sun and Toh, SIAM J. Optim. 28,
-//! 2018, for the lasso; the same idea on the hinge), with the width tied to the box of each sample and the
-//! samples far from a kink left out of all but the checks.
+//! Each proximal step smooths the kinks of the losses over a width in units of the score, and solves the smooth problem
+//! by Newton (`newton.rs`). The multipliers then move to the new β and the width shrinks; the excess left by smoothing
+//! falls with its square. This is the semismooth Newton augmented Lagrangian method (Li, Sun and Toh, SIAM J. Optim.
+//! 28, 2018, for the lasso; here for the hinge and similar losses). The width is relative to the box of each sample,
+//! and samples far from a kink are inactive except in checks.
 
 use rand::SeedableRng;
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
-use super::envelope::Envelope;
-use super::newton::{Ended, Goal};
-use super::piece::{Direct, Piece, Smoothed, Split, Terms};
-use super::state::{Measure, State};
+use super::envelope::MoreauEnvelope;
+use super::newton::{NewtonEnd, NewtonGoal};
+use super::smooth_loss::{DualTerms, SmoothLoss, SmoothedDual, SplitLoss, UnsmoothedLoss};
+use super::state::{LinearState, Measure};
 use super::{LinearSolution, Method, Options};
 use crate::control::{Control, Interrupt, Status};
 use crate::data::{Csr, Points, Real, Storage};
@@ -25,11 +26,11 @@ use crate::problem::LinearProblem;
 use crate::solver::Stop;
 
 /// Factor of the smoothing width from one proximal step to the next.
-pub(super) const SHRINK: f64 = 0.3;
-/// Fewest samples for which a part is solved first.
-const MANY: usize = 8192;
-/// Proximal steps on a loss that is not convex at most.
-const ROUNDS: usize = 80;
+pub(super) const WIDTH_FACTOR: f64 = 0.3;
+/// Fewest samples for which a subsample is solved first.
+const MIN_SUBSAMPLED: usize = 8192;
+/// Most proximal steps on a loss that is not convex.
+const MAX_ROUNDS: usize = 80;
 
 /// Solves `problem`.
 pub fn solve(
@@ -39,8 +40,8 @@ pub fn solve(
     observer: &mut dyn Observer,
 ) -> Result<LinearSolution> {
     options.check()?;
-    if let Some((points, columns)) = problem.matrix.points().and_then(used_columns) {
-        return solve_used(problem, &points, &columns, options, control, observer);
+    if let Some((points, columns)) = problem.matrix.points().and_then(compact_columns) {
+        return solve_compacted(problem, &points, &columns, options, control, observer);
     }
     solve_all(problem, options, control, observer)
 }
@@ -54,13 +55,13 @@ fn solve_all(
     let begin = Begin { solver: "linear", n: problem.len(), tol: options.stop.tol, gap: options.stop.gap };
     let stop = observer.begin(&begin).is_break();
     let control = &control.for_run(super::pass(problem.matrix, 1));
-    let mut run = Run::new(problem, options, control, observer);
+    let mut run = LinearRun::new(problem, options, control, observer);
     let status = if stop { Status::Interrupted } else { run.run()? };
     Ok(run.finish(status))
 }
 
-/// The chosen rows (ascending) of a matrix that is read in blocks.
-fn collect(x: &dyn Matrix, rows: &[u32], control: &Control) -> std::result::Result<Points, Halt> {
+/// Reads the given rows (ascending) of a matrix that is read in blocks.
+fn gather_rows(x: &dyn Matrix, rows: &[u32], control: &Control) -> std::result::Result<Points, LinearHalt> {
     let (mut starts, mut columns, mut values) = (vec![0], Vec::new(), Vec::new());
     let all: Vec<u32> = (0..x.blocks() as u32).collect();
     let mut next = 0;
@@ -78,9 +79,9 @@ fn collect(x: &dyn Matrix, rows: &[u32], control: &Control) -> std::result::Resu
     Ok(Csr::new(x.dims(), starts, columns, values)?.into())
 }
 
-/// The points without the columns nobody uses, and which columns those left are, where there are many more features than stored
-/// values could fill: w is then short enough to stay in cache.
-fn used_columns(points: &Points) -> Option<(Points, Vec<u32>)> {
+/// The points without their empty columns, and the indices of the remaining columns. Only if there are far more
+/// features than the stored values can fill: w then becomes short enough to stay in cache.
+fn compact_columns(points: &Points) -> Option<(Points, Vec<u32>)> {
     fn compact<T: Real>(m: &Csr<T>) -> Option<(Points, Vec<u32>)>
     where
         Csr<T>: Into<Points>,
@@ -106,8 +107,8 @@ fn used_columns(points: &Points) -> Option<(Points, Vec<u32>)> {
     }
 }
 
-/// Solves over the columns that are used; the others have weight 0.
-fn solve_used(
+/// Solves the problem over the non-empty columns; the others have weight 0.
+fn solve_compacted(
     problem: &LinearProblem<'_>,
     points: &Points,
     columns: &[u32],
@@ -130,21 +131,22 @@ fn solve_used(
     Ok(LinearSolution { weights, ..solved })
 }
 
-pub(super) struct Run<'a, 'o> {
+/// One run of the linear solver.
+pub(super) struct LinearRun<'a, 'o> {
     pub(super) options: &'a Options,
-    pub(super) state: State<'a, 'o>,
-    terms: Option<Terms>,
-    /// Typical size of a score error: the unit of widths.
+    pub(super) state: LinearState<'a, 'o>,
+    terms: Option<DualTerms>,
+    /// Typical size of an error of the score: the unit of widths.
     pub(super) unit: f64,
     pub(super) reason: String,
     pub(super) last: Option<Measure>,
     pub(super) violation: f64,
     start_objective: Option<f64>,
-    /// The machine that objective belongs to.
+    /// w and b of the start, for a loss that is not convex.
     start: Option<(Vec<f64>, f64)>,
 }
 
-impl<'a, 'o> Run<'a, 'o> {
+impl<'a, 'o> LinearRun<'a, 'o> {
     fn new(
         problem: &'a LinearProblem<'a>,
         options: &'a Options,
@@ -152,7 +154,7 @@ impl<'a, 'o> Run<'a, 'o> {
         observer: &'o mut dyn Observer,
     ) -> Self {
         let (n, d) = (problem.len(), problem.matrix.dims());
-        let state = State {
+        let state = LinearState {
             problem,
             x: problem.matrix,
             control,
@@ -173,8 +175,8 @@ impl<'a, 'o> Run<'a, 'o> {
         Self {
             options,
             state,
-            terms: Terms::new(problem),
-            unit: unit(problem),
+            terms: DualTerms::new(problem),
+            unit: score_unit(problem),
             reason: String::new(),
             last: None,
             violation: f64::NAN,
@@ -183,7 +185,7 @@ impl<'a, 'o> Run<'a, 'o> {
         }
     }
 
-    /// P of the present machine under the loss itself.
+    /// P at the current w and b, with the original loss.
     fn objective(&self) -> std::result::Result<f64, Interrupt> {
         let (state, problem) = (&self.state, self.state.problem);
         let mut z = vec![0.0; problem.matrix.rows()];
@@ -196,16 +198,17 @@ impl<'a, 'o> Run<'a, 'o> {
         Ok(0.5 * (state.w.iter().map(|w| w * w).sum::<f64>() + penalty * state.b * state.b) + loss)
     }
 
-    /// A loss that is not convex is worked on through smoothed ones: where the end is no better than the start, the start stands.
-    fn keep_the_better(&mut self) {
+    /// For a loss that is not convex the run minimises smoothed losses. If its end is not better than the start,
+    /// restore the start.
+    fn keep_better_of_start_and_end(&mut self) {
         let Some((w, b)) = self.start.take() else { return };
         let better = self.objective().is_ok_and(|end| self.start_objective.is_none_or(|start| end <= start));
         if !better {
             (self.state.w, self.state.b) = (w, b);
             let problem = self.state.problem;
             let mut z = vec![0.0; problem.matrix.rows()];
-            let calm = Control::unlimited(self.state.control.threads.clone());
-            if problem.matrix.dots(Pick::All, &self.state.w, &mut z, &calm).is_ok() {
+            let unlimited = Control::unlimited(self.state.control.threads.clone());
+            if problem.matrix.dots(Pick::All, &self.state.w, &mut z, &unlimited).is_ok() {
                 for (i, z) in z.iter().enumerate() {
                     self.state.beta[i] = -problem.costs[i] * problem.loss.slope(problem.targets[i], z + b);
                 }
@@ -215,9 +218,9 @@ impl<'a, 'o> Run<'a, 'o> {
 
     fn finish(mut self, status: Status) -> LinearSolution {
         if let Some(terms) = self.terms.take() {
-            self.settle(&terms);
+            self.balance_beta(&terms);
         }
-        self.keep_the_better();
+        self.keep_better_of_start_and_end();
         let state = self.state;
         let last = Step { iteration: state.iterations, seconds: state.control.seconds(), ..Step::default() };
         state.observer.finish(status, &last);
@@ -236,43 +239,44 @@ impl<'a, 'o> Run<'a, 'o> {
 
     fn run(&mut self) -> Result<Status> {
         let properties = self.state.problem.loss.properties();
-        let ended = match self.terms.take() {
+        let has_stalled = match self.terms.take() {
             Some(terms) => {
-                let ended = self.proximal(&terms);
+                let has_stalled = self.solve_with_dual_terms(&terms);
                 self.terms = Some(terms);
-                ended
+                has_stalled
             }
-            None if properties.convex => self.smooth(),
-            None => self.split(),
+            None if properties.convex => self.solve_smooth(),
+            None => self.solve_non_convex(),
         };
-        match ended {
+        match has_stalled {
             Ok(status) => Ok(status),
-            Err(Halt::Status(status)) => Ok(status),
-            Err(Halt::Error(error)) => Err(error),
+            Err(LinearHalt::Status(status)) => Ok(status),
+            Err(LinearHalt::Error(error)) => Err(error),
         }
     }
 
-    /// The gap to aim at; without one, what the violation will need, found by trial.
-    pub(super) fn aim(&self) -> f64 {
+    /// The relative gap to reach. Without a required gap it is a first guess, reduced until the violation is small
+    /// enough.
+    pub(super) fn target_gap(&self) -> f64 {
         self.options.stop.gap.unwrap_or(1e-4)
     }
 
-    /// Column means of dense data: second moments about them do not cancel.
+    /// Sets the centre of the second moments to the column means of dense data, which avoids cancellation.
     pub(super) fn set_centre(&mut self) -> std::result::Result<(), Status> {
         let state = &mut self.state;
         let dense = state.x.stored() == state.x.rows().saturating_mul(state.x.dims());
         if state.rho.is_none() || !dense || state.n() == 0 {
             return Ok(());
         }
-        let share = vec![1.0 / state.n() as f64; state.n()];
+        let weights = vec![1.0 / state.n() as f64; state.n()];
         let mut centre = vec![0.0; state.x.dims()];
-        state.x.combine(Pick::All, &share, &mut centre, state.control)?;
+        state.x.combine(Pick::All, &weights, &mut centre, state.control)?;
         state.centre = centre;
         Ok(())
     }
 
-    /// Takes the start that was given; true if there was one.
-    pub(super) fn resume(&mut self, terms: Option<&Terms>) -> std::result::Result<bool, Status> {
+    /// Sets the state to the warm start; false if there is none.
+    pub(super) fn apply_start(&mut self, terms: Option<&DualTerms>) -> std::result::Result<bool, Status> {
         let Some(start) = &self.options.start else { return Ok(false) };
         let state = &mut self.state;
         if start.beta.len() == state.n() {
@@ -283,163 +287,164 @@ impl<'a, 'o> Run<'a, 'o> {
                 });
                 state.beta[i] = if start.beta[i].is_finite() { start.beta[i].clamp(lo, hi) } else { 0.0 };
             }
-            state.recombine()?;
+            state.recompute_v()?;
         }
         state.w = if start.weights.len() == state.w.len() { start.weights.clone() } else { state.v.clone() };
         state.b = if state.rho.is_some() && start.bias.is_finite() { start.bias } else { 0.0 };
-        state.rescore()?;
+        state.update_scores()?;
         Ok(true)
     }
 
-    /// Solves a part of the samples, costs scaled up to match, and takes its w and b.
-    pub(super) fn part(&mut self) -> std::result::Result<bool, Halt> {
+    /// Solves a subsample, with costs scaled up accordingly, and uses its w and b as the start. False if there are too
+    /// few samples.
+    pub(super) fn start_from_subsample(&mut self) -> std::result::Result<bool, LinearHalt> {
         let state = &mut self.state;
         let (n, problem) = (state.n(), state.problem);
-        let mut size = (n / 8).max(20 * state.x.dims()).max(MANY / 2);
+        let mut size = (n / 8).max(20 * state.x.dims()).max(MIN_SUBSAMPLED / 2);
         let known = state.x.points();
         if known.is_none() {
-            // As many as a quarter of the memory holds; too few say nothing.
+            // As many as fit in a quarter of the memory; a small subsample is useless.
             let width = (state.x.stored() / n.max(1)).max(1) as u64;
             size = size.min(usize::try_from(self.options.memory / (4 * 12 * width)).unwrap_or(usize::MAX));
             if state.x.blocks() == 0 || size < 4 * state.x.dims() {
                 return Ok(false);
             }
         }
-        if n < MANY || 3 * size > n {
+        if n < MIN_SUBSAMPLED || 3 * size > n {
             return Ok(false);
         }
         let mut rng = ChaCha8Rng::seed_from_u64(self.options.seed);
         let mut rows: Vec<u32> = index::sample(&mut rng, n, size).iter().map(|i| i as u32).collect();
         rows.sort_unstable();
-        let whole: f64 = problem.costs.iter().sum();
-        let chosen: f64 = rows.iter().map(|&i| problem.costs[i as usize]).sum();
-        if !(chosen > 0.0) {
+        let total_cost: f64 = problem.costs.iter().sum();
+        let subsample_cost: f64 = rows.iter().map(|&i| problem.costs[i as usize]).sum();
+        if !(subsample_cost > 0.0) {
             return Ok(false);
         }
-        let factor = whole / chosen;
+        let factor = total_cost / subsample_cost;
         let points = match known {
             Some(points) => points.gather(&rows),
-            None => collect(state.x, &rows, state.control)?,
+            None => gather_rows(state.x, &rows, state.control)?,
         };
         let matrix = state.control.backend().matrix(&points);
         let targets: Vec<f64> = rows.iter().map(|&i| problem.targets[i as usize]).collect();
         let costs: Vec<f64> = rows.iter().map(|&i| factor * problem.costs[i as usize]).collect();
-        let part = LinearProblem::new(matrix.as_ref(), &targets, &costs, problem.loss, problem.bias)?;
+        let subsample = LinearProblem::new(matrix.as_ref(), &targets, &costs, problem.loss, problem.bias)?;
         let stop = Stop { tol: None, gap: Some(self.options.stop.gap.unwrap_or(0.0).max(1e-2)) };
         let options =
             Options { stop, start: None, iterations: Some(state.limit - state.iterations), ..self.options.clone() };
         let mut silent = Silent;
-        let control = state.control.for_run(super::pass(part.matrix, 1));
-        let mut run = Run::new(&part, &options, &control, &mut silent);
+        let control = state.control.for_run(super::pass(subsample.matrix, 1));
+        let mut run = LinearRun::new(&subsample, &options, &control, &mut silent);
         let status = run.run()?;
         state.iterations += run.state.iterations;
         state.w = run.state.w;
         state.b = run.state.b;
         match status {
             Status::Optimal | Status::Stalled => {
-                state.rescore()?;
+                state.update_scores()?;
                 Ok(true)
             }
             early => Err(early.into()),
         }
     }
 
-    /// Where coordinate descent comes first: the rows, or `None` if they are read in blocks.
-    pub(super) fn coordinates(&self) -> Option<Option<&'a Points>> {
+    /// Whether coordinate descent comes first.
+    pub(super) fn starts_with_coordinate_descent(&self) -> bool {
         let x = self.state.x;
-        let points = x.points();
-        let wanted = match self.options.method {
+        let preferred = match self.options.method {
             Method::Coordinate => true,
             Method::Newton => false,
             Method::Auto => x.dims() > 1500,
         };
-        (wanted && (points.is_some() || x.blocks() > 0)).then_some(points)
+        preferred && (x.points().is_some() || x.blocks() > 0)
     }
 
-    /// Smooth convex losses without a dual term.
-    fn smooth(&mut self) -> std::result::Result<Status, Halt> {
+    /// Solves a problem with a convex loss without a dual term.
+    fn solve_smooth(&mut self) -> std::result::Result<Status, LinearHalt> {
         self.set_centre()?;
         self.reason = "the loss is smooth: Newton's method on the primal".into();
-        if !self.resume(None)? {
-            self.part()?;
+        if !self.apply_start(None)? {
+            self.start_from_subsample()?;
         }
         let problem = self.state.problem;
         if !problem.loss.sharp() {
-            let piece = Direct::new(problem);
-            let aim = self.aim();
-            let goal = Goal { share: 0.0, relative: 0.5 * aim, reach: None, convex: true };
-            let mut progress = Progress::default();
-            // β is minus the slope at the scores, times c: the violation is 0.
+            let losses = UnsmoothedLoss::new(problem);
+            let target_gap = self.target_gap();
+            let goal =
+                NewtonGoal { of_excess: 0.0, of_objective: 0.5 * target_gap, active_distance: None, convex: true };
+            let mut progress = GapProgress::default();
+            // β is −c times the slope at the scores, so the violation is 0.
             self.violation = 0.0;
             loop {
-                let (Ended::Reached(m) | Ended::Stuck(m)) = self.state.newton(&piece, goal)?;
+                let (NewtonEnd::Reached(m) | NewtonEnd::Stuck(m)) = self.state.newton(&losses, goal)?;
                 self.last = Some(m);
-                if m.relative() <= aim {
+                if m.relative() <= target_gap {
                     return Ok(Status::Optimal);
                 }
-                if progress.ended(m.relative(), 2) {
+                if progress.has_stalled(m.relative(), 2) {
                     break;
                 }
             }
         }
-        self.reason = "Newton's method on smoothed losses, the smoothing moved along with β".into();
+        self.reason = "the loss is steep: Newton's method on smoothed losses (proximal point method)".into();
         let width = 2.0 * self.unit * self.last.map_or(1.0, |m| m.relative()).min(1.0).sqrt();
-        self.rounds(|width, beta| Envelope::new(problem, width, beta), width, None)
+        self.rounds(|width, beta| MoreauEnvelope::new(problem, width, beta), width, None)
     }
 
-    /// Losses of the margin that are not convex, from the solution of the hinge.
-    fn split(&mut self) -> std::result::Result<Status, Halt> {
+    /// Solves a problem with a non-convex loss of the margin, starting from the hinge solution.
+    fn solve_non_convex(&mut self) -> std::result::Result<Status, LinearHalt> {
         self.set_centre()?;
-        self.reason = "the loss is not convex: Newton's method from the solution of the hinge".into();
+        self.reason = "the loss is not convex: Newton's method from the hinge solution".into();
         let problem = self.state.problem;
         if !problem.loss.properties().classification {
-            return Err(Halt::Error(Error::Unsupported {
+            return Err(LinearHalt::Error(Error::Unsupported {
                 solver: "linear",
                 what: format!("the {} loss", problem.loss.name()),
                 instead: "irwls".into(),
             }));
         }
         let hinge: &dyn Loss = &Hinge;
-        if !self.resume(None)? {
+        if !self.apply_start(None)? {
             let convex = LinearProblem::new(problem.matrix, problem.targets, problem.costs, hinge, problem.bias)?;
             let options = Options { stop: Stop { tol: None, gap: Some(1e-4) }, start: None, ..self.options.clone() };
             let mut silent = Silent;
             let control = self.state.control.for_run(super::pass(convex.matrix, 1));
-            let mut run = Run::new(&convex, &options, &control, &mut silent);
+            let mut run = LinearRun::new(&convex, &options, &control, &mut silent);
             let status = run.run()?;
             self.state.iterations += run.state.iterations;
             (self.state.w, self.state.b) = (run.state.w, run.state.b);
             if !matches!(status, Status::Optimal | Status::Stalled) {
                 return Err(status.into());
             }
-            self.state.rescore()?;
+            self.state.update_scores()?;
         }
         // L′(0⁺): the slope just inside the margin.
         let rise = -problem.loss.slope(1.0, 1.0 - 1e-9);
         let costs: Vec<f64> = problem.costs.iter().map(|c| rise * c).collect();
-        let part = LinearProblem::new(problem.matrix, problem.targets, &costs, hinge, problem.bias)?;
-        let Some(terms) = Terms::new(&part) else { return Ok(Status::Stalled) };
+        let hinge_part = LinearProblem::new(problem.matrix, problem.targets, &costs, hinge, problem.bias)?;
+        let Some(terms) = DualTerms::new(&hinge_part) else { return Ok(Status::Stalled) };
         let tol = self.options.stop.tol.unwrap_or(1e-3);
         let total: f64 = problem.costs.iter().sum();
         let mut centre = vec![0.0; self.state.n()];
         let mut width = 0.2;
-        for round in 0..ROUNDS {
-            let piece = Split::new(problem, Smoothed::new(&terms, width, &centre), rise);
-            self.state.refresh(&piece, Pick::All)?;
+        for round in 0..MAX_ROUNDS {
+            let losses = SplitLoss::new(problem, SmoothedDual::new(&terms, width, &centre), rise);
+            self.state.update_beta(&losses, Pick::All)?;
             if round == 0 {
                 let objective = self.objective()?;
                 self.start_objective = Some(objective);
                 self.start = Some((self.state.w.clone(), self.state.b));
             }
-            let goal = Goal { share: 0.3, relative: 1e-9, reach: None, convex: false };
-            let (m, stuck) = match self.state.newton(&piece, goal)? {
-                Ended::Reached(m) => (m, false),
-                Ended::Stuck(m) => (m, true),
+            let goal = NewtonGoal { of_excess: 0.3, of_objective: 1e-9, active_distance: None, convex: false };
+            let (m, stuck) = match self.state.newton(&losses, goal)? {
+                NewtonEnd::Reached(m) => (m, false),
+                NewtonEnd::Stuck(m) => (m, true),
             };
             self.last = Some(m);
             let largest = self.state.w.iter().fold(0.0f64, |m, w| m.max(w.abs()));
-            let off = if self.state.rho == Some(0.0) { self.state.sum.abs() / total } else { 0.0 };
-            self.violation = ((2.0 * m.mismatch).sqrt() / largest.max(1.0)).max(off).max(width);
+            let sum_error = if self.state.rho == Some(0.0) { self.state.sum.abs() / total } else { 0.0 };
+            self.violation = ((2.0 * m.mismatch).sqrt() / largest.max(1.0)).max(sum_error).max(width);
             if self.violation <= tol && m.excess <= 1e-6 * m.scale() {
                 return Ok(Status::Optimal);
             }
@@ -447,16 +452,16 @@ impl<'a, 'o> Run<'a, 'o> {
                 return Ok(Status::Stalled);
             }
             let z = &self.state.z;
-            let smoothed = Smoothed::new(&terms, width, &centre);
+            let smoothed = SmoothedDual::new(&terms, width, &centre);
             centre = (0..z.len()).map(|i| smoothed.beta(i, z[i])).collect();
-            width *= SHRINK;
+            width *= WIDTH_FACTOR;
         }
         Ok(Status::Stalled)
     }
 }
 
-/// Mean distance of the targets from their mean; 1 for labels.
-pub(super) fn unit(problem: &LinearProblem<'_>) -> f64 {
+/// The mean absolute deviation of the targets from their mean; 1 for labels.
+pub(super) fn score_unit(problem: &LinearProblem<'_>) -> f64 {
     if problem.loss.properties().classification {
         return 1.0;
     }
@@ -471,60 +476,60 @@ pub(super) fn unit(problem: &LinearProblem<'_>) -> f64 {
     if unit > 0.0 && unit.is_finite() { unit } else { 1.0 }
 }
 
-/// Whether the gap still falls.
-pub(super) struct Progress {
+/// Detects a gap that stops falling.
+pub(super) struct GapProgress {
     best: f64,
-    /// The objective that was last a clear gain, where it is looked at.
+    /// The last objective that was clearly lower than before, if objectives are considered.
     primal: f64,
     idle: usize,
 }
 
-impl Default for Progress {
+impl Default for GapProgress {
     fn default() -> Self {
         Self { best: f64::INFINITY, primal: f64::INFINITY, idle: 0 }
     }
 }
 
-impl Progress {
-    /// True after `patience` rounds in turn of which none lowered the gap by a tenth.
-    pub(super) fn ended(&mut self, gap: f64, patience: usize) -> bool {
+impl GapProgress {
+    /// True after `max_idle` consecutive rounds that did not lower the gap by 10 %.
+    pub(super) fn has_stalled(&mut self, gap: f64, max_idle: usize) -> bool {
         self.idle = if gap < 0.9 * self.best { 0 } else { self.idle + 1 };
         self.best = self.best.min(gap);
-        self.idle >= patience
+        self.idle >= max_idle
     }
 
-    /// The same where the dual point says little until late: an objective that falls by a thousandth is progress too.
-    pub(super) fn ended_with(&mut self, gap: f64, primal: f64, patience: usize) -> bool {
+    /// The same for methods whose dual point improves late: a decrease of the objective by 0.1 % is progress too.
+    pub(super) fn has_stalled_with_objective(&mut self, gap: f64, primal: f64, max_idle: usize) -> bool {
         if primal < self.primal - 1e-3 * self.primal.abs() || self.primal.is_infinite() {
             self.primal = primal;
             self.idle = 0;
             self.best = self.best.min(gap);
             return false;
         }
-        self.ended(gap, patience)
+        self.has_stalled(gap, max_idle)
     }
 }
 
-/// Why a run ended before its answer.
-pub(super) enum Halt {
+/// Why a run ended early.
+pub(super) enum LinearHalt {
     Status(Status),
     Error(crate::Error),
 }
 
-impl From<Status> for Halt {
+impl From<Status> for LinearHalt {
     fn from(status: Status) -> Self {
-        Halt::Status(status)
+        LinearHalt::Status(status)
     }
 }
 
-impl From<crate::control::Interrupt> for Halt {
+impl From<crate::control::Interrupt> for LinearHalt {
     fn from(why: crate::control::Interrupt) -> Self {
-        Halt::Status(why.into())
+        LinearHalt::Status(why.into())
     }
 }
 
-impl From<crate::Error> for Halt {
+impl From<crate::Error> for LinearHalt {
     fn from(error: crate::Error) -> Self {
-        Halt::Error(error)
+        LinearHalt::Error(error)
     }
 }

@@ -1,17 +1,17 @@
-//! Where a linear solver stands: w, b, the scores z = Xw + b, β, and v = Xᵀβ.
+//! The state of a linear solver: w, b, the scores z = Xw + b, β, and v = Xᵀβ.
 //!
-//! v is kept up to date by the changes of β alone, so that a step costs no more than the samples it moves.
+//! v is updated from the changes of β only, so that the cost of a step is proportional to the samples whose β changes.
 
-use super::piece::Piece;
+use super::smooth_loss::SmoothLoss;
 use crate::control::{Control, Interrupt, Status};
 use crate::gram::{Matrix, Pick};
 use crate::observe::{Observer, Step};
 use crate::problem::LinearProblem;
 
-/// Samples of one task of a loop over n-vectors.
+/// Samples per task of a loop over n-vectors.
 pub(super) const CHUNK: usize = 1 << 13;
 
-/// Sums over tasks of `CHUNK` of the positions `0..count`, in order.
+/// Sums of `term` over `0..count`, in an order that does not depend on the number of threads.
 pub(super) fn sums<const K: usize>(
     control: &Control,
     count: usize,
@@ -35,23 +35,23 @@ pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// How good the point is.
+/// The objective and the gap at a point.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measure {
     /// P.
     pub(super) primal: f64,
-    /// Σ of the samples' own shares of the gap.
+    /// Sum of the contributions of the samples to the gap.
     pub(super) excess: f64,
-    /// ½‖w − Xᵀβ‖², and the same of a penalised bias: the rest of the gap.
+    /// ½‖w − Xᵀβ‖², and the same for a penalised bias: the rest of the gap.
     pub(super) mismatch: f64,
-    /// Rounding error of the sums above: a gap below it counts as zero.
+    /// Rounding error of the sums above: a smaller gap counts as zero.
     pub(super) rounding: f64,
 }
 
-/// Rounding of a sum, as a multiple of the sum of the absolute values of its terms.
-pub(super) const ROUNDING: f64 = 4.0 * f64::EPSILON;
+/// Bound on the rounding error of a sum, relative to the sum of the absolute values of its terms.
+pub(super) const SUM_ROUNDING: f64 = 4.0 * f64::EPSILON;
 
-/// gap / max(|P|, |D|); 0 for a gap within `rounding`, ∞ for one that is not a number.
+/// gap / max(|P|, |D|); 0 for a gap within `rounding`, ∞ if the gap or P is not finite.
 pub(super) fn relative_gap(primal: f64, gap: f64, rounding: f64) -> f64 {
     if !(gap.is_finite() && primal.is_finite()) {
         return f64::INFINITY;
@@ -60,7 +60,7 @@ pub(super) fn relative_gap(primal: f64, gap: f64, rounding: f64) -> f64 {
 }
 
 impl Measure {
-    /// max(|P|, |D|): what the relative gap is relative to.
+    /// max(|P|, |D|): the scale of the relative gap.
     pub(super) fn scale(&self) -> f64 {
         self.primal.abs().max((self.primal - self.gap()).abs())
     }
@@ -74,15 +74,15 @@ impl Measure {
     }
 }
 
-/// Everything a solver carries along.
-pub(super) struct State<'a, 'o> {
+/// The state of a linear solver.
+pub(super) struct LinearState<'a, 'o> {
     pub(super) problem: &'a LinearProblem<'a>,
     pub(super) x: &'a dyn Matrix,
     pub(super) control: &'a Control,
     pub(super) observer: &'o mut dyn Observer,
     /// Penalty of the bias; `None` without one.
     pub(super) rho: Option<f64>,
-    /// Column means, about which second moments are taken; empty: the origin.
+    /// Column means, about which second moments are computed; empty: the origin.
     pub(super) centre: Vec<f64>,
     pub(super) w: Vec<f64>,
     pub(super) b: f64,
@@ -95,11 +95,11 @@ pub(super) struct State<'a, 'o> {
     pub(super) limit: u64,
     /// Bytes for a d × d matrix and its factor.
     pub(super) memory: u64,
-    /// Second moments of the last Newton step, brought up to date by the rows whose weight changed.
+    /// Second moments of the last Newton step, updated with the rows whose weight changed.
     pub(super) moments: Option<Moments>,
 }
 
-/// Σ a·(x − centre)(x − centre)ᵀ and the like.
+/// First and second moments: Σ a·(x − centre) and Σ a·(x − centre)(x − centre)ᵀ.
 pub(super) struct Moments {
     /// a of every sample.
     weights: Vec<f64>,
@@ -109,15 +109,15 @@ pub(super) struct Moments {
     updates: usize,
 }
 
-/// Updates before the moments are taken anew, so that rounding does not pile up.
-const UPDATES: usize = 40;
+/// Most updates before the moments are recomputed, so that rounding does not accumulate.
+const MAX_MOMENT_UPDATES: usize = 40;
 
-impl<'a, 'o> State<'a, 'o> {
+impl<'a, 'o> LinearState<'a, 'o> {
     pub(super) fn n(&self) -> usize {
         self.z.len()
     }
 
-    /// `Err` when the run must end now.
+    /// `Err` if the run must end.
     pub(super) fn check(&self) -> Result<(), Status> {
         if self.iterations >= self.limit {
             return Err(Status::IterationLimit);
@@ -125,7 +125,7 @@ impl<'a, 'o> State<'a, 'o> {
         self.control.check().map_err(Status::from)
     }
 
-    /// Reports to the observer; `Err` if it asks to stop.
+    /// Reports to the observer; `Err` if it stops the run.
     pub(super) fn report(&mut self, phase: &'static str, measure: &Measure, active: usize) -> Result<(), Status> {
         self.control.note(None, Some(measure.gap()));
         let step = Step {
@@ -140,16 +140,16 @@ impl<'a, 'o> State<'a, 'o> {
         if self.observer.step(&step).is_break() { Err(Status::Interrupted) } else { Ok(()) }
     }
 
-    /// z = Xw + b of all samples.
-    pub(super) fn rescore(&mut self) -> Result<(), Interrupt> {
+    /// Computes z = Xw + b of all samples.
+    pub(super) fn update_scores(&mut self) -> Result<(), Interrupt> {
         self.x.dots(Pick::All, &self.w, &mut self.z, self.control)?;
         let b = self.b;
         self.z.iter_mut().for_each(|z| *z += b);
         Ok(())
     }
 
-    /// v and Σβ anew.
-    pub(super) fn recombine(&mut self) -> Result<(), Interrupt> {
+    /// Recomputes v and Σβ.
+    pub(super) fn recompute_v(&mut self) -> Result<(), Interrupt> {
         self.v.fill(0.0);
         self.x.combine(Pick::All, &self.beta, &mut self.v, self.control)?;
         let beta = &self.beta;
@@ -157,15 +157,15 @@ impl<'a, 'o> State<'a, 'o> {
         Ok(())
     }
 
-    /// β = β(z) of the chosen samples; v follows.
-    pub(super) fn refresh<P: Piece>(&mut self, piece: &P, rows: Pick<'_>) -> Result<(), Interrupt> {
+    /// Sets β = β(z) for the given samples, and updates v.
+    pub(super) fn update_beta<L: SmoothLoss>(&mut self, losses: &L, rows: Pick<'_>) -> Result<(), Interrupt> {
         let count = rows.len(self.n());
         let (z, beta) = (&self.z, &self.beta);
         let parts = self.control.threads.map(count.div_ceil(CHUNK), |task| {
             let mut changed: Vec<(u32, f64)> = Vec::new();
             for k in task * CHUNK..((task + 1) * CHUNK).min(count) {
                 let i = rows.get(k);
-                let new = piece.beta(i, z[i]);
+                let new = losses.beta(i, z[i]);
                 if new != beta[i] {
                     changed.push((i as u32, new));
                 }
@@ -175,7 +175,7 @@ impl<'a, 'o> State<'a, 'o> {
         let total: usize = parts.iter().map(Vec::len).sum();
         if 3 * total > self.n() {
             parts.into_iter().flatten().for_each(|(i, new)| self.beta[i as usize] = new);
-            return self.recombine();
+            return self.recompute_v();
         }
         let (mut list, mut deltas) = (Vec::with_capacity(total), Vec::with_capacity(total));
         for (i, new) in parts.into_iter().flatten() {
@@ -191,24 +191,25 @@ impl<'a, 'o> State<'a, 'o> {
     /// The moments of the rows `list` with these weights.
     pub(super) fn moments(&mut self, list: &[u32], weights: &[f64]) -> Result<&Moments, Interrupt> {
         let (n, d) = (self.n(), self.x.dims());
-        let mut wanted = vec![0.0; n];
-        list.iter().zip(weights).for_each(|(&i, a)| wanted[i as usize] = *a);
+        let mut new_weights = vec![0.0; n];
+        list.iter().zip(weights).for_each(|(&i, a)| new_weights[i as usize] = *a);
         let mut moments = self.moments.take();
         if let Some(m) = &mut moments
-            && m.updates < UPDATES
+            && m.updates < MAX_MOMENT_UPDATES
         {
-            let mut sides = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
+            // Rows whose weight increased, and rows whose weight decreased.
+            let mut changes = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
             for i in 0..n {
-                let change = wanted[i] - m.weights[i];
+                let change = new_weights[i] - m.weights[i];
                 if change != 0.0 {
-                    let (rows, weights) = &mut sides[usize::from(change < 0.0)];
+                    let (rows, weights) = &mut changes[usize::from(change < 0.0)];
                     rows.push(i as u32);
                     weights.push(change.abs());
                 }
             }
-            let changed = sides[0].0.len() + sides[1].0.len();
+            let changed = changes[0].0.len() + changes[1].0.len();
             if 2 * changed <= list.len() {
-                for (sign, (rows, weights)) in [1.0, -1.0].into_iter().zip(&sides) {
+                for (sign, (rows, weights)) in [1.0, -1.0].into_iter().zip(&changes) {
                     if rows.is_empty() {
                         continue;
                     }
@@ -217,17 +218,17 @@ impl<'a, 'o> State<'a, 'o> {
                     m.first.iter_mut().zip(&first).for_each(|(m, f)| *m += sign * f);
                     m.second.iter_mut().zip(&second).for_each(|(m, s)| *m += sign * s);
                 }
-                m.weights = wanted;
+                m.weights = new_weights;
                 m.updates += 1;
-                return Ok(self.moments.insert(moments.expect("just looked at")));
+                return Ok(self.moments.insert(moments.expect("checked above")));
             }
         }
         let (mut first, mut second) = (vec![0.0; d], vec![0.0; d * d]);
         self.x.moments(Pick::List(list), weights, &self.centre, &mut first, &mut second, self.control)?;
-        Ok(self.moments.insert(Moments { weights: wanted, first, second, updates: 0 }))
+        Ok(self.moments.insert(Moments { weights: new_weights, first, second, updates: 0 }))
     }
 
-    /// ½‖w − v‖² and what a penalised bias adds.
+    /// ½‖w − v‖², plus the contribution of a penalised bias.
     pub(super) fn mismatch(&self) -> f64 {
         let mut total: f64 = self.w.iter().zip(&self.v).map(|(w, v)| (w - v) * (w - v)).sum();
         if let Some(rho) = self.rho
@@ -238,16 +239,16 @@ impl<'a, 'o> State<'a, 'o> {
         0.5 * total
     }
 
-    /// P and the parts of the gap. Where a free bias asks for Σβ = 0 and β does not meet it, the gap is that of the
-    /// nearest β that does.
-    pub(super) fn measure<P: Piece>(&self, piece: &P) -> Result<Measure, Interrupt> {
+    /// P and the parts of the gap. If a free bias requires Σβ = 0 and β does not satisfy it, the gap is that of a
+    /// nearby β that does.
+    pub(super) fn measure<L: SmoothLoss>(&self, losses: &L) -> Result<Measure, Interrupt> {
         let (z, beta, b) = (&self.z, &self.beta, self.b);
         let parts = |beta: &[f64]| {
             sums(self.control, self.n(), |i| {
-                let value = piece.value(i, z[i]);
+                let value = losses.value(i, z[i]);
                 [
                     value,
-                    piece.excess(i, z[i], beta[i]),
+                    losses.excess(i, z[i], beta[i]),
                     value.abs() + beta[i].abs() * (z[i].abs() + b.abs()),
                     beta[i].abs(),
                 ]
@@ -256,31 +257,31 @@ impl<'a, 'o> State<'a, 'o> {
         let [loss, mut excess, terms, size] = parts(beta);
         let mut mismatch = self.mismatch();
         if self.rho == Some(0.0)
-            && self.sum.abs() > BALANCED * size
-            && let Some(gamma) = self.balanced_beta(piece)
+            && self.sum.abs() > BALANCED_SUM * size
+            && let Some(balanced) = self.balanced_beta(losses)
         {
-            excess = parts(&gamma)[1];
+            excess = parts(&balanced)[1];
             let (mut rows, mut deltas) = (Vec::new(), Vec::new());
-            for i in (0..gamma.len()).filter(|&i| gamma[i] != beta[i]) {
+            for i in (0..balanced.len()).filter(|&i| balanced[i] != beta[i]) {
                 rows.push(i as u32);
-                deltas.push(gamma[i] - beta[i]);
+                deltas.push(balanced[i] - beta[i]);
             }
             let mut v = self.v.clone();
             self.x.combine(Pick::List(&rows), &deltas, &mut v, self.control)?;
             mismatch = 0.5 * self.w.iter().zip(&v).map(|(w, v)| (w - v) * (w - v)).sum::<f64>();
         }
         let norm = 0.5 * dot(&self.w, &self.w) + self.rho.map_or(0.0, |rho| 0.5 * rho * b * b);
-        let rounding = ROUNDING * (terms + norm);
+        let rounding = SUM_ROUNDING * (terms + norm);
         Ok(Measure { primal: norm + loss, excess, mismatch, rounding })
     }
 
-    /// β with Σβ = 0: an equal shift of those that are not zero, as far as their boxes allow, then of all. `None` where β has no
-    /// box, or no such point exists.
-    pub(super) fn balanced_beta<P: Piece>(&self, piece: &P) -> Option<Vec<f64>> {
+    /// β shifted to Σβ = 0: an equal shift of the nonzero β, as far as their boxes allow, or else of all. `None` if β
+    /// has no box, or if no such point exists.
+    pub(super) fn balanced_beta<L: SmoothLoss>(&self, losses: &L) -> Option<Vec<f64>> {
         let mut beta = self.beta.clone();
         for _ in 0..3 {
-            let off = exact_sum(&beta);
-            let mut amount = off.abs();
+            let excess_sum = compensated_sum(&beta);
+            let mut amount = excess_sum.abs();
             if amount == 0.0 {
                 break;
             }
@@ -288,8 +289,8 @@ impl<'a, 'o> State<'a, 'o> {
             for only_nonzero in [true, false] {
                 rooms.clear();
                 for (i, &b) in beta.iter().enumerate() {
-                    let (lo, hi) = piece.bounds(i)?;
-                    let room = if off > 0.0 { b - lo } else { hi - b };
+                    let (lo, hi) = losses.bounds(i)?;
+                    let room = if excess_sum > 0.0 { b - lo } else { hi - b };
                     if room > 0.0 && (b != 0.0 || !only_nonzero) {
                         rooms.push((room, i as u32));
                     }
@@ -301,35 +302,35 @@ impl<'a, 'o> State<'a, 'o> {
             rooms.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
             let count = rooms.len();
             for (at, (room, i)) in rooms.into_iter().enumerate() {
-                let share = room.min(amount / (count - at) as f64);
-                beta[i as usize] -= off.signum() * share;
-                amount -= share;
+                let shift = room.min(amount / (count - at) as f64);
+                beta[i as usize] -= excess_sum.signum() * shift;
+                amount -= shift;
             }
-            if amount > 1e-9 * off.abs() {
+            if amount > 1e-9 * excess_sum.abs() {
                 return None;
             }
         }
         Some(beta)
     }
 
-    /// Makes β feasible and w = Xᵀβ, and moves a free bias to its best place for that w.
-    pub(super) fn make_feasible<P: Piece>(&mut self, piece: &P) -> Result<(), Interrupt> {
+    /// Makes β feasible, sets w = Xᵀβ, and moves a free bias to its optimum for that w.
+    pub(super) fn make_feasible<L: SmoothLoss>(&mut self, losses: &L) -> Result<(), Interrupt> {
         if self.rho == Some(0.0)
-            && let Some(beta) = self.balanced_beta(piece)
+            && let Some(beta) = self.balanced_beta(losses)
         {
             self.beta = beta;
-            self.recombine()?;
+            self.recompute_v()?;
             self.w.copy_from_slice(&self.v);
         }
         self.v.copy_from_slice(&self.w);
-        self.rescore()?;
-        let shift = self.best_shift(piece)?;
+        self.update_scores()?;
+        let shift = self.best_bias_shift(losses)?;
         self.b += shift;
         self.z.iter_mut().for_each(|z| *z += shift);
         Ok(())
     }
 
-    /// Largest distance of −β/c from the slope of the loss at the score, for losses without a dual term.
+    /// The largest distance of −β/c from the slope of the loss at the score, for losses without a dual term.
     pub(super) fn slope_violation(&self) -> f64 {
         let p = self.problem;
         (0..self.n()).filter(|&i| p.costs[i] > 0.0).fold(0.0f64, |worst, i| {
@@ -337,27 +338,27 @@ impl<'a, 'o> State<'a, 'o> {
         })
     }
 
-    /// By how much a free bias must move for Σβ(z) = 0, the minimum of the objective over b alone; 0 for any other bias. Where
-    /// β(z) jumps, it is where the sum changes sign.
-    pub(super) fn best_shift<P: Piece>(&self, piece: &P) -> Result<f64, Interrupt> {
+    /// The change of a free bias that gives Σβ(z) = 0, the minimum of the objective over b alone; 0 for any other bias.
+    /// If β(z) jumps, the point where the sum changes sign.
+    pub(super) fn best_bias_shift<L: SmoothLoss>(&self, losses: &L) -> Result<f64, Interrupt> {
         if self.rho != Some(0.0) {
             return Ok(0.0);
         }
         let (n, z) = (self.n(), &self.z);
         let at = |shift: f64| {
             sums(self.control, n, |i| {
-                let beta = piece.beta(i, z[i] + shift);
-                [beta, beta.abs(), piece.curvature(i, z[i] + shift)]
+                let beta = losses.beta(i, z[i] + shift);
+                [beta, beta.abs(), losses.curvature(i, z[i] + shift)]
             })
         };
         let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
         let (mut shift, mut step) = (0.0f64, 1e-3);
-        let (mut least, mut newtons) = ((f64::INFINITY, 0.0), 0);
+        let (mut best, mut newton_steps) = ((f64::INFINITY, 0.0), 0);
         for _ in 0..200 {
             self.control.check()?;
             let [sum, size, curvature] = at(shift);
-            if sum.abs() < least.0 {
-                least = (sum.abs(), shift);
+            if sum.abs() < best.0 {
+                best = (sum.abs(), shift);
             }
             if sum.abs() <= 1e-13 * size || !sum.is_finite() {
                 break;
@@ -371,13 +372,14 @@ impl<'a, 'o> State<'a, 'o> {
             let bracketed = low.is_finite() && high.is_finite();
             let newton = shift + sum / curvature;
             shift = if curvature > 0.0 && newton > low && newton < high && (newton - shift).abs() <= 1e15 {
-                // Newton on a piecewise linear sum may creep from piece to piece: every third step bisects.
-                newtons += 1;
+                // Newton on a piecewise linear sum may advance one piece per step: bisect in every third step.
+                newton_steps += 1;
                 step *= 2.0;
                 match bracketed {
-                    true if newtons % 3 == 0 => 0.5 * (low + high),
-                    // A slope that vanishes only at infinity (one class under the logistic loss) must not cost a step per unit.
-                    false if newtons > 8 => {
+                    true if newton_steps % 3 == 0 => 0.5 * (low + high),
+                    // If the sum vanishes only at infinity (one class under the logistic loss), Newton steps have a
+                    // constant length: use steps that double.
+                    false if newton_steps > 8 => {
                         if sum > 0.0 {
                             newton.max(shift + step)
                         } else {
@@ -399,26 +401,26 @@ impl<'a, 'o> State<'a, 'o> {
                 break;
             }
         }
-        Ok(least.1)
+        Ok(best.1)
     }
 
-    /// Moves a free bias to where Σβ(z) = 0, and β with it.
-    pub(super) fn balance<P: Piece>(&mut self, piece: &P) -> Result<(), Interrupt> {
-        let shift = self.best_shift(piece)?;
+    /// Moves a free bias to Σβ(z) = 0, and updates β.
+    pub(super) fn balance_bias<L: SmoothLoss>(&mut self, losses: &L) -> Result<(), Interrupt> {
+        let shift = self.best_bias_shift(losses)?;
         if shift != 0.0 {
             self.b += shift;
             self.z.iter_mut().for_each(|z| *z += shift);
-            self.refresh(piece, Pick::All)?;
+            self.update_beta(losses, Pick::All)?;
         }
         Ok(())
     }
 }
 
-/// |Σβ| / Σ|β| that is rounding.
-const BALANCED: f64 = 1e-12;
+/// Largest |Σβ| / Σ|β| that counts as rounding.
+const BALANCED_SUM: f64 = 1e-12;
 
-/// Σ values, with the rounding of every addition carried along (Neumaier).
-pub(super) fn exact_sum(values: &[f64]) -> f64 {
+/// The sum of the values by compensated summation (Neumaier).
+pub(super) fn compensated_sum(values: &[f64]) -> f64 {
     let (mut sum, mut lost) = (0.0f64, 0.0f64);
     for &v in values {
         let next = sum + v;

@@ -3,12 +3,13 @@
 //! With A = K + diag(r) = LLᵀ and v = A⁻¹1, elimination of the border gives b = (1ᵀA⁻¹y − s)/(1ᵀv), β = A⁻¹y − b·v, and
 //! the diagonal of the inverse of the bordered matrix is (A⁻¹)ᵢᵢ − vᵢ²/(1ᵀv). (A⁻¹)ᵢᵢ = ‖L⁻¹eᵢ‖².
 //!
-//! Cost: n²  kernel entries, n³/3 multiply–adds to factor, n² a target, n³/3 for the leave-one-out. Memory: n² doubles;
+//! Cost: n² kernel entries, n³/3 multiply–adds to factor, n² per target, n³/3 for leave-one-out. Memory: n² doubles;
 //! the factor overwrites K.
 //!
-//! Departures from the paper: refinement of the solution against the true K; where K + diag(r) is not positive definite, first
-//! a multiple τ of 11ᵀ, which with Σβ = s only moves b by τ·s (a kernel that is positive on vectors of sum zero, such as a
-//! linear one minus a constant, becomes positive), and only then jitter (see the module head).
+//! Departures from the paper: the solution is refined against the true K. If K + diag(r) is not positive definite, a
+//! multiple τ of 11ᵀ is added first; with Σβ = s it only changes b by τ·s. It makes a kernel positive definite that is
+//! so on vectors of sum zero, such as a linear kernel minus a constant. Jitter is the last resort (see the module
+//! head).
 
 use super::{Halt, check_memory, not_semidefinite};
 use crate::control::{Control, Interrupt};
@@ -17,16 +18,18 @@ use crate::linalg::factor::{Cholesky, FactorError};
 use crate::linalg::pages;
 
 /// τ relative to the largest |Kᵢᵢ|.
-const LIFT: f64 = 10.0;
-/// Rounds of refinement at most: more where a jitter keeps the factor away from the system.
-const ROUNDS: (usize, usize) = (4, 60);
+const RELATIVE_LIFT: f64 = 10.0;
+/// Most rounds of refinement.
+const MAX_ROUNDS: usize = 4;
+/// Most rounds of refinement if a jitter separates the factor from the system.
+const MAX_ROUNDS_WITH_JITTER: usize = 60;
 
-/// A factored system over the rows it was given.
+/// A factored system over the given rows.
 pub struct System<'a> {
     gram: &'a dyn Gram,
-    /// Rows of K that take part.
+    /// The rows of K used.
     rows: &'a [u32],
-    /// rᵢ = 1/cᵢ of each of them.
+    /// rᵢ = 1/cᵢ of each row used.
     ridge: &'a [f64],
     factor: Cholesky<f64>,
     jitter: f64,
@@ -36,21 +39,21 @@ pub struct System<'a> {
     border: Option<(Vec<f64>, f64)>,
 }
 
-/// Solutions for k targets: β over the rows of the system, b, K·β, and the largest violated equation of each.
+/// Solutions for k targets: β over the rows of the system, b, K·β, and the largest violation of an equation.
 #[derive(Debug, Clone)]
-pub struct Solved {
+pub struct DirectSolution {
     /// β, rows × k.
     pub beta: Vec<f64>,
     /// b of each target, 0 without a bias.
     pub bias: Vec<f64>,
     /// K·β of the rows of the system, without bias, rows × k.
     pub scores: Vec<f64>,
-    /// max |yᵢ − (Kβ)ᵢ − b − rᵢβᵢ| of each target, or |s − Σβ|/Σ(1/r) where that is larger: both in units of the score.
+    /// For each target the larger of max |yᵢ − (Kβ)ᵢ − b − rᵢβᵢ| and |s − Σβ|/Σ(1/r), both in units of the score.
     pub violation: Vec<f64>,
 }
 
 impl<'a> System<'a> {
-    /// Assembles and factors K[rows, rows] + diag(ridge), with the least jitter that makes it positive definite.
+    /// Assembles and factors K[rows, rows] + diag(ridge), with the smallest jitter that makes it positive definite.
     pub fn new(
         gram: &'a dyn Gram,
         rows: &'a [u32],
@@ -76,10 +79,10 @@ impl<'a> System<'a> {
             match Cholesky::new(a, n, n, control) {
                 Ok(factor) => break factor,
                 Err(FactorError::Interrupted(why)) => return Err(why.into()),
-                Err(FactorError::NotPositive(_)) if bias && lift == 0.0 => lift = LIFT * largest,
+                Err(FactorError::NotPositive(_)) if bias && lift == 0.0 => lift = RELATIVE_LIFT * largest,
                 Err(FactorError::NotPositive(_)) => {
                     jitter = if jitter == 0.0 { n as f64 * f64::EPSILON * largest } else { 10.0 * jitter };
-                    // No eigenvalue of K is below −n·max|K|; entries off a sound diagonal do not exceed it.
+                    // No eigenvalue of K is below −n·max|K|, and no entry of a valid K exceeds its largest diagonal.
                     if jitter > 10.0 * n as f64 * largest {
                         return Err(not_semidefinite().into());
                     }
@@ -96,7 +99,7 @@ impl<'a> System<'a> {
         Ok(this)
     }
 
-    /// What was added to the diagonal of K.
+    /// The jitter added to the diagonal of K.
     pub fn jitter(&self) -> f64 {
         self.jitter
     }
@@ -108,7 +111,7 @@ impl<'a> System<'a> {
             self.factor.solve(&mut beta);
             return (beta, 0.0);
         };
-        // Targets far from 0 would be taken up by b and cancel in β: take their mean out first.
+        // Targets far from 0 would cancel in β against b: subtract their mean first.
         let mean = beta.iter().sum::<f64>() / beta.len().max(1) as f64;
         beta.iter_mut().for_each(|x| *x -= mean);
         self.factor.solve(&mut beta);
@@ -117,21 +120,23 @@ impl<'a> System<'a> {
         (beta, mean + b + self.lift * s)
     }
 
-    /// Solves for k targets (`y` is rows × k), Σβ = s for each, and refines against the true K while that helps.
+    /// Solves for k targets (`y` is rows × k) with Σβ = s for each, and refines against the true K as long as that
+    /// helps.
     ///
     /// A round costs one pass over K for all targets together.
-    pub fn solve(&self, y: &[f64], k: usize, s: f64, control: &Control) -> Result<Solved, Interrupt> {
+    pub fn solve(&self, y: &[f64], k: usize, s: f64, control: &Control) -> Result<DirectSolution, Interrupt> {
         let n = self.rows.len();
-        let zero = Solved { beta: vec![0.0; n * k], bias: vec![0.0; k], scores: Vec::new(), violation: vec![0.0; k] };
+        let zero =
+            DirectSolution { beta: vec![0.0; n * k], bias: vec![0.0; k], scores: Vec::new(), violation: vec![0.0; k] };
         let mut residual = y.to_vec();
         let mut best = zero;
         let mut open: Vec<usize> = (0..k).collect();
-        let (rounds, enough) = if self.jitter > 0.0 { (ROUNDS.1, 0.9) } else { (ROUNDS.0, 0.5) };
+        let (rounds, max_ratio) = if self.jitter > 0.0 { (MAX_ROUNDS_WITH_JITTER, 0.9) } else { (MAX_ROUNDS, 0.5) };
         for round in 0..rounds {
             let steps = control.threads.map(open.len(), |c| {
                 let j = open[c];
-                let short = s - (0..n).map(|i| best.beta[i * k + j]).sum::<f64>();
-                self.eliminate((0..n).map(|i| residual[i * k + j]), short)
+                let missing_sum = s - (0..n).map(|i| best.beta[i * k + j]).sum::<f64>();
+                self.eliminate((0..n).map(|i| residual[i * k + j]), missing_sum)
             });
             control.check()?;
             let mut next = best.clone();
@@ -153,8 +158,8 @@ impl<'a> System<'a> {
                         }
                         (best.bias[j], best.violation[j]) = (next.bias[j], after);
                     }
-                    // A step that gains less is rounding, or the jitter speaking.
-                    after < enough * before && after > 0.0
+                    // A smaller gain is due to rounding or to the jitter.
+                    after < max_ratio * before && after > 0.0
                 });
             }
             if open.is_empty() {
@@ -164,10 +169,10 @@ impl<'a> System<'a> {
         Ok(best)
     }
 
-    /// The residuals of all equations at `point`, whose scores and violations are set.
+    /// Computes the residuals of all equations at `point`, and sets its scores and violations.
     fn residual(
         &self,
-        point: &mut Solved,
+        point: &mut DirectSolution,
         y: &[f64],
         k: usize,
         s: f64,
@@ -207,7 +212,7 @@ impl<'a> System<'a> {
     }
 }
 
-/// The larger of two numbers; what is not a number counts as infinite.
+/// The larger of two numbers; NaN counts as infinite.
 pub(super) fn larger(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::INFINITY } else { a.max(b) }
 }

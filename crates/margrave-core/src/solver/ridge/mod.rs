@@ -1,25 +1,26 @@
 //! Regularised least squares (paper 003, §1) and the least-squares SVM: linear systems instead of quadratic programs.
 //!
-//! Problem: min ½‖f‖² + Σᵢ ½cᵢ(yᵢ − f(xᵢ) − b)². With f = Σ βᵢk(xᵢ, ·) its solution is that of
+//! Problem: min ½‖f‖² + Σᵢ ½cᵢ(yᵢ − f(xᵢ) − b)². With f = Σ βᵢk(xᵢ, ·) its solution solves
 //!
 //! ```text
 //! (K + diag(1/c))·β + b·1 = y,     Σβ = 0 with a bias, b = 0 without
 //! ```
 //!
-//! which is (5) of the paper for c = 1/λ and no bias, and the LS-SVM for a free bias. One system serves regression and
-//! classification (labels ±1 as targets), any costs, and several targets at once.
+//! which is (5) of the paper for c = 1/λ without a bias, and the LS-SVM with a free bias. The same system covers
+//! regression and classification (labels ±1 as targets), any costs, and several targets at once.
 //!
-//! | file | what | cost |
+//! | file | contents | cost |
 //! |---|---|---|
-//! | [`direct`] | one λ, any costs: Cholesky, and the closed leave-one-out | n³/3, and n³/3 more for leave-one-out |
+//! | [`direct`] | one λ, any costs: Cholesky, and leave-one-out in closed form | n³/3, plus n³/3 for leave-one-out |
 //! | [`primal`] | the linear kernel with n ≥ d: (XᵀCX + I)w = XᵀCy, (12) of the paper | nd² + d³/3 |
-//! | [`spectral`] | every λ from one eigendecomposition, (8) and (9), with leave-one-out | O(n³) once, O(n²) a λ |
+//! | [`spectral`] | every λ from one eigendecomposition, (8) and (9), with leave-one-out | O(n³) once, O(n²) per λ |
 //!
 //! Leave-one-out needs no refitting: with M the matrix of the whole system, border included,
-//! yᵢ − z₍₋ᵢ₎(xᵢ) = βᵢ / (M⁻¹)ᵢᵢ. (Block inversion of M: the i-th row of M·(β, b) = (y, 0) minus what the others predict.)
+//! yᵢ − z₍₋ᵢ₎(xᵢ) = βᵢ / (M⁻¹)ᵢᵢ. (Block inversion of M: row i of M·(β, b) = (y, 0) minus the prediction of the other
+//! rows.)
 //!
-//! A K that is singular to working precision gets a jitter on its diagonal, the smallest that lets the factorisation
-//! pass, which is reported; refinement against the true K then takes back what it can.
+//! If K is singular to working precision, a jitter is added to its diagonal: the smallest with which the factorisation
+//! succeeds. It is reported, and refinement against the true K removes as much of its effect as possible.
 
 pub mod direct;
 pub mod options;
@@ -38,10 +39,10 @@ use crate::error::{Error, Result};
 use crate::linalg::eigen::EigenError;
 use crate::linalg::factor::FactorError;
 
-/// Why a computation has no result.
+/// Why a computation ended without a result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Halt {
-    /// The budget ran out.
+    /// The budget is exhausted.
     Interrupted(Interrupt),
     /// The input cannot be used.
     Error(Error),
@@ -73,7 +74,7 @@ impl From<EigenError> for Halt {
         match error {
             EigenError::Interrupted(why) => Halt::Interrupted(why),
             EigenError::NoConvergence => Halt::Error(Error::data(
-                "the Gram matrix has no eigendecomposition: some of its entries are not finite",
+                "the eigendecomposition of the Gram matrix failed: some of its entries are not finite",
             )),
         }
     }
@@ -81,7 +82,7 @@ impl From<EigenError> for Halt {
 
 fn not_semidefinite() -> Error {
     Error::data(
-        "the Gram matrix is far from positive semi-definite: least squares with it has no solution; use another kernel",
+        "the Gram matrix is far from positive semi-definite, so least squares has no solution: use another kernel",
     )
 }
 

@@ -4,10 +4,10 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// Which system is solved for the linear kernel. Other kernels have only the kernel side.
+/// The system to solve for the linear kernel. Other kernels only have the kernel side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Side {
-    /// The cheaper one, by counting operations.
+    /// The cheaper side, by operation count.
     #[default]
     Auto,
     /// d × d: for n ≥ d.
@@ -17,8 +17,8 @@ pub enum Side {
 }
 
 impl Side {
-    /// The side to take for n points of d features with the linear kernel. Forming a matrix of side s from vectors of
-    /// length l costs s²·l, decomposing it some multiple of s³.
+    /// The side for n points of d features with the linear kernel. Forming an s × s matrix from vectors of length l
+    /// costs s²·l, and decomposing it a multiple of s³.
     pub fn choose(self, n: usize, d: usize) -> Side {
         let cost = |side: usize, length: usize| {
             let (s, l) = (side as f64, length as f64);
@@ -59,9 +59,9 @@ pub struct RidgeOptions {
     pub loo: bool,
     /// Primal or kernel side, where both exist.
     pub side: Side,
-    /// Largest violation of an equation of the system, relative to the spread of the targets, that still counts as solved.
+    /// Largest violation of an equation that counts as solved, relative to the range of the targets.
     pub tol: f64,
-    /// Largest relative duality gap that still counts as solved.
+    /// Largest relative duality gap that counts as solved.
     pub gap: f64,
     /// Bytes for matrices.
     pub memory: u64,
@@ -85,7 +85,7 @@ impl RidgeOptions {
     }
 }
 
-/// Options of a path of λ.
+/// Options of a regularisation path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathOptions {
     /// The values of λ = 1/C, in any order, all > 0.

@@ -1,12 +1,12 @@
 //! The linear kernel with n ≥ d: (X̃ᵀX̃ + λI)w = X̃ᵀỹ, (12) of paper 003, in O(nd²) instead of O(n³).
 //!
-//! X̃ has rows √cᵢ·(xᵢ − x̄) and ỹ entries √cᵢ·(yᵢ − ȳ), x̄ and ȳ being means weighted by c: centring eliminates the bias,
-//! b = ȳ − wᵀx̄; without a bias nothing is centred. The signed dual variables follow as βᵢ = cᵢ(yᵢ − zᵢ).
+//! X̃ has rows √cᵢ·(xᵢ − x̄) and ỹ entries √cᵢ·(yᵢ − ȳ), where x̄ and ȳ are means weighted by c: centring eliminates
+//! the bias, b = ȳ − wᵀx̄; without a bias nothing is centred. The signed dual variables are βᵢ = cᵢ(yᵢ − zᵢ).
 //!
 //! Leave-one-out: (yᵢ − zᵢ)/(1 − hᵢ) with the leverage hᵢ = x̃ᵢᵀ(X̃ᵀX̃ + λI)⁻¹x̃ᵢ + cᵢ/Σc.
 //!
-//! Cost: nd² + d³/3, n·d² more for leave-one-out. Memory: some copies of d². Rows are read in blocks and sums over them
-//! taken in an order that depends on n and d alone.
+//! Cost: nd² + d³/3, and n·d² more for leave-one-out. Memory: a few d × d matrices. Rows are read in blocks, and the
+//! order of the sums over them depends only on n and d.
 
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
@@ -16,44 +16,44 @@ use crate::control::{Control, Interrupt};
 use crate::data::Points;
 use crate::linalg::factor::{Cholesky, FactorError};
 
-/// Rows handled together.
+/// Rows per block.
 pub(super) const BLOCK: usize = 256;
 
 /// Points and targets centred and scaled by √c.
-pub struct Scaled<'a> {
+pub struct ScaledPoints<'a> {
     points: &'a Points,
-    /// Rows that take part.
+    /// The rows used.
     rows: &'a [u32],
-    /// √cᵢ of each of them.
+    /// √cᵢ of each row used.
     roots: Vec<f64>,
     /// x̄; zeros without a bias.
     pub mean: Vec<f64>,
     /// ȳ of each target; zeros without a bias.
     pub target_mean: Vec<f64>,
-    /// cᵢ/Σc of each row: what the bias adds to its leverage; zeros without a bias.
-    pub own: Vec<f64>,
+    /// cᵢ/Σc of each row: the contribution of the bias to its leverage; zeros without a bias.
+    pub bias_leverage: Vec<f64>,
     /// ỹ, rows × k.
     pub targets: Vec<f64>,
     k: usize,
 }
 
-impl<'a> Scaled<'a> {
-    /// `costs` and `targets` (k a row) belong to `rows`.
+impl<'a> ScaledPoints<'a> {
+    /// `costs` and `targets` (k per row) belong to `rows`.
     pub fn new(points: &'a Points, rows: &'a [u32], costs: &[f64], targets: &[f64], k: usize, bias: bool) -> Self {
         let total: f64 = costs.iter().sum();
         let (mut mean, mut target_mean) = (vec![0.0; points.dims()], vec![0.0; k]);
-        let mut own = vec![0.0; rows.len()];
+        let mut bias_leverage = vec![0.0; rows.len()];
         if bias && total > 0.0 {
             for (i, (&row, c)) in rows.iter().zip(costs).enumerate() {
                 let share = c / total;
                 points.visit(row as usize, |column, v| mean[column] += share * v);
                 (0..k).for_each(|j| target_mean[j] += share * targets[i * k + j]);
-                own[i] = share;
+                bias_leverage[i] = share;
             }
         }
         let roots: Vec<f64> = costs.iter().map(|c| c.sqrt()).collect();
         let scaled = (0..rows.len() * k).map(|at| roots[at / k] * (targets[at] - target_mean[at % k])).collect();
-        Self { points, rows, roots, mean, target_mean, own, targets: scaled, k }
+        Self { points, rows, roots, mean, target_mean, bias_leverage, targets: scaled, k }
     }
 
     /// Number of blocks of rows.
@@ -79,17 +79,17 @@ impl<'a> Scaled<'a> {
         out
     }
 
-    /// X̃ᵀX̃ (d × d) and X̃ᵀỹ (d × k), row-major, with `extra` on the diagonal of the first.
-    pub fn normal(&self, extra: f64, memory: u64, control: &Control) -> Result<(Vec<f64>, Vec<f64>), Halt> {
+    /// X̃ᵀX̃ (d × d) and X̃ᵀỹ (d × k), row-major, with `ridge` added to the diagonal of the first.
+    pub fn normal(&self, ridge: f64, memory: u64, control: &Control) -> Result<(Vec<f64>, Vec<f64>), Halt> {
         let (d, k) = (self.points.dims(), self.k);
         check_memory("the normal equations", 2 * d * d, memory)?;
-        // As many partial sums as fit in a quarter of the memory: a number that does not depend on the threads.
-        let fit = (memory / 4 / (8 * (d * (d + k)).max(1) as u64)).clamp(1, 16) as usize;
-        let groups = self.blocks().clamp(1, fit);
-        let each = self.blocks().div_ceil(groups);
+        // As many partial sums as fit in a quarter of the memory, independent of the number of threads.
+        let max_groups = (memory / 4 / (8 * (d * (d + k)).max(1) as u64)).clamp(1, 16) as usize;
+        let groups = self.blocks().clamp(1, max_groups);
+        let blocks_per_group = self.blocks().div_ceil(groups);
         let parts = control.threads.map(groups, |g| -> Result<Vec<f64>, Interrupt> {
             let mut sum = vec![0.0; d * (d + k)];
-            for t in g * each..((g + 1) * each).min(self.blocks()) {
+            for t in g * blocks_per_group..((g + 1) * blocks_per_group).min(self.blocks()) {
                 control.check()?;
                 let (x, range) = (self.block(t), self.range(t));
                 let height = range.len();
@@ -108,28 +108,33 @@ impl<'a> Scaled<'a> {
             total.iter_mut().zip(part?).for_each(|(t, p)| *t += p);
         }
         let right = total.split_off(d * d);
-        (0..d).for_each(|i| total[i * d + i] += extra);
+        (0..d).for_each(|i| total[i * d + i] += ridge);
         Ok((total, right))
     }
 }
 
-/// w of each target and what goes with it.
+/// The solution of the primal system for each target.
 #[derive(Debug, Clone)]
-pub struct Weights {
+pub struct PrimalSolution {
     /// w, d × k.
     pub weights: Vec<f64>,
     /// b of each target, 0 without a bias.
     pub bias: Vec<f64>,
-    /// β = c·(y − z) of the rows that took part, rows × k.
+    /// β = c·(y − z) of the rows used, rows × k.
     pub beta: Vec<f64>,
-    /// Leverages hᵢ, if asked for.
+    /// Leverages hᵢ, if requested.
     pub leverage: Option<Vec<f64>>,
-    /// What was added to the diagonal.
+    /// Jitter added to the diagonal.
     pub jitter: f64,
 }
 
 /// Solves for cost c, i.e. λ = 1 in units of 1/c.
-pub fn solve(scaled: &Scaled<'_>, leverage: bool, memory: u64, control: &Control) -> Result<Weights, Halt> {
+pub fn solve(
+    scaled: &ScaledPoints<'_>,
+    leverage: bool,
+    memory: u64,
+    control: &Control,
+) -> Result<PrimalSolution, Halt> {
     let (d, k) = (scaled.points.dims(), scaled.k);
     let mut jitter = 0.0;
     let (factor, right) = loop {
@@ -138,7 +143,7 @@ pub fn solve(scaled: &Scaled<'_>, leverage: bool, memory: u64, control: &Control
         match Cholesky::new(normal, d, d, control) {
             Ok(factor) => break (factor, right),
             Err(FactorError::Interrupted(why)) => return Err(why.into()),
-            // X̃ᵀX̃ + I is positive definite: only rounding can say otherwise.
+            // X̃ᵀX̃ + I is positive definite; the factorisation can fail only by rounding.
             Err(FactorError::NotPositive(_)) => {
                 jitter = if jitter == 0.0 { d as f64 * f64::EPSILON * largest } else { 10.0 * jitter };
                 if !jitter.is_finite() || jitter > largest {
@@ -165,7 +170,7 @@ pub fn solve(scaled: &Scaled<'_>, leverage: bool, memory: u64, control: &Control
         let mut leverages = Vec::new();
         for (r, at) in range.enumerate() {
             let row = &x[r * d..(r + 1) * d];
-            // Centred scores: nothing cancels that b would have to put right.
+            // Centred scores avoid a cancellation with b.
             for j in 0..k {
                 let score: f64 = row.iter().enumerate().map(|(i, x)| x * weights[i * k + j]).sum();
                 beta[r * k + j] = scaled.roots[at] * (scaled.targets[at * k + j] - score);
@@ -173,7 +178,7 @@ pub fn solve(scaled: &Scaled<'_>, leverage: bool, memory: u64, control: &Control
             if leverage {
                 let mut solved = row.to_vec();
                 factor.solve(&mut solved);
-                leverages.push(row.iter().zip(&solved).map(|(a, b)| a * b).sum::<f64>() + scaled.own[at]);
+                leverages.push(row.iter().zip(&solved).map(|(a, b)| a * b).sum::<f64>() + scaled.bias_leverage[at]);
             }
         }
         Ok((beta, leverages))
@@ -184,22 +189,22 @@ pub fn solve(scaled: &Scaled<'_>, leverage: bool, memory: u64, control: &Control
         beta.extend(b);
         leverages.extend(l);
     }
-    Ok(Weights { weights, bias, beta, leverage: leverage.then_some(leverages), jitter })
+    Ok(PrimalSolution { weights, bias, beta, leverage: leverage.then_some(leverages), jitter })
 }
 
-/// Xᵀβ, d × k, of the points and every row's β, n × k.
+/// Xᵀβ, d × k, for β of every row, n × k.
 pub(super) fn expand(points: &Points, beta: &[f64], k: usize) -> Vec<f64> {
     let mut w = vec![0.0; points.dims() * k];
     for row in 0..points.len() {
-        let own = &beta[row * k..(row + 1) * k];
-        if own.iter().any(|b| *b != 0.0) {
-            points.visit(row, |i, x| (0..k).for_each(|j| w[i * k + j] += x * own[j]));
+        let row_beta = &beta[row * k..(row + 1) * k];
+        if row_beta.iter().any(|b| *b != 0.0) {
+            points.visit(row, |i, x| (0..k).for_each(|j| w[i * k + j] += x * row_beta[j]));
         }
     }
     w
 }
 
-/// X·w of every point, n × k.
+/// X·w for every point, n × k.
 pub(super) fn scores(points: &Points, weights: &[f64], k: usize) -> Vec<f64> {
     let mut out = vec![0.0; points.len() * k];
     for (row, out) in out.chunks_mut(k.max(1)).enumerate() {

@@ -1,7 +1,7 @@
-//! The front of the ridge solvers: one fit of a problem, one fit of several targets, a path of λ.
+//! Entry points of the ridge solvers: a problem, several targets, or a regularisation path.
 
-use super::direct::{Solved, System, larger};
-use super::primal::{self, Scaled};
+use super::direct::{DirectSolution, System, larger};
+use super::primal::{self, ScaledPoints};
 use super::spectral::{PathPoint, Spectrum};
 use super::{Halt, PathOptions, RidgeOptions, Side, check_memory};
 use crate::control::{Control, Interrupt, Status};
@@ -13,17 +13,17 @@ use crate::problem::{Constraint, KernelProblem};
 use crate::solver::Solution;
 use crate::solver::gap::Gap;
 
-/// Rounds of refinement on the primal side at most.
-const PRIMAL_ROUNDS: usize = 4;
-/// Rows up to which a primal side that is not exact enough is left for the kernel side.
-const KERNEL_INSTEAD: usize = 4000;
+/// Most rounds of refinement on the primal side.
+const MAX_PRIMAL_ROUNDS: usize = 4;
+/// Most rows for which the kernel side is solved if the primal solution is not accurate enough.
+const MAX_KERNEL_FALLBACK_ROWS: usize = 4000;
 
-/// Where K comes from.
+/// The source of K.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
     /// Any Gram matrix.
     Gram(&'a dyn Gram),
-    /// The linear kernel over these points, with its Gram matrix: solved on the cheaper side.
+    /// The linear kernel of these points, with its Gram matrix: solved on the cheaper side.
     Linear(&'a Points, &'a dyn Gram),
 }
 
@@ -36,22 +36,22 @@ impl Source<'_> {
     }
 }
 
-/// A solved least-squares machine for k targets.
+/// A least-squares model for k targets.
 #[derive(Debug, Clone)]
 pub struct Fit {
     /// β, n × k.
     pub beta: Vec<f64>,
     /// b of each target, 0 without a bias.
     pub bias: Vec<f64>,
-    /// w, d × k, where the primal side was solved.
+    /// w, d × k, if the primal side was solved.
     pub weights: Option<Vec<f64>>,
     /// K·β of every row, without bias, n × k.
     pub scores: Vec<f64>,
-    /// yᵢ − z₍₋ᵢ₎(xᵢ), n × k, if asked for; a row of cost 0 is left out of its own fit anyway.
+    /// yᵢ − z₍₋ᵢ₎(xᵢ), n × k, if requested; for a row of cost 0, which is not part of the fit, the plain residual.
     pub loo: Option<Vec<f64>>,
-    /// The trace of the map from targets to scores over the rows of cost > 0, if leave-one-out was asked for.
+    /// The trace of the map from targets to scores over the rows of cost > 0, if leave-one-out was requested.
     pub degrees_of_freedom: Option<f64>,
-    /// What was added to the diagonal of the system.
+    /// Jitter added to the diagonal of the system.
     pub jitter: f64,
     /// The side that was solved.
     pub side: Side,
@@ -61,7 +61,7 @@ pub struct Fit {
 
 /// Solves (K + diag(1/c))β + b = y for `k` targets (`targets` is n × k), with Σβ = `sum`, or without a bias.
 ///
-/// Rows of cost 0 take no part. The primal side is open to the linear kernel with sum 0 or no bias.
+/// Rows of cost 0 are left out. The primal side requires the linear kernel, and sum 0 or no bias.
 pub fn fit(
     source: Source<'_>,
     targets: &[f64],
@@ -100,15 +100,18 @@ pub fn fit(
         {
             refined_primal(&mut out, points, &rows, &active_costs, targets, k, costs, sum.is_some(), options, control)?;
             let kernel_fits =
-                rows.len() <= KERNEL_INSTEAD && check_memory("", rows.len().pow(2), options.memory).is_ok();
-            if out.violation <= options.tol * spread(targets, costs, k) || options.side == Side::Primal || !kernel_fits
+                rows.len() <= MAX_KERNEL_FALLBACK_ROWS && check_memory("", rows.len().pow(2), options.memory).is_ok();
+            if out.violation <= options.tol * target_range(targets, costs, k)
+                || options.side == Side::Primal
+                || !kernel_fits
             {
                 return Ok(out);
             }
-            // β from the primal side is c times a small difference of large numbers: the kernel side solves for it.
-            let other = RidgeOptions { side: Side::Kernel, ..options.clone() };
-            let other = fit(source, targets, k, costs, sum, &other, control)?;
-            return Ok(if other.violation < out.violation { other } else { out });
+            // β from the primal side is c times a small difference of large numbers; the kernel side computes β
+            // directly.
+            let kernel_options = RidgeOptions { side: Side::Kernel, ..options.clone() };
+            let kernel_fit = fit(source, targets, k, costs, sum, &kernel_options, control)?;
+            return Ok(if kernel_fit.violation < out.violation { kernel_fit } else { out });
         }
         Source::Linear(_, gram) | Source::Gram(gram) => gram,
     };
@@ -116,7 +119,8 @@ pub fn fit(
     let system = System::new(gram, &rows, &ridge, sum.is_some(), options.memory, control)?;
     out.jitter = system.jitter();
     let inverse = if options.loo { Some(system.inverse_diag(control)?) } else { None };
-    let Solved { beta, bias, scores, violation } = system.solve(&active_targets, k, sum.unwrap_or(0.0), control)?;
+    let DirectSolution { beta, bias, scores, violation } =
+        system.solve(&active_targets, k, sum.unwrap_or(0.0), control)?;
     out.bias = bias;
     out.violation = violation.into_iter().fold(0.0, larger);
     for (i, &row) in rows.iter().enumerate() {
@@ -130,11 +134,11 @@ pub fn fit(
     }
     out.degrees_of_freedom =
         inverse.map(|inverse| inverse.iter().zip(&ridge).map(|(m, r)| 1.0 - (r + out.jitter) * m).sum());
-    let idle: Vec<u32> = (0..n as u32).filter(|&i| costs[i as usize] == 0.0).collect();
-    if !idle.is_empty() {
-        let mut scores = vec![0.0; idle.len() * k];
-        gram.apply(Precision::Double, Pick::List(&idle), &out.beta, k, &mut scores, control)?;
-        for (i, &row) in idle.iter().enumerate() {
+    let unused: Vec<u32> = (0..n as u32).filter(|&i| costs[i as usize] == 0.0).collect();
+    if !unused.is_empty() {
+        let mut scores = vec![0.0; unused.len() * k];
+        gram.apply(Precision::Double, Pick::List(&unused), &out.beta, k, &mut scores, control)?;
+        for (i, &row) in unused.iter().enumerate() {
             for j in 0..k {
                 let at = row as usize * k + j;
                 out.scores[at] = scores[i * k + j];
@@ -147,7 +151,7 @@ pub fn fit(
     Ok(out)
 }
 
-/// Solves on the primal side and refines against the equations of the kernel side while that helps.
+/// Solves on the primal side and refines against the equations of the kernel side as long as that helps.
 fn refined_primal(
     out: &mut Fit,
     points: &Points,
@@ -162,9 +166,9 @@ fn refined_primal(
 ) -> Result<(), Halt> {
     let mut residual: Vec<f64> =
         rows.iter().flat_map(|&i| &targets[i as usize * k..(i as usize + 1) * k]).copied().collect();
-    for round in 0..PRIMAL_ROUNDS {
+    for round in 0..MAX_PRIMAL_ROUNDS {
         let before = out.clone();
-        let scaled = Scaled::new(points, rows, active_costs, &residual, k, bias);
+        let scaled = ScaledPoints::new(points, rows, active_costs, &residual, k, bias);
         let solved = primal::solve(&scaled, options.loo && round == 0, options.memory, control)?;
         add_primal(out, points, rows, costs, targets, k, bias, solved);
         if round > 0 && !(out.violation < 0.5 * before.violation) {
@@ -173,16 +177,16 @@ fn refined_primal(
             }
             break;
         }
-        if out.violation <= 1e-3 * options.tol * spread(targets, costs, k) {
+        if out.violation <= 1e-3 * options.tol * target_range(targets, costs, k) {
             break;
         }
-        residual = equations(out, rows, costs, targets, k);
+        residual = kernel_residuals(out, rows, costs, targets, k);
     }
     Ok(())
 }
 
-/// Adds a solution of the primal side for what was left of the targets. Scores are those of β, b is the best one for them, and
-/// the violation that of the equations with both.
+/// Adds a primal solution for the remaining residuals to the fit. Scores are recomputed from β, b is optimal for them,
+/// and the violation is that of the equations with both.
 fn add_primal(
     out: &mut Fit,
     points: &Points,
@@ -191,7 +195,7 @@ fn add_primal(
     targets: &[f64],
     k: usize,
     bias: bool,
-    solved: primal::Weights,
+    solved: primal::PrimalSolution,
 ) {
     out.side = Side::Primal;
     out.jitter = solved.jitter;
@@ -200,7 +204,7 @@ fn add_primal(
     }
     let total: f64 = rows.iter().map(|&row| costs[row as usize]).sum();
     if bias {
-        // Σβ = 0 up to rounding, which K would magnify: spread as the costs are.
+        // Σβ = 0 up to rounding, which K would magnify: distribute the difference in proportion to the costs.
         for j in 0..k {
             let sum: f64 = rows.iter().map(|&row| out.beta[row as usize * k + j]).sum();
             rows.iter().for_each(|&row| out.beta[row as usize * k + j] -= sum * costs[row as usize] / total);
@@ -212,21 +216,21 @@ fn add_primal(
         let at = |row: u32| costs[row as usize] * (targets[row as usize * k + j] - out.scores[row as usize * k + j]);
         out.bias[j] = rows.iter().map(|&row| at(row)).sum::<f64>() / total;
     }
-    out.violation = equations(out, rows, costs, targets, k).iter().fold(0.0, |worst, r| larger(worst, r.abs()));
+    out.violation = kernel_residuals(out, rows, costs, targets, k).iter().fold(0.0, |worst, r| larger(worst, r.abs()));
     if let (Some(loo), Some(leverage)) = (&mut out.loo, &solved.leverage) {
-        let mut own = vec![0.0; points.len()];
-        rows.iter().zip(leverage).for_each(|(&row, h)| own[row as usize] = *h);
+        let mut row_leverage = vec![0.0; points.len()];
+        rows.iter().zip(leverage).for_each(|(&row, h)| row_leverage[row as usize] = *h);
         for at in 0..loo.len() {
             let residual = targets[at] - out.scores[at] - out.bias[at % k];
-            loo[at] = residual / (1.0 - own[at / k]).max(f64::EPSILON);
+            loo[at] = residual / (1.0 - row_leverage[at / k]).max(f64::EPSILON);
         }
         out.degrees_of_freedom = Some(leverage.iter().sum());
     }
     out.weights = Some(weights);
 }
 
-/// y − K·β − b − β/c of the rows that take part.
-fn equations(fit: &Fit, rows: &[u32], costs: &[f64], targets: &[f64], k: usize) -> Vec<f64> {
+/// The residuals y − K·β − b − β/c of the rows used.
+fn kernel_residuals(fit: &Fit, rows: &[u32], costs: &[f64], targets: &[f64], k: usize) -> Vec<f64> {
     let each = rows.iter().flat_map(|&row| (0..k).map(move |j| (row as usize, j)));
     each.map(|(row, j)| {
         let at = row * k + j;
@@ -235,9 +239,9 @@ fn equations(fit: &Fit, rows: &[u32], costs: &[f64], targets: &[f64], k: usize) 
     .collect()
 }
 
-/// How far the targets of cost > 0 are apart, the largest over the targets: the unit of a tolerance on scores. A spread that
-/// is rounding of the targets themselves counts as that.
-fn spread(targets: &[f64], costs: &[f64], k: usize) -> f64 {
+/// The range of the target values over rows of cost > 0, the largest over all targets: the unit of a tolerance on
+/// scores. It is at least 1e-9 of the largest absolute value, the level of the rounding of the targets.
+fn target_range(targets: &[f64], costs: &[f64], k: usize) -> f64 {
     let mut widest = 0.0f64;
     for j in 0..k {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -265,16 +269,16 @@ fn check_inputs(n: usize, targets: &[f64], k: usize, costs: &[f64]) -> Result<()
     }
 }
 
-/// The end of [`solve`].
+/// The result of [`solve`].
 #[derive(Debug, Clone)]
 pub struct RidgeSolution {
-    /// The point reached. After an interruption: β = 0 and the best bias for it.
+    /// The point reached. After an interruption: β = 0 and the optimal bias for it.
     pub solution: Solution,
-    /// The fit behind it; `None` after an interruption.
+    /// The underlying fit; `None` after an interruption.
     pub fit: Option<Fit>,
 }
 
-/// Solves a problem with the square loss. `linear`: the points, if K is the linear kernel over them.
+/// Solves a problem with the square loss. `linear`: the points, if K is their linear kernel.
 pub fn solve(
     problem: &KernelProblem<'_>,
     linear: Option<&Points>,
@@ -317,7 +321,7 @@ pub fn solve(
         Ok(fit) => {
             let finite = fit.beta.iter().chain(&fit.bias).chain(&fit.scores).all(|v| v.is_finite());
             if !finite {
-                // Nothing of it can be used: the system has no solution in this arithmetic.
+                // The system has no solution in double precision, and the fit is unusable.
                 (without_solving(&targets, &costs, groups, Status::Stalled), None)
             } else {
                 (self::solution(&fit, &targets, &costs, groups, options), Some(fit))
@@ -335,19 +339,19 @@ pub fn solve(
     Ok(RidgeSolution { solution, fit })
 }
 
-/// A fit as a solution: optimal if every equation and the gap hold, in double precision, as exactly as asked for.
+/// Converts a fit to a solution, which is optimal if all equations and the gap meet the tolerances in double precision.
 fn solution(fit: &Fit, targets: &[f64], costs: &[f64], groups: usize, options: &RidgeOptions) -> Solution {
     let bias = if groups > 0 { fit.bias[0] } else { 0.0 };
     let (mut primal, mut difference) = (0.0, 0.0);
     for i in (0..targets.len()).filter(|&i| costs[i] > 0.0) {
         let error = targets[i] - fit.scores[i] - bias;
         primal += 0.5 * fit.beta[i] * fit.scores[i] + 0.5 * costs[i] * error * error;
-        // The term of one sample of P − D: ½c·(y − z − β/c)².
+        // The term of one sample in P − D: ½c·(y − z − β/c)².
         difference += 0.5 * costs[i] * (error - fit.beta[i] / costs[i]).powi(2);
     }
     let rounding = 2.0 * f64::EPSILON * primal.abs();
     let gap = Gap { primal, dual: primal - difference, difference, rounding }.relative();
-    let solved = fit.violation <= options.tol * spread(targets, costs, 1) && gap <= options.gap;
+    let solved = fit.violation <= options.tol * target_range(targets, costs, 1) && gap <= options.gap;
     Solution {
         beta: fit.beta.clone(),
         bias: fit.bias[..groups].to_vec(),
@@ -358,7 +362,7 @@ fn solution(fit: &Fit, targets: &[f64], costs: &[f64], groups: usize, options: &
     }
 }
 
-/// β = 0 with the bias that is best for it: what a run without time, or without a solution, can still answer.
+/// β = 0 with the optimal bias for it: the result of a run without time or without a solution.
 fn without_solving(targets: &[f64], costs: &[f64], groups: usize, status: Status) -> Solution {
     let total: f64 = costs.iter().sum();
     let mean = if groups > 0 && total > 0.0 {
@@ -376,16 +380,16 @@ fn without_solving(targets: &[f64], costs: &[f64], groups: usize, status: Status
     }
 }
 
-/// Leave-one-out errors along λ.
+/// Leave-one-out errors along a regularisation path.
 #[derive(Debug, Clone)]
 pub struct Path {
-    /// One point a λ, in the order asked for; empty after an interruption.
+    /// One point per λ, in the order of the options; empty after an interruption.
     pub points: Vec<PathPoint>,
-    /// The position of the least leave-one-out error, the largest λ among equals; `None` without points.
+    /// The position of the smallest leave-one-out error, the largest λ among equals; `None` without points.
     pub best: Option<usize>,
     /// The side that was decomposed.
     pub side: Side,
-    /// How it ended.
+    /// Why the run ended.
     pub status: Status,
 }
 

@@ -1,33 +1,33 @@
 //! Every λ from one eigendecomposition (paper 003, §1.2), with leave-one-out errors, biases and weights.
 //!
-//! Samples weigh wᵢ, so that cᵢ = wᵢ/λ. With S = diag(√w), K̃ = SKS, ỹ = Sy and β = Sβ̃ the system becomes
-//! (K̃ + λI)β̃ + b·s = ỹ, sᵀβ̃ = 0, s = S·1: the paper's (5) and (9) with a border. The border is removed once for all λ:
-//! with q = s/‖s‖ and H = I − qqᵀ, β̃ solves (HK̃H + λI)β̃ = Hỹ. We decompose
+//! Sample i has the weight wᵢ, so that cᵢ = wᵢ/λ. With S = diag(√w), K̃ = SKS, ỹ = Sy and β = Sβ̃ the system becomes
+//! (K̃ + λI)β̃ + b·s = ỹ, sᵀβ̃ = 0, s = S·1: (5) and (9) of the paper with a border. The border is eliminated once for
+//! all λ: with q = s/‖s‖ and H = I − qqᵀ, β̃ solves (HK̃H + λI)β̃ = Hỹ. We decompose
 //!
 //! ```text
 //! HK̃H + μ·qqᵀ = QΛQᵀ,     μ ≥ its largest eigenvalue
 //! ```
 //!
-//! because there q is an eigenvector apart from the others, and the inverse of the bordered matrix is
+//! because q is then an eigenvector of its own, and the inverse of the bordered matrix is
 //! Q(Λ + λ)⁻¹Qᵀ − qqᵀ/(μ + λ), a subtraction without cancellation for any λ. Then for every λ
 //!
 //! * β̃ = Q(Λ + λ)⁻¹Qᵀ·Hỹ, b = ȳ − qᵀK̃β̃/‖s‖, residuals √wᵢ(yᵢ − zᵢ) = λβ̃ᵢ;
 //! * leave-one-out residuals √wᵢ(yᵢ − z₍₋ᵢ₎) = β̃ᵢ/mᵢ, mᵢ = Σₖ Qᵢₖ²/(Λₖ + λ) − qᵢ²/(μ + λ);
-//! * degrees of freedom, the trace of y ↦ z: Σ Λₖ/(Λₖ + λ), where q counts 1 (the bias) in place of μ/(μ + λ).
+//! * degrees of freedom, the trace of y ↦ z: Σ Λₖ/(Λₖ + λ), where q contributes 1 (the bias) instead of μ/(μ + λ).
 //!
-//! On the primal side (linear kernel, n ≥ d) the d × d matrix X̃ᵀX̃ = VΛVᵀ is decomposed and U = X̃V takes the place of Q.
+//! On the primal side (linear kernel, n ≥ d) the d × d matrix X̃ᵀX̃ = VΛVᵀ is decomposed, and U = X̃V replaces Q.
 //!
-//! Cost: one eigendecomposition; for L values of λ and k targets two products of Q with n × Lk and n × L matrices, O(n²) a
-//! λ. Memory: three times n² doubles while decomposing, n² afterwards.
+//! Cost: one eigendecomposition; for L values of λ and k targets two products of Q with n × Lk and n × L matrices,
+//! O(n²) per λ. Memory: three times n² doubles during the decomposition, n² afterwards.
 //!
-//! Jitter: where λ plus the least eigenvalue is below rounding (n·2⁻⁵²·the largest), λ is raised to it, and the point says
-//! by how much.
+//! Jitter: if λ plus the smallest eigenvalue is below the rounding error (n·2⁻⁵² times the largest), λ is increased to
+//! that level, and the path point reports by how much.
 
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat, MatRef, Par};
 use serde::Serialize;
 
-use super::primal::{BLOCK, Scaled};
+use super::primal::{BLOCK, ScaledPoints};
 use super::{Halt, PathOptions, Side, Source, check_memory};
 use crate::control::{Control, Interrupt};
 use crate::gram::{Gram, Pick};
@@ -35,7 +35,7 @@ use crate::linalg::eigen::{Eigen, eigen};
 use crate::linalg::pages;
 use crate::linalg::sweep::dot;
 
-/// What is known at one λ. Errors are means over rows, weighted by w, and over targets.
+/// Errors and degrees of freedom at one λ. Errors are means over rows, weighted by w, and over targets.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PathPoint {
     /// λ = 1/C.
@@ -44,15 +44,15 @@ pub struct PathPoint {
     pub loo_mse: f64,
     /// Mean squared residual.
     pub train_mse: f64,
-    /// The trace of the map from targets to scores: of K(K + λ)⁻¹, and 1 for the bias.
+    /// The trace of the map from targets to scores: that of K(K + λ)⁻¹, plus 1 for the bias.
     pub degrees_of_freedom: f64,
-    /// Added to λ to keep the system regular in double precision; 0 almost always.
+    /// Amount added to λ to keep the system regular in double precision; almost always 0.
     pub jitter: f64,
-    /// Mean squared leave-one-out residual of each target.
+    /// Mean squared leave-one-out residual for each target.
     pub loo_by_target: Vec<f64>,
 }
 
-/// The machine at one λ.
+/// The coefficients of the model at one λ.
 #[derive(Debug, Clone)]
 pub struct Coefficients {
     /// β, n × k; 0 where the weight is 0.
@@ -63,17 +63,17 @@ pub struct Coefficients {
     pub weights: Option<Vec<f64>>,
 }
 
-/// A decomposed problem: asks for any λ are answered in O(n²).
+/// A decomposed problem, which can be evaluated at any λ in O(n²).
 pub struct Spectrum<'a> {
     n: usize,
     k: usize,
     rows: &'a [u32],
-    /// √w of the rows that take part.
+    /// √w of the rows used.
     roots: Vec<f64>,
     total: f64,
     basis: Basis<'a>,
     eigen: Eigen,
-    /// Qᵀ·Hỹ or Vᵀ·X̃ᵀỹ, with one row an eigenvalue.
+    /// Qᵀ·Hỹ or Vᵀ·X̃ᵀỹ, one row per eigenvalue.
     projected: Mat<f64>,
     target_mean: Vec<f64>,
 }
@@ -81,7 +81,7 @@ pub struct Spectrum<'a> {
 enum Basis<'a> {
     /// q, K̃q and μ, with a bias.
     Kernel(Option<Border>),
-    Primal(Scaled<'a>, bool),
+    Primal(ScaledPoints<'a>, bool),
 }
 
 struct Border {
@@ -91,7 +91,7 @@ struct Border {
 }
 
 impl<'a> Spectrum<'a> {
-    /// Decomposes K over `rows`, whose `weights` and `targets` (k a row) are given, `n` rows being there in all.
+    /// Decomposes K over `rows`, which have these `weights` and `targets` (k per row).
     pub fn new(
         source: Source<'a>,
         rows: &'a [u32],
@@ -105,7 +105,7 @@ impl<'a> Spectrum<'a> {
         let total: f64 = weights.iter().sum();
         let (gram, n): (&dyn Gram, usize) = match source {
             Source::Linear(points, _) if options.side.choose(rows.len(), points.dims()) == Side::Primal => {
-                let scaled = Scaled::new(points, rows, weights, targets, k, options.bias);
+                let scaled = ScaledPoints::new(points, rows, weights, targets, k, options.bias);
                 let d = points.dims();
                 check_memory("the eigendecomposition of the normal equations", 4 * d * d, options.memory)?;
                 let (normal, right) = scaled.normal(0.0, options.memory, control)?;
@@ -155,15 +155,15 @@ impl<'a> Spectrum<'a> {
         &self.eigen.values
     }
 
-    /// What has to be added to `lambda`.
+    /// The amount to add to `lambda`.
     fn jitter(&self, lambda: f64) -> f64 {
         let values = &self.eigen.values;
-        let (Some(least), Some(most)) = (values.first(), values.last()) else { return 0.0 };
-        let rounding = values.len() as f64 * f64::EPSILON * most.abs().max(least.abs());
-        (rounding - least - lambda).max(0.0)
+        let (Some(smallest), Some(largest)) = (values.first(), values.last()) else { return 0.0 };
+        let rounding = values.len() as f64 * f64::EPSILON * largest.abs().max(smallest.abs());
+        (rounding - smallest - lambda).max(0.0)
     }
 
-    /// 1/(Λ + λ) and the same times the projected targets: one column a λ, and k columns a λ.
+    /// 1/(Λ + λ), one column per λ, and its product with the projected targets, k columns per λ.
     fn factors(&self, ridges: &[f64]) -> (Mat<f64>, Mat<f64>) {
         let (m, k) = (self.eigen.values.len(), self.k);
         let inverse = Mat::from_fn(m, ridges.len(), |i, l| 1.0 / (self.eigen.values[i] + ridges[l]));
@@ -178,7 +178,7 @@ impl<'a> Spectrum<'a> {
         let ridges: Vec<f64> = lambdas.iter().zip(&jitters).map(|(l, j)| l + j).collect();
         let (inverse, products) = self.factors(&ridges);
         let blocks = self.rows.len().div_ceil(BLOCK);
-        // Σ over the rows of a block: k leave-one-out sums and one training sum a λ.
+        // Sums over the rows of a block: k leave-one-out sums and one training sum per λ.
         let parts = control.threads.map(blocks, |t| -> Result<Vec<f64>, Interrupt> {
             control.check()?;
             let range = t * BLOCK..((t + 1) * BLOCK).min(self.rows.len());
@@ -240,12 +240,12 @@ impl<'a> Spectrum<'a> {
     fn residuals(&self, i: usize, j: usize, fitted: f64, diag: f64, ridge: f64) -> (f64, f64) {
         match &self.basis {
             Basis::Kernel(border) => {
-                let own = border.as_ref().map_or(0.0, |b| b.q[i] * b.q[i] / (b.mu + ridge));
-                (ridge * fitted, fitted / (diag - own))
+                let bias_part = border.as_ref().map_or(0.0, |b| b.q[i] * b.q[i] / (b.mu + ridge));
+                (ridge * fitted, fitted / (diag - bias_part))
             }
             Basis::Primal(scaled, _) => {
                 let residual = scaled.targets[i * self.k + j] - fitted;
-                (residual, residual / (1.0 - diag - scaled.own[i]).max(f64::EPSILON))
+                (residual, residual / (1.0 - diag - scaled.bias_leverage[i]).max(f64::EPSILON))
             }
         }
     }
@@ -259,7 +259,7 @@ impl<'a> Spectrum<'a> {
         }
     }
 
-    /// The machine at one λ.
+    /// The coefficients of the model at one λ.
     pub fn coefficients(&self, lambda: f64, control: &Control) -> Result<Coefficients, Interrupt> {
         let k = self.k;
         let ridge = lambda + self.jitter(lambda);
@@ -313,8 +313,8 @@ fn centre(a: &mut [f64], roots: &[f64], total: f64) -> Border {
     let q: Vec<f64> = roots.iter().map(|r| r / total.sqrt()).collect();
     let kq: Vec<f64> = a.chunks(m).map(|row| dot(row, &q)).collect();
     let qkq = dot(&q, &kq);
-    // The largest row sum of K̃ bounds its eigenvalues, hence those of HK̃H, and is the scale of the rounding below; a
-    // zero matrix still needs q set apart.
+    // The largest absolute row sum of K̃ bounds its eigenvalues, hence those of HK̃H, and is the scale of the rounding
+    // below. For a zero matrix the eigenvalue of q must still differ from the others.
     let largest = a.chunks(m).map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max);
     let mu = if largest > 0.0 { largest } else { 1.0 };
     for (i, row) in a.chunks_mut(m).enumerate() {

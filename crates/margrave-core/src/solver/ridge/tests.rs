@@ -1,4 +1,4 @@
-//! Ridge solvers against plain elimination, brute-force leave-one-out, each other, and the certificate.
+//! Tests of the ridge solvers against Gaussian elimination, brute-force leave-one-out, each other, and the certificate.
 
 use margrave_testkit::generate::{Sample, contradicting_duplicates, friedman, rng, sinc, two_gaussians};
 use rand::RngExt;
@@ -95,7 +95,7 @@ fn two_points_by_hand() {
     let y = [1.0, 1.0];
     let found = fit(Source::Gram(&gram), &y, 1, &[1.0; 2], None, &with_loo(), &control()).unwrap();
     assert_near("β", &found.beta, &[0.5, 0.0], 1e-15);
-    // Left out: without point 1, w = 2/5, so 1 − 2/5; without point 2, w = 1/2, so 1 − 1. Trace: 5/6.
+    // Leave-one-out: without point 1, w = 2/5, so 1 − 2/5; without point 2, w = 1/2, so 1 − 1. Trace: 5/6.
     assert_near("loo", found.loo.as_ref().unwrap(), &[0.6, 0.0], 1e-15);
     assert!((found.degrees_of_freedom.unwrap() - 5.0 / 6.0).abs() < 1e-15);
     // With a bias y is constant: β = 0, b = 1.
@@ -173,7 +173,7 @@ fn a_path_equals_a_fit_at_every_lambda() {
                 let sum = bias.then_some(0.0);
                 let direct = fit(source, &targets, 3, &costs, sum, &with_loo(), &control()).unwrap();
                 let found = spectrum.coefficients(*lambda, &control()).unwrap();
-                // The condition number of K + λI, up to 1e8 at λ = 1e-6, times the rounding of either way.
+                // The condition number of K + λI, up to 1e8 at λ = 1e-6, times the rounding of either method.
                 let tol = (1e-13 / lambda).max(1e-10);
                 assert_near("β", &found.beta, &direct.beta, tol);
                 assert_near("b", &found.bias, &direct.bias, tol);
@@ -188,7 +188,7 @@ fn a_path_equals_a_fit_at_every_lambda() {
                 assert!((point.degrees_of_freedom - dof).abs() < 1e-6, "{} and {dof}", point.degrees_of_freedom);
                 assert_eq!(point.loo_by_target.len(), 3);
             }
-            // Larger λ, fewer degrees of freedom, larger training error.
+            // A larger λ gives fewer degrees of freedom and a larger training error.
             assert!(points.windows(2).all(|p| p[1].degrees_of_freedom < p[0].degrees_of_freedom));
             assert!(points.windows(2).all(|p| p[1].train_mse >= p[0].train_mse));
         }
@@ -247,7 +247,7 @@ fn the_certificate_finds_no_gap() {
 }
 
 #[test]
-fn singular_matrices_get_a_jitter_and_never_panic() {
+fn singular_matrices_are_solved_with_a_jitter() {
     // 40 equal points and λ = 1e-18: K + λI is the matrix of ones to the last bit.
     let same = PrecomputedGram::new(Points::dense_f64(40, 40, vec![1.0; 1600]).unwrap());
     let y: Vec<f64> = (0..40).map(|i| (i % 3) as f64).collect();
@@ -261,11 +261,12 @@ fn singular_matrices_get_a_jitter_and_never_panic() {
     let mean = y.iter().sum::<f64>() / 40.0;
     let expected = y.iter().map(|v| ((v - mean) * 40.0 / 39.0).powi(2)).sum::<f64>() / 40.0;
     for (point, tol) in found.points.iter().zip([5e-2, 1e-12]) {
-        // At λ = 1e-18 the rounding of K itself is some hundredths of the jitter.
+        // At λ = 1e-18 the rounding of K itself is a few percent of the jitter.
         assert!((point.loo_mse - expected).abs() < tol * expected, "{point:?}, expected {expected}");
     }
 
-    // Far from positive semi-definite: eigenvalues ±1. The jitter says how far the answer is from what was asked.
+    // Far from positive semi-definite: eigenvalues ±1. The jitter is the distance of the solved system from the given
+    // one.
     let indefinite = PrecomputedGram::new(Points::dense_f64(2, 2, vec![0.0, 1.0, 1.0, 0.0]).unwrap());
     match fit(Source::Gram(&indefinite), &[1.0, 2.0], 1, &[1e6; 2], None, &with_loo(), &control()) {
         Ok(found) => assert!(found.jitter >= 1.0 - 1e-5),
@@ -279,7 +280,7 @@ fn singular_matrices_get_a_jitter_and_never_panic() {
 }
 
 #[test]
-fn a_zero_cost_removes_and_an_integer_cost_repeats() {
+fn a_zero_cost_removes_a_row_and_an_integer_cost_repeats_it() {
     let sample = sinc(30, 0.1, 10);
     let kernel = Kernel::rbf(0.5);
     let mut costs = vec![2.0; 30];
@@ -292,13 +293,13 @@ fn a_zero_cost_removes_and_an_integer_cost_repeats() {
     let by_rows = fit(Source::Gram(&gram), &repeated.y, 1, &[2.0; 31], Some(0.0), &with_loo(), &control()).unwrap();
     assert_near("scores", &by_cost.scores[1..], &by_rows.scores[2..], 1e-10);
     assert_near("b", &by_cost.bias, &by_rows.bias, 1e-10);
-    // The removed row's own error is that of a machine that never saw it.
+    // The error of the removed row is that of a model trained without it.
     let expected = sample.y[0] - by_cost.scores[0] - by_cost.bias[0];
     assert_eq!((by_cost.beta[0], by_cost.loo.unwrap()[0]), (0.0, expected));
 }
 
 #[test]
-fn the_bits_do_not_depend_on_the_threads() {
+fn results_do_not_depend_on_the_number_of_threads() {
     let sample = friedman(600, 5, 1.0, 11);
     let x = points(&sample);
     let gram = CpuGram::square(Kernel::rbf(0.5), &x).unwrap();
@@ -318,7 +319,7 @@ fn the_bits_do_not_depend_on_the_threads() {
 }
 
 #[test]
-fn budgets_and_observers_are_obeyed() {
+fn budgets_and_observers_end_a_run() {
     let sample = friedman(50, 5, 1.0, 12);
     let gram = CpuGram::square(Kernel::rbf(0.5), &points(&sample)).unwrap();
     let costs = vec![1.0; 50];
@@ -344,14 +345,14 @@ fn budgets_and_observers_are_obeyed() {
 }
 
 #[test]
-fn bad_input_is_refused() {
+fn bad_input_is_rejected() {
     let gram = CpuGram::square(Kernel::Linear, &Points::dense_f64(2, 1, vec![1.0, 2.0]).unwrap()).unwrap();
     let source = Source::Gram(&gram);
-    let refused = |targets: &[f64], costs: &[f64]| {
+    let rejected = |targets: &[f64], costs: &[f64]| {
         fit(source, targets, 1, costs, None, &RidgeOptions::default(), &control()).is_err()
     };
-    assert!(refused(&[1.0], &[1.0; 2]) && refused(&[1.0; 2], &[1.0]) && refused(&[1.0, f64::NAN], &[1.0; 2]));
-    assert!(refused(&[1.0; 2], &[1.0, -1.0]));
+    assert!(rejected(&[1.0], &[1.0; 2]) && rejected(&[1.0; 2], &[1.0]) && rejected(&[1.0, f64::NAN], &[1.0; 2]));
+    assert!(rejected(&[1.0; 2], &[1.0, -1.0]));
     let run = |options: &PathOptions| path(source, &[1.0, 2.0], 1, None, options, &control(), &mut Silent).is_err();
     assert!(run(&options(&[], true)) && run(&options(&[0.0], true)) && run(&options(&[f64::INFINITY], true)));
     assert!(run(&PathOptions { memory: 8, ..PathOptions::default() }));

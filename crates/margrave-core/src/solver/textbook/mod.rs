@@ -1,5 +1,5 @@
-//! Solvers as two papers print them: for teaching, for reproducing the papers, and as slow, independent witnesses of
-//! the fast ones. [`smo`] is Algorithm 1 of paper 004, [`svmtorch`] Algorithm 1 of paper 001.
+//! Solvers as printed in two papers: for teaching, for reproducing the papers, and as slow, independent references for
+//! the fast solvers. [`smo`] is Algorithm 1 of paper 004, [`svmtorch`] Algorithm 1 of paper 001.
 
 pub mod smo;
 pub mod svmtorch;
@@ -18,10 +18,10 @@ use crate::loss::DualTerm;
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Constraint, KernelProblem};
 
-/// The state of a run at one moment: objectives and every parameter.
+/// A snapshot of a run: the objectives and all parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// The count at which it was taken, in the unit asked for.
+    /// The count at which the snapshot was taken, in the unit of the options.
     pub iteration: u64,
     /// P at (β, b).
     pub primal: f64,
@@ -46,7 +46,8 @@ fn objectives(problem: &KernelProblem<'_>, terms: &[DualTerm], beta: &[f64], sco
     (half_norm + losses, -half_norm - conjugates)
 }
 
-/// The dual terms of a problem with one variable a row and a free bias; an error that names another solver otherwise.
+/// The dual terms of a problem with one variable per row and a free bias. The error for any other problem names a
+/// solver that supports it.
 fn dual_terms(problem: &KernelProblem<'_>, solver: &'static str) -> Result<Vec<DualTerm>> {
     problem.check()?;
     let unsupported =
@@ -67,17 +68,17 @@ fn dual_terms(problem: &KernelProblem<'_>, solver: &'static str) -> Result<Vec<D
     Ok(terms)
 }
 
-/// Rows of K in double precision, the oldest dropped first. The fast solvers' cache holds single precision; a textbook
-/// solver is a witness and affords the double.
-struct Rows<'a> {
+/// A cache of rows of K in double precision that evicts the oldest row first. The fast solvers cache single precision;
+/// a reference solver can afford double precision.
+struct DoubleRowCache<'a> {
     gram: &'a dyn Gram,
     capacity: usize,
     rows: HashMap<u32, Arc<[f64]>>,
     order: VecDeque<u32>,
 }
 
-impl<'a> Rows<'a> {
-    /// Keeps as many rows as fit in `bytes`, at least two.
+impl<'a> DoubleRowCache<'a> {
+    /// A cache of as many rows as fit in `bytes`, at least two.
     fn new(gram: &'a dyn Gram, bytes: u64) -> Self {
         let row = (gram.shape().1.max(1) * size_of::<f64>()) as u64;
         let capacity = usize::try_from(bytes / row).unwrap_or(usize::MAX).max(2);
@@ -103,31 +104,31 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Ends a run that goes on without getting anywhere: within every [`Stall::window`] of iterations the gap between the lowest P
-/// and D must fall by a tenth, or D rise by a twentieth.
-struct Stall {
+/// Detects a run without progress: within every [`StallDetector::window`] of iterations the gap between the lowest P
+/// and the highest D must fall by 10 %, or D must rise by 5 %.
+struct StallDetector {
     primal: f64,
     dual: f64,
     since: u64,
 }
 
-impl Stall {
+impl StallDetector {
     fn new() -> Self {
         Self { primal: f64::INFINITY, dual: f64::NEG_INFINITY, since: 0 }
     }
 
-    /// Iterations between two looks, for so many variables.
+    /// Iterations between two checks.
     fn window(variables: usize) -> u64 {
         300 * variables as u64 + 20_000
     }
 
-    /// Whether the objectives should be looked at now.
+    /// Whether a check is due.
     fn due(&self, iterations: u64, variables: usize) -> bool {
         iterations - self.since >= Self::window(variables)
     }
 
-    /// Notes the objectives at a look, computed in double precision from β; false without progress since the last.
-    fn goes_on(&mut self, iterations: u64, (primal, dual): (f64, f64)) -> bool {
+    /// Records the objectives, computed in double precision from β; false without progress since the last check.
+    fn has_progress(&mut self, iterations: u64, (primal, dual): (f64, f64)) -> bool {
         let before = (self.primal, self.dual);
         self.since = iterations;
         (self.primal, self.dual) = (self.primal.min(primal), self.dual.max(dual));
@@ -136,18 +137,18 @@ impl Stall {
     }
 }
 
-/// Speaks to the observer at most every 20 ms, so that small problems are not slowed and large ones stay watched.
-struct Pulse<'a> {
-    observer: &'a mut dyn Observer,
+/// Reports to the observer at most every 20 ms, so that small problems are not slowed down.
+struct ThrottledObserver<'a> {
+    inner: &'a mut dyn Observer,
     last: Instant,
 }
 
-impl<'a> Pulse<'a> {
+impl<'a> ThrottledObserver<'a> {
     const PERIOD: Duration = Duration::from_millis(20);
 
     fn begin(observer: &'a mut dyn Observer, begin: &Begin) -> (Self, ControlFlow<()>) {
         let flow = observer.begin(begin);
-        (Self { observer, last: Instant::now() }, flow)
+        (Self { inner: observer, last: Instant::now() }, flow)
     }
 
     fn due(&self) -> bool {
@@ -156,7 +157,7 @@ impl<'a> Pulse<'a> {
 
     fn step(&mut self, step: &Step) -> Result<(), Status> {
         self.last = Instant::now();
-        match self.observer.step(step) {
+        match self.inner.step(step) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(Status::Interrupted),
         }

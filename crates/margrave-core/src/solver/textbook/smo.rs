@@ -1,35 +1,35 @@
-//! SMO as paper 004 prints it (§3.5, Algorithm 1): a teaching solver.
+//! SMO as printed in paper 004 (§3.5, Algorithm 1): a teaching solver.
 //!
 //! Problem, (70) of the paper: max Σαᵢ − ½ΣΣ αᵢαⱼyᵢyⱼKᵢⱼ subject to Σαᵢyᵢ = 0, 0 ≤ αᵢ ≤ cᵢ: the dual of the soft-margin
-//! machine with the hinge loss and a free bias.
+//! SVM with the hinge loss and a free bias.
 //!
 //! Method: sweep over i; for every i that violates a KKT condition draw a random partner j ≠ i, minimise over (αᵢ, αⱼ)
-//! alone by (96)–(98), and commit if αⱼ moved. `max_passes` sweeps in a row without a change end one of the T outer
-//! iterations.
+//! alone by (96)–(98), and commit the step if αⱼ moved. `max_passes` consecutive sweeps without a change end one of the
+//! T outer iterations.
 //!
 //! Variables: `alpha` (αᵢ ∈ [0, cᵢ]), `scores` (fᵢ = Σⱼ αⱼyⱼKᵢⱼ, without bias), `bias`. Invariants: Σαᵢyᵢ = 0 and
 //! `scores` = K·(αy) up to rounding; the dual objective rises with every committed pair.
 //!
-//! Cost: O(n) a committed pair (two updates of the scores and the bias), O(1) a point looked at otherwise, two kernel
-//! rows a pair, O(n) memory besides the rows kept.
+//! Cost: O(n) per committed pair (two updates of the scores and the bias), O(1) for every other point visited, two
+//! kernel rows per pair, O(n) memory besides the row cache.
 //!
 //! Departures from the paper:
-//! - ρ = y₁α₁ + y₂α₂ and b = yᵢ − Σⱼ αⱼyⱼKᵢⱼ: the printed formulas miss a factor y.
-//! - "Update the bias" has no formula in the algorithm; we average (77) over all 0 < α < c as its text advises, and take
-//!   the middle of the feasible interval when there is none.
-//! - The pair with K₁₁ + K₂₂ − 2K₁₂ ≤ 0 (duplicates, indefinite kernels) goes to the better end of its segment; (96)
+//! - ρ = y₁α₁ + y₂α₂ and b = yᵢ − Σⱼ αⱼyⱼKᵢⱼ: the printed formulas lack a factor y.
+//! - "Update the bias" has no formula in the algorithm. We average (77) over all 0 < α < c, as the text advises, and
+//!   take the middle of the feasible interval if there is no such α.
+//! - A pair with K₁₁ + K₂₂ − 2K₁₂ ≤ 0 (duplicates, indefinite kernels) moves to the better end of its segment; (96)
 //!   would divide by zero.
-//! - αⱼ counts as changed when it moved by more than tol·min(1, cⱼ), or far enough to change the pair's scores by more
-//!   than tol: with the bare |Δα| > tol nothing ever moves for C < tol or for large kernel values.
-//! - The outer loop ends early once no KKT condition is violated: the remaining iterations would change nothing. Scores are
-//!   computed anew before that is believed.
-//! - A run that gains nothing within 300 committed pairs per point (and 20 000 more) has stalled. Random partners find the pair
-//!   that still gains ever more rarely, and the printed algorithm would go on for hours at a large C.
+//! - αⱼ counts as changed if it moved by more than tol·min(1, cⱼ), or far enough to change the scores of the pair by
+//!   more than tol. With the plain test |Δα| > tol nothing moves for C < tol or for large kernel values.
+//! - The outer loop ends early once no KKT condition is violated, because the remaining iterations would change
+//!   nothing. This is verified with recomputed scores.
+//! - A run without progress over 300 committed pairs per point (plus 20 000) counts as stalled. Random selection finds
+//!   a useful pair less and less often, and the printed algorithm would run for hours at a large C.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Pulse, Record, Rows, Stall, dual_terms, objectives};
+use super::{DoubleRowCache, Record, StallDetector, ThrottledObserver, dual_terms, objectives};
 use crate::control::{Control, Status};
 use crate::error::{Error, Result};
 use crate::gram::{Pick, Precision};
@@ -41,10 +41,10 @@ use crate::solver::Solution;
 /// What `record_every` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RecordUnit {
-    /// The outer iterations t = 1 … T, as printed.
+    /// Outer iterations t = 1 … T, as printed.
     #[default]
     Outer,
-    /// Sweeps over all points: shows how the objectives approach each other within an outer iteration.
+    /// Sweeps over all points. They show how the objectives approach each other within an outer iteration.
     Sweep,
     /// Committed pairs.
     Pair,
@@ -53,21 +53,21 @@ pub enum RecordUnit {
 /// Options of Algorithm 1, with the paper's names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SmoOptions {
-    /// Largest violation of a KKT condition, in units of the score, and least change of an α.
+    /// Largest violation of a KKT condition, in units of the score, and smallest change of an α.
     pub tol: f64,
     /// T: outer iterations.
     pub max_iterations: u64,
-    /// Sweeps in a row without a change that end an outer iteration.
+    /// Consecutive sweeps without a change that end an outer iteration.
     pub max_passes: u32,
-    /// τ: a record every so many units; 0: none.
+    /// τ: the number of units between two records; 0: no records.
     pub record_every: u64,
     /// The unit of τ.
     pub record_unit: RecordUnit,
-    /// Seed of the random partner.
+    /// Seed of the random partner selection.
     pub seed: u64,
     /// Largest number of committed pairs; `None`: no limit.
     pub max_pairs: Option<u64>,
-    /// Bytes for kernel rows.
+    /// Bytes for cached kernel rows.
     pub memory: u64,
 }
 
@@ -102,20 +102,20 @@ impl SmoOptions {
     }
 }
 
-/// The end of a run and its history.
+/// The result of a run and its history.
 #[derive(Debug, Clone)]
 pub struct SmoSolution {
     /// The point reached; its iterations are committed pairs.
     pub solution: Solution,
-    /// What was recorded on the way.
+    /// The records taken during the run.
     pub records: Vec<Record>,
-    /// Outer iterations begun.
+    /// Outer iterations started.
     pub outer_iterations: u64,
-    /// Sweeps over all points begun.
+    /// Sweeps over all points started.
     pub sweeps: u64,
 }
 
-/// Solves the hinge-loss machine with a free bias by Algorithm 1 of paper 004.
+/// Trains the hinge-loss SVM with a free bias by Algorithm 1 of paper 004.
 pub fn solve(
     problem: &KernelProblem<'_>,
     options: &SmoOptions,
@@ -136,16 +136,16 @@ pub fn solve(
         }
     }
     let begin = Begin { solver: "smo", n: problem.len(), tol: Some(options.tol), gap: None };
-    let (pulse, flow) = Pulse::begin(observer, &begin);
+    let (observer, flow) = ThrottledObserver::begin(observer, &begin);
     let n = problem.len();
     let control = &control.for_run(crate::solver::pass(problem));
-    let mut run = Run {
+    let mut run = SmoRun {
         problem,
         options,
         control,
-        pulse,
+        observer,
         diag: problem.gram.diag(),
-        rows: Rows::new(problem.gram, options.memory),
+        rows: DoubleRowCache::new(problem.gram, options.memory),
         rng: ChaCha8Rng::seed_from_u64(options.seed),
         terms,
         alpha: vec![0.0; n],
@@ -155,19 +155,19 @@ pub fn solve(
         sweeps: 0,
         outer: 0,
         records: Vec::new(),
-        stall: Stall::new(),
+        stall: StallDetector::new(),
     };
     let status = if flow.is_break() { Status::Interrupted } else { run.iterate().unwrap_or_else(|status| status) };
     Ok(run.finish(status))
 }
 
-struct Run<'a> {
+struct SmoRun<'a> {
     problem: &'a KernelProblem<'a>,
     options: &'a SmoOptions,
     control: &'a Control,
-    pulse: Pulse<'a>,
+    observer: ThrottledObserver<'a>,
     diag: Vec<f64>,
-    rows: Rows<'a>,
+    rows: DoubleRowCache<'a>,
     rng: ChaCha8Rng,
     terms: Vec<DualTerm>,
     alpha: Vec<f64>,
@@ -177,10 +177,10 @@ struct Run<'a> {
     sweeps: u64,
     outer: u64,
     records: Vec<Record>,
-    stall: Stall,
+    stall: StallDetector,
 }
 
-impl Run<'_> {
+impl SmoRun<'_> {
     fn iterate(&mut self) -> Result<Status, Status> {
         let mut changed_in_last = 0;
         for t in 1..=self.options.max_iterations {
@@ -192,7 +192,7 @@ impl Run<'_> {
                 changed_in_last += changes;
                 passes = if changes == 0 { passes + 1 } else { 0 };
             }
-            // Points that could not move (one class, zero costs) never had their bias set.
+            // If no point could move (one class, zero costs), the bias has not been set yet.
             self.update_bias();
             self.record(RecordUnit::Outer, t);
             if self.violation() <= self.options.tol {
@@ -205,7 +205,7 @@ impl Run<'_> {
         Ok(if changed_in_last > 0 { Status::IterationLimit } else { Status::Stalled })
     }
 
-    /// Scores and bias anew from α: those at hand are sums of as many changes as there were pairs.
+    /// Recomputes scores and bias from α. The current ones have accumulated the rounding of all updates.
     fn refresh(&mut self) -> Result<(), Status> {
         let beta = self.beta();
         self.problem.gram.apply(Precision::Double, Pick::All, &beta, 1, &mut self.scores, self.control)?;
@@ -213,7 +213,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// One pass over all points; the number of pairs changed.
+    /// One pass over all points; returns the number of pairs changed.
     fn sweep(&mut self) -> Result<u64, Status> {
         let n = self.alpha.len();
         self.sweeps += 1;
@@ -241,7 +241,7 @@ impl Run<'_> {
                 if self.stall.due(self.pairs, n) {
                     self.refresh()?;
                     let now = objectives(self.problem, &self.terms, &self.beta(), &self.scores, self.bias);
-                    if !self.stall.goes_on(self.pairs, now) {
+                    if !self.stall.has_progress(self.pairs, now) {
                         return Err(if self.violation() <= self.options.tol {
                             Status::Optimal
                         } else {
@@ -272,7 +272,7 @@ impl Run<'_> {
         (0..self.alpha.len()).map(|i| self.violation_of(i)).fold(0.0, f64::max)
     }
 
-    /// Minimises (79) over (αᵢ, αⱼ); whether they moved.
+    /// Minimises (79) over (αᵢ, αⱼ); returns whether they moved.
     fn optimise_pair(&mut self, i: usize, j: usize) -> Result<bool, Status> {
         let (y, c) = (self.problem.targets, self.problem.costs);
         let (ai, aj) = (self.alpha[i], self.alpha[j]);
@@ -287,7 +287,7 @@ impl Run<'_> {
         let row_i = self.rows.get(i, self.control)?;
         let kappa = self.diag[i] + self.diag[j] - 2.0 * row_i[j];
         let (ei, ej) = (self.scores[i] - y[i], self.scores[j] - y[j]);
-        // Equal errors up to rounding have no direction to follow.
+        // Errors that are equal up to rounding give no direction.
         if (ei - ej).abs() <= 1e-13 * (1.0 + ei.abs() + ej.abs()) {
             return Ok(false);
         }
@@ -305,8 +305,8 @@ impl Run<'_> {
         }
         let row_j = self.rows.get(j, self.control)?;
         let partner = ai + y[i] * y[j] * (aj - moved);
-        self.alpha[i] = snap(partner, c[i]);
-        self.alpha[j] = snap(moved, c[j]);
+        self.alpha[i] = snap_to_bound(partner, c[i]);
+        self.alpha[j] = snap_to_bound(moved, c[j]);
         let (di, dj) = (y[i] * (self.alpha[i] - ai), y[j] * (self.alpha[j] - aj));
         for (k, score) in self.scores.iter_mut().enumerate() {
             *score += di * row_i[k] + dj * row_j[k];
@@ -315,10 +315,10 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// (77) averaged over the free points; the middle of the feasible interval without any.
+    /// (77) averaged over the free points; the middle of the feasible interval if there are none.
     fn update_bias(&mut self) {
         let (mut sum, mut free) = (0.0, 0u64);
-        let (mut least, mut most) = (f64::NEG_INFINITY, f64::INFINITY);
+        let (mut lower, mut upper) = (f64::NEG_INFINITY, f64::INFINITY);
         for (i, &a) in self.alpha.iter().enumerate() {
             let (y, c) = (self.problem.targets[i], self.problem.costs[i]);
             let b = y - self.scores[i];
@@ -329,22 +329,22 @@ impl Run<'_> {
                 sum += b;
                 free += 1;
             } else if (a == 0.0) == (y > 0.0) {
-                least = least.max(b);
+                lower = lower.max(b);
             } else {
-                most = most.min(b);
+                upper = upper.min(b);
             }
         }
-        self.bias = match (free, least.is_finite(), most.is_finite()) {
+        self.bias = match (free, lower.is_finite(), upper.is_finite()) {
             (1.., _, _) => sum / free as f64,
-            (0, true, true) => 0.5 * (least + most),
-            (0, true, false) => least,
-            (0, false, true) => most,
+            (0, true, true) => 0.5 * (lower + upper),
+            (0, true, false) => lower,
+            (0, false, true) => upper,
             (0, false, false) => 0.0,
         };
     }
 
     fn beta(&self) -> Vec<f64> {
-        // + 0.0 turns the −0 of an unused negative label into 0.
+        // + 0.0 turns the −0 of α = 0 with a negative label into 0.
         self.alpha.iter().zip(self.problem.targets).map(|(a, y)| a * y + 0.0).collect()
     }
 
@@ -360,9 +360,9 @@ impl Run<'_> {
 
     fn poll(&mut self) -> Result<(), Status> {
         self.control.check()?;
-        if self.pulse.due() {
+        if self.observer.due() {
             let step = self.report();
-            self.pulse.step(&step)?;
+            self.observer.step(&step)?;
         }
         Ok(())
     }
@@ -383,7 +383,7 @@ impl Run<'_> {
 
     fn finish(self, status: Status) -> SmoSolution {
         let last = self.report();
-        self.pulse.observer.finish(status, &last);
+        self.observer.inner.finish(status, &last);
         SmoSolution {
             solution: Solution {
                 beta: self.beta(),
@@ -400,12 +400,12 @@ impl Run<'_> {
     }
 }
 
-/// α put exactly on a bound it reached but for rounding, so that "at the bound" is a comparison and not a tolerance.
-fn snap(a: f64, c: f64) -> f64 {
-    let noise = 1e-14 * c;
-    if a <= noise {
+/// Moves an α that is at a bound up to rounding exactly onto it, so that "at the bound" is an exact comparison.
+fn snap_to_bound(a: f64, c: f64) -> f64 {
+    let rounding = 1e-14 * c;
+    if a <= rounding {
         0.0
-    } else if a >= c - noise {
+    } else if a >= c - rounding {
         c
     } else {
         a

@@ -1,36 +1,36 @@
-//! SVMTorch as paper 001 prints it (Algorithm 1): decomposition on 2l separate variables, worst violating pair.
+//! SVMTorch as printed in paper 001 (Algorithm 1): decomposition on 2l separate variables, worst violating pair.
 //!
-//! Problem, (6)–(8) of the paper: min ½ηᵀK̃η − ηᵀb subject to Σηᵥ = 0, 0 ≤ δᵥηᵥ ≤ c, with η = (α; −α*), K̃ = [K K; K K],
-//! b = (−y − ε; −y + ε), δ = +1 for the first l variables and −1 for the others. The paper calls η β; here β stays the
-//! coefficient of f, so βᵢ = −(ηᵢ + ηᵢ₊ₗ).
+//! Problem, (6)–(8) of the paper: min ½ηᵀK̃η − ηᵀb subject to Σηᵥ = 0, 0 ≤ δᵥηᵥ ≤ c, with η = (α; −α*), K̃ = [K K; K
+//! K], b = (−y − ε; −y + ε), δ = +1 for the first l variables and −1 for the others. The paper calls η β; here β
+//! remains the coefficient of f, so βᵢ = −(ηᵢ + ηᵢ₊ₗ).
 //!
-//! Method: i₀ = argmax of F over those that can move down, i₁ = argmin of F over those that can move up, where
-//! Fᵥ = δᵥW′ᵥ = (K̃η − b)ᵥ (9); the two-variable problem is solved analytically; repeat until the stop rule holds. Rule
-//! (10) compares every F with −λ̂ᵉᑫ, the average of F over the free variables (11), within tol; rule (13) asks that the
-//! worst pair differ by no more than tol. (13) implies (10), so (10) stops no later.
+//! Method: i₀ = argmax of F over the variables that can decrease, i₁ = argmin of F over those that can increase, where
+//! Fᵥ = δᵥW′ᵥ = (K̃η − b)ᵥ (9). The two-variable problem is solved analytically. This is repeated until the stop rule
+//! holds: rule (10) requires every F to be within tol of −λ̂ᵉᑫ, the average of F over the free variables (11); rule
+//! (13) requires the worst pair to differ by at most tol. (13) implies (10), so (10) stops no later.
 //!
-//! Shrinking, optional, is the paper's heuristic: a variable that stayed at a bound, on the right side of all others,
-//! for many iterations is left out. The proof of convergence does not cover it, so when the rule holds for the rest,
-//! every F is computed afresh and the rule is asked of all variables again; after [`MAX_RECHECKS`] failures shrinking is
-//! switched off and the proof holds from there.
+//! Shrinking, optional, is the heuristic of the paper: a variable that stayed at a bound, on the right side of all
+//! others, for many iterations is removed from the active set. The convergence proof does not cover it. Therefore, when
+//! the rule holds for the active variables, every F is recomputed and the rule is checked on all variables. After
+//! [`MAX_RECHECKS`] failures shrinking is switched off, and the proof applies from then on.
 //!
-//! Variables: `eta` (2l), `u` = K(η₁…ₗ + ηₗ₊₁…₂ₗ) = −f without bias (l of them, since both copies share a row of K).
+//! Variables: `eta` (2l), `u` = K(η₁…ₗ + ηₗ₊₁…₂ₗ) = −f without bias (l values, since both copies share a row of K).
 //! Invariants: Σηᵥ = 0 up to rounding; `u` is exact up to rounding on the rows of active variables; W never rises.
 //!
-//! Cost: O(active) an iteration to select and to update, two kernel rows, O(l) memory besides the rows kept.
+//! Cost per iteration: O(active) for selection and update, and two kernel rows. Memory: O(l) besides the row cache.
 //!
 //! Departures from the paper:
-//! - Bounds, linear part and tube come from the loss's dual term, so that every loss with d = 0 is covered, not only the
-//!   ε-insensitive one: absolute, pinball, and the hinge, all instances of the paper's general form (12). A variable
-//!   whose box is a point is left out (12 asks for a < b).
-//! - The rule is verified before the first step too: β = 0 may be optimal.
-//! - With no free variable (11) is 0/0; −λ̂ᵉᑫ is then the middle of the feasible interval.
-//! - K₀₀ + K₁₁ − 2K₀₁ ≤ 0 (duplicates, both copies of one point, indefinite kernels): the pair goes to the end of its
-//!   segment, the better one because F falls along it.
-//! - F are computed anew before the rule is believed, and a run that gains nothing within 300 iterations per variable (and 20 000
-//!   more) has stalled: at a large cost the worst pair alone may take hours.
+//! - Bounds, linear part and tube come from the dual term of the loss, so that every loss with d = 0 is covered, not
+//!   only the ε-insensitive loss: absolute, pinball and hinge are all instances of the paper's general form (12). A
+//!   variable whose box is a single point is left out ((12) requires a < b).
+//! - The rule is also verified before the first step: β = 0 may be optimal.
+//! - Without a free variable (11) is 0/0; −λ̂ᵉᑫ is then the middle of the feasible interval.
+//! - K₀₀ + K₁₁ − 2K₀₁ ≤ 0 (duplicates, both copies of one point, indefinite kernels): the pair moves to the end of its
+//!   segment along which the objective falls.
+//! - The rule is verified with a recomputed F. A run without progress over 300 iterations per variable (plus 20 000)
+//!   counts as stalled: at a large cost, selecting only the worst pair may take hours.
 
-use super::{Pulse, Record, Rows, Stall, dual_terms, objectives};
+use super::{DoubleRowCache, Record, StallDetector, ThrottledObserver, dual_terms, objectives};
 use crate::control::{Control, Interrupt, Status};
 use crate::error::{Error, Result};
 use crate::gram::{Pick, Precision};
@@ -39,16 +39,16 @@ use crate::observe::{Begin, Observer, Step};
 use crate::problem::KernelProblem;
 use crate::solver::Solution;
 
-/// Failed re-checks after which shrinking is switched off.
+/// Number of failed rechecks after which shrinking is switched off.
 pub const MAX_RECHECKS: u32 = 10;
 
 /// When the algorithm stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StopRule {
-    /// (10): every F within tol of the average over the free variables. The paper's own.
+    /// (10): every F is within tol of the average over the free variables. The rule of the paper.
     #[default]
     Average,
-    /// (13): the worst pair within tol. Stronger; what other solvers call their tolerance.
+    /// (13): the worst pair differs by at most tol. Stronger; the tolerance of most other solvers.
     Pair,
 }
 
@@ -59,13 +59,13 @@ pub struct SvmTorchOptions {
     pub tol: f64,
     /// The stop rule.
     pub rule: StopRule,
-    /// Leave out a variable after so many iterations stuck at a bound; `None`: no shrinking.
+    /// Remove a variable from the active set after this many iterations at a bound; `None`: no shrinking.
     pub shrink_after: Option<u64>,
-    /// A record every so many iterations; 0: none.
+    /// Number of iterations between two records; 0: no records.
     pub record_every: u64,
     /// Largest number of iterations; `None`: no limit.
     pub max_iterations: Option<u64>,
-    /// Bytes for kernel rows.
+    /// Bytes for cached kernel rows.
     pub memory: u64,
 }
 
@@ -95,26 +95,26 @@ impl SvmTorchOptions {
     }
 }
 
-/// The end of a run and what the paper's quantities were there.
+/// The result of a run, with the quantities of the paper at that point.
 #[derive(Debug, Clone)]
 pub struct SvmTorchSolution {
-    /// The point reached; its violation is that of the rule chosen.
+    /// The point reached; its violation is that of the chosen rule.
     pub solution: Solution,
-    /// What was recorded on the way.
+    /// The records taken during the run.
     pub records: Vec<Record>,
     /// λ̂ᵉᑫ of (11) at the end; the bias is −λ̂ᵉᑫ.
     pub lambda_eq: f64,
-    /// Largest distance of an F from −λ̂ᵉᑫ on its wrong side: what rule (10) bounds.
+    /// Largest distance of an F from −λ̂ᵉᑫ on the wrong side: the quantity bounded by rule (10).
     pub violation_average: f64,
-    /// max F − min F over the worst pair: what rule (13) bounds.
+    /// max F − min F over the worst pair: the quantity bounded by rule (13).
     pub violation_pair: f64,
-    /// Times all variables were re-checked after shrinking.
+    /// Number of times all variables were rechecked after shrinking.
     pub rechecks: u32,
-    /// Fewest variables worked on at any time.
+    /// Smallest size of the active set during the run.
     pub smallest_active: usize,
 }
 
-/// Solves a machine with a free bias and a loss without quadratic dual part by Algorithm 1 of paper 001.
+/// Solves a problem with a free bias and a loss whose dual has no quadratic part by Algorithm 1 of paper 001.
 pub fn solve(
     problem: &KernelProblem<'_>,
     options: &SvmTorchOptions,
@@ -133,17 +133,17 @@ pub fn solve(
     let n = problem.len();
     let control = &control.for_run(crate::solver::pass(problem));
     let begin = Begin { solver: "svmtorch", n, tol: Some(options.tol), gap: None };
-    let (pulse, flow) = Pulse::begin(observer, &begin);
+    let (observer, flow) = ThrottledObserver::begin(observer, &begin);
     let bounds: Vec<(f64, f64)> =
         terms.iter().map(|t| (0.0, -t.lo)).chain(terms.iter().map(|t| (-t.hi, 0.0))).collect();
     let all: Vec<u32> = (0..2 * n as u32).filter(|&v| bounds[v as usize].0 < bounds[v as usize].1).collect();
-    let mut run = Run {
+    let mut run = SvmTorchRun {
         problem,
         options,
         control,
-        pulse,
+        observer,
         diag: problem.gram.diag(),
-        rows: Rows::new(problem.gram, options.memory),
+        rows: DoubleRowCache::new(problem.gram, options.memory),
         eta: vec![0.0; 2 * n],
         u: vec![0.0; n],
         stuck_since: vec![0; 2 * n],
@@ -153,19 +153,19 @@ pub fn solve(
         all,
         bounds,
         terms,
-        pick: Choice::default(),
+        worst: WorstPair::default(),
         shrinking: options.shrink_after.is_some(),
         rechecks: 0,
         iterations: 0,
         objective: 0.0,
         records: Vec::new(),
     };
-    run.pick = run.select();
+    run.worst = run.select();
     let status = if flow.is_break() { Status::Interrupted } else { run.iterate().unwrap_or_else(|status| status) };
     Ok(run.finish(status))
 }
 
-/// The rows of K that some variable of the list lives on, ascending.
+/// The rows of K that belong to the variables of the list, ascending.
 fn rows_of(variables: &[u32], n: usize) -> Vec<u32> {
     let mut rows: Vec<u32> = variables.iter().map(|v| v % n as u32).collect();
     rows.sort_unstable();
@@ -173,18 +173,18 @@ fn rows_of(variables: &[u32], n: usize) -> Vec<u32> {
     rows
 }
 
-/// The worst pair and the averages of one scan.
+/// The worst pair found by a scan, and the average of F over the free variables.
 #[derive(Debug, Clone, Copy, Default)]
-struct Choice {
-    /// i₀ and its F, the largest among those that can move down.
+struct WorstPair {
+    /// i₀ and its F, the largest among the variables that can decrease.
     down: Option<(usize, f64)>,
-    /// i₁ and its F, the least among those that can move up.
+    /// i₁ and its F, the smallest among the variables that can increase.
     up: Option<(usize, f64)>,
     /// −λ̂ᵉᑫ.
     level: f64,
 }
 
-impl Choice {
+impl WorstPair {
     fn violation(&self, rule: StopRule) -> f64 {
         match (self.down, self.up, rule) {
             (Some((_, high)), Some((_, low)), StopRule::Pair) => (high - low).max(0.0),
@@ -194,24 +194,24 @@ impl Choice {
     }
 }
 
-struct Run<'a> {
+struct SvmTorchRun<'a> {
     problem: &'a KernelProblem<'a>,
     options: &'a SvmTorchOptions,
     control: &'a Control,
-    pulse: Pulse<'a>,
+    observer: ThrottledObserver<'a>,
     diag: Vec<f64>,
-    rows: Rows<'a>,
+    rows: DoubleRowCache<'a>,
     terms: Vec<DualTerm>,
     bounds: Vec<(f64, f64)>,
     eta: Vec<f64>,
     u: Vec<f64>,
-    /// Variables with a box that is not a point.
+    /// Variables whose box is not a single point.
     all: Vec<u32>,
     active: Vec<u32>,
     active_rows: Vec<u32>,
-    /// The iteration since which a variable has been at a bound with no active partner to violate with.
+    /// The iteration since which a variable has been at a bound and part of no violating pair.
     stuck_since: Vec<u64>,
-    pick: Choice,
+    worst: WorstPair,
     shrinking: bool,
     rechecks: u32,
     smallest_active: usize,
@@ -221,7 +221,7 @@ struct Run<'a> {
     records: Vec<Record>,
 }
 
-impl Run<'_> {
+impl SvmTorchRun<'_> {
     fn f(&self, v: usize) -> f64 {
         let n = self.u.len();
         let (row, sign) = if v < n { (v, 1.0) } else { (v - n, -1.0) };
@@ -230,16 +230,16 @@ impl Run<'_> {
 
     fn iterate(&mut self) -> Result<Status, Status> {
         let mut idle = 0;
-        let mut stall = Stall::new();
+        let mut stall = StallDetector::new();
         loop {
-            if self.pick.violation(self.options.rule) <= self.options.tol {
+            if self.worst.violation(self.options.rule) <= self.options.tol {
                 if self.active.len() < self.all.len() {
                     self.unshrink()?;
                     continue;
                 }
-                // F at hand are sums of as many changes as there were iterations.
+                // The current F have accumulated the rounding of all updates.
                 self.refresh()?;
-                if self.pick.violation(self.options.rule) <= self.options.tol {
+                if self.worst.violation(self.options.rule) <= self.options.tol {
                     return Ok(Status::Optimal);
                 }
             }
@@ -253,17 +253,17 @@ impl Run<'_> {
                 }
                 self.refresh()?;
                 let (beta, scores) = (self.beta(), self.scores()?);
-                let now = objectives(self.problem, &self.terms, &beta, &scores, self.pick.level);
-                if !stall.goes_on(self.iterations, now) {
+                let now = objectives(self.problem, &self.terms, &beta, &scores, self.worst.level);
+                if !stall.has_progress(self.iterations, now) {
                     return Err(Status::Stalled);
                 }
                 continue;
             }
-            self.control.note(Some(self.pick.violation(self.options.rule)), None);
+            self.control.note(Some(self.worst.violation(self.options.rule)), None);
             self.control.spend(12 * self.active.len() + 200);
             let before = self.objective;
             self.step()?;
-            // The worst pair of a problem solved to the last bit still differs by rounding: give up, do not spin.
+            // At full precision the worst pair still differs by rounding: end the run instead of looping forever.
             idle = if self.objective < before { 0 } else { idle + 1 };
             if idle > 1000 + self.all.len() {
                 return Err(Status::Stalled);
@@ -278,17 +278,17 @@ impl Run<'_> {
             {
                 self.shrink(after);
             }
-            self.pick = self.select();
-            if self.pulse.due() {
+            self.worst = self.select();
+            if self.observer.due() {
                 let step = self.report();
-                self.pulse.step(&step)?;
+                self.observer.step(&step)?;
             }
         }
     }
 
     /// (9) and (11) over the active variables.
-    fn select(&mut self) -> Choice {
-        let before = self.pick;
+    fn select(&mut self) -> WorstPair {
+        let before = self.worst;
         let (mut down, mut up): (Option<(usize, f64)>, Option<(usize, f64)>) = (None, None);
         let (mut sum, mut free) = (0.0, 0u64);
         for at in 0..self.active.len() {
@@ -321,12 +321,12 @@ impl Run<'_> {
             (_, Some((_, end)), None) | (_, None, Some((_, end))) => end,
             (_, None, None) => 0.0,
         };
-        Choice { down, up, level }
+        WorstPair { down, up, level }
     }
 
     /// Minimises (6) over the worst pair.
     fn step(&mut self) -> Result<(), Status> {
-        let (Some((v0, f0)), Some((v1, f1))) = (self.pick.down, self.pick.up) else {
+        let (Some((v0, f0)), Some((v1, f1))) = (self.worst.down, self.worst.up) else {
             return Err(Status::Stalled);
         };
         let n = self.u.len();
@@ -338,7 +338,7 @@ impl Run<'_> {
         let room = room0.min(room1);
         let flat = kappa <= 1e-14 * (self.diag[r0].abs() + self.diag[r1].abs());
         let t = if flat { room } else { ((f0 - f1) / kappa).min(room) };
-        // A bound is reached exactly, so that "at the bound" stays a comparison.
+        // A bound is reached exactly, so that "at the bound" remains an exact comparison.
         self.eta[v0] = if t >= room0 { self.bounds[v0].0 } else { self.eta[v0] - t };
         self.eta[v1] = if t >= room1 { self.bounds[v1].1 } else { self.eta[v1] + t };
         self.objective += t * (f1 - f0) + 0.5 * kappa * t * t;
@@ -358,14 +358,14 @@ impl Run<'_> {
         self.smallest_active = self.smallest_active.min(self.active.len());
     }
 
-    /// u = K(η₁…ₗ + ηₗ₊₁…₂ₗ) of the rows given, afresh.
+    /// Computes u = K(η₁…ₗ + ηₗ₊₁…₂ₗ) of the given rows.
     fn products(&self, rows: &[u32], out: &mut [f64]) -> Result<(), Interrupt> {
         let n = self.u.len();
         let sums: Vec<f64> = (0..n).map(|i| self.eta[i] + self.eta[i + n]).collect();
         self.problem.gram.apply(Precision::Double, Pick::List(rows), &sums, 1, out, self.control)
     }
 
-    /// Brings every variable back with a fresh F.
+    /// Makes every variable active again, with a recomputed F.
     fn unshrink(&mut self) -> Result<(), Status> {
         let stale = self.stale_rows();
         let mut fresh = vec![0.0; stale.len()];
@@ -376,24 +376,24 @@ impl Run<'_> {
         self.stuck_since.fill(self.iterations);
         self.rechecks += 1;
         self.shrinking = self.rechecks < MAX_RECHECKS;
-        self.pick = self.select();
+        self.worst = self.select();
         Ok(())
     }
 
-    /// F of all variables anew, everybody being active, and the worst pair by them.
+    /// Recomputes F of all variables, which must all be active, and selects the worst pair.
     fn refresh(&mut self) -> Result<(), Interrupt> {
         let rows: Vec<u32> = (0..self.u.len() as u32).collect();
         let mut fresh = vec![0.0; rows.len()];
         self.products(&rows, &mut fresh)?;
         self.u = fresh;
-        self.pick = self.select();
+        self.worst = self.select();
         Ok(())
     }
 
     fn stale_rows(&self) -> Vec<u32> {
         let mut fresh = vec![false; self.u.len()];
         self.active_rows.iter().for_each(|&r| fresh[r as usize] = true);
-        // A row none of whose variables can move is never updated, but its score is part of the answer.
+        // A row without a movable variable is never updated, but its score is part of the solution.
         (0..self.u.len() as u32).filter(|&r| !fresh[r as usize]).collect()
     }
 
@@ -415,7 +415,7 @@ impl Run<'_> {
     }
 
     fn record(&mut self) -> Result<(), Status> {
-        // The level of the last scan belongs to the point before the step.
+        // The level of the last scan is that of the point before the step.
         let bias = self.select().level;
         let (beta, scores) = (self.beta(), self.scores()?);
         let (primal, dual) = objectives(self.problem, &self.terms, &beta, &scores, bias);
@@ -428,7 +428,7 @@ impl Run<'_> {
             iteration: self.iterations,
             seconds: self.control.seconds(),
             phase: "svmtorch",
-            violation: Some(self.pick.violation(self.options.rule)),
+            violation: Some(self.worst.violation(self.options.rule)),
             dual: Some(-self.objective),
             active: Some(self.active.len()),
             kernel_entries: Some(self.problem.gram.entries()),
@@ -438,26 +438,26 @@ impl Run<'_> {
 
     fn finish(self, status: Status) -> SvmTorchSolution {
         let last = self.report();
-        // A run out of time hands over the scores only if that costs no kernel row.
+        // A run that ended early returns scores only if that needs no kernel row.
         let scores = match status {
             Status::Optimal => self.scores().ok(),
             _ if self.stale_rows().is_empty() => self.scores().ok(),
             _ => None,
         };
-        self.pulse.observer.finish(status, &last);
+        self.observer.inner.finish(status, &last);
         SvmTorchSolution {
             solution: Solution {
                 beta: self.beta(),
-                bias: vec![self.pick.level],
+                bias: vec![self.worst.level],
                 scores,
                 status,
                 iterations: self.iterations,
-                violation: self.pick.violation(self.options.rule),
+                violation: self.worst.violation(self.options.rule),
             },
             records: self.records,
-            lambda_eq: -self.pick.level,
-            violation_average: self.pick.violation(StopRule::Average),
-            violation_pair: self.pick.violation(StopRule::Pair),
+            lambda_eq: -self.worst.level,
+            violation_average: self.worst.violation(StopRule::Average),
+            violation_pair: self.worst.violation(StopRule::Pair),
             rechecks: self.rechecks,
             smallest_active: self.smallest_active,
         }

@@ -1,4 +1,5 @@
-//! Both textbook solvers against hand-worked machines and a slow reference that shares no code with them.
+//! Tests of both textbook solvers against solutions worked out by hand and a slow reference that shares no code with
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -85,7 +86,7 @@ fn gap(gram: &dyn Gram, y: &[f64], c: f64, loss: &dyn Loss, solution: &Solution)
 }
 
 #[test]
-fn three_points_of_paper_004_in_the_plane_of_x_and_its_square() {
+fn three_points_of_paper_004_in_the_plane_of_x_and_x_squared() {
     // ψ(x) = (x, x²) of −1, 0, 1, labels +, −, +: w = (0, 2), b = −1, so α = (1, 2, 1), D = 4 − ½·4 = 2.
     let points = Points::dense_f64(3, 2, vec![-1.0, 1.0, 0.0, 0.0, 1.0, 1.0]).unwrap();
     let gram = CpuGram::square(Kernel::Linear, &points).unwrap();
@@ -103,7 +104,7 @@ fn three_points_of_paper_004_in_the_plane_of_x_and_its_square() {
 }
 
 #[test]
-fn two_points_of_two_classes_in_closed_form() {
+fn two_points_of_two_classes_match_the_closed_form() {
     // x = 1 and 3: κ = 4, α = 2/κ = ½ each, w = 1, b = −2. One pair step is exact.
     let gram = one_dimension(&[1.0, 3.0]);
     let found = run_smo(&gram, &[-1.0, 1.0], 1.0, &tight_smo());
@@ -118,7 +119,7 @@ fn two_points_of_two_classes_in_closed_form() {
 }
 
 #[test]
-fn two_points_of_a_line_in_closed_form() {
+fn two_points_on_a_line_match_the_closed_form() {
     // (0, 0) and (1, 1), ε = 0.1: the flattest line within the tube has w = 0.8 and b = 0.1.
     let gram = one_dimension(&[0.0, 1.0]);
     let found = run_torch(&gram, &[0.0, 1.0], 10.0, &tube(0.1), &tight_torch());
@@ -150,7 +151,7 @@ fn both_agree_with_projected_gradient_on_classification() {
         for (name, solution, tol) in [("smo", found, 1e-5), ("svmtorch", torch, 1e-8)] {
             assert_eq!(solution.status, Status::Optimal, "{name}, seed {seed}");
             let alpha: Vec<f64> = solution.beta.iter().zip(&sample.y).map(|(b, y)| b * y).collect();
-            // A violation of tol costs at most tol·c a variable, on either side of the reference's own error.
+            // A violation of tol costs at most tol·c per variable; the reference has an error of its own.
             let slack = 2.0 * tol * c * n as f64 + 1e-9;
             assert!((reference.objective(&alpha) - best).abs() <= slack, "{name}, seed {seed}");
             let gap = gap(&gram, &sample.y, c, &Hinge, &solution);
@@ -186,7 +187,7 @@ fn svmtorch_agrees_with_projected_gradient_on_regression() {
 }
 
 #[test]
-fn the_dual_objective_never_falls_and_never_passes_the_primal() {
+fn the_dual_objective_never_falls_and_never_exceeds_the_primal() {
     let sample = two_gaussians(40, 2, 1.0, 6);
     let gram = gram(Kernel::rbf(0.5), &sample);
     let options = SmoOptions { record_unit: RecordUnit::Pair, ..SmoOptions::default() };
@@ -220,11 +221,11 @@ fn the_average_rule_stops_no_later_than_the_pair_rule() {
         // (13) implies (10), and (10) bounds the pair by 2·tol.
         assert!(pair.violation_average <= pair.violation_pair && average.violation_pair <= 2e-2, "seed {seed}");
     }
-    assert!(earlier > 0, "the two rules never differed: the test shows nothing");
+    assert!(earlier > 0, "the two rules never differed: the test has no power");
 }
 
 #[test]
-fn shrinking_leaves_variables_out_and_ends_at_the_same_optimum() {
+fn shrinking_reaches_the_same_optimum_with_fewer_active_variables() {
     let sample = friedman(120, 5, 0.5, 9);
     let gram = gram(Kernel::rbf(0.5), &sample);
     let plain = SvmTorchOptions { tol: 1e-6, rule: StopRule::Pair, ..SvmTorchOptions::default() };
@@ -232,7 +233,7 @@ fn shrinking_leaves_variables_out_and_ends_at_the_same_optimum() {
         run_torch(&gram, &sample.y, 1.0, &tube(0.5), &plain),
         run_torch(&gram, &sample.y, 1.0, &tube(0.5), &SvmTorchOptions { shrink_after: Some(50), ..plain.clone() }),
     );
-    assert!(shrunk.smallest_active < full.smallest_active, "nothing was left out");
+    assert!(shrunk.smallest_active < full.smallest_active, "nothing was shrunk");
     assert!(shrunk.rechecks > 0);
     for found in [&full, &shrunk] {
         assert_eq!(found.solution.status, Status::Optimal);
@@ -245,7 +246,7 @@ fn shrinking_leaves_variables_out_and_ends_at_the_same_optimum() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+fn equal_seeds_give_equal_runs_and_different_seeds_different_runs() {
     let sample = two_gaussians(30, 2, 1.0, 10);
     let gram = gram(Kernel::rbf(0.5), &sample);
     let run = |seed| run_smo(&gram, &sample.y, 1.0, &SmoOptions { seed, ..SmoOptions::default() });
@@ -256,7 +257,7 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
 }
 
 #[test]
-fn records_come_every_tau_of_their_unit() {
+fn records_are_taken_every_tau_units() {
     let sample = two_gaussians(30, 2, 1.0, 11);
     let gram = gram(Kernel::rbf(0.5), &sample);
     let run = |unit, every| {
@@ -275,7 +276,7 @@ fn records_come_every_tau_of_their_unit() {
 }
 
 #[test]
-fn duplicates_with_flipped_labels_and_flat_kernels_end() {
+fn duplicates_with_flipped_labels_and_flat_kernels_terminate() {
     let sample = contradicting_duplicates(5, 8, 2, 12);
     let duplicates = gram(Kernel::rbf(1.0), &sample);
     // All points equal: every κ is 0.
@@ -291,13 +292,13 @@ fn duplicates_with_flipped_labels_and_flat_kernels_end() {
         let found = run_torch(gram, y, 1.0, &tube(0.1), &SvmTorchOptions::default()).solution;
         assert_eq!(found.status, Status::Optimal);
     }
-    // With all points equal only the bias can answer: P = D = Σα at α = C for both classes.
+    // With all points equal only the bias can vary: P = D = Σα at α = C for both classes.
     let found = run_torch(&same, &y6, 1.0, &Hinge, &SvmTorchOptions::default()).solution;
     assert_near(&found.beta, &y6, 0.0);
 }
 
 #[test]
-fn one_class_only_one_point_and_extreme_costs_end_well() {
+fn one_class_one_point_and_extreme_costs_are_solved() {
     let found = run_smo(&one_dimension(&[1.0, 2.0]), &[1.0, 1.0], 1.0, &SmoOptions::default()).solution;
     assert_eq!((found.status, &found.beta[..], found.bias[0]), (Status::Optimal, &[0.0, 0.0][..], 1.0));
     let found = run_smo(&one_dimension(&[1.0]), &[-1.0], 1.0, &SmoOptions::default()).solution;
@@ -317,7 +318,7 @@ fn one_class_only_one_point_and_extreme_costs_end_well() {
 }
 
 #[test]
-fn a_zero_cost_removes_a_sample_and_a_doubled_one_repeats_it() {
+fn a_zero_cost_removes_a_sample_and_a_doubled_cost_repeats_it() {
     let sample = sinc(16, 0.1, 14);
     let kernel = Kernel::rbf(0.5);
     let keep: Vec<usize> = (0..14).collect();
@@ -336,7 +337,7 @@ fn a_zero_cost_removes_a_sample_and_a_doubled_one_repeats_it() {
 }
 
 #[test]
-fn budgets_observers_and_flags_are_obeyed() {
+fn budgets_observers_and_cancel_flags_end_a_run() {
     let sample = two_gaussians(200, 2, 0.5, 15);
     let gram = gram(Kernel::rbf(0.5), &sample);
     let costs = vec![100.0; sample.n];
@@ -360,18 +361,18 @@ fn budgets_observers_and_flags_are_obeyed() {
 }
 
 #[test]
-fn a_small_row_budget_changes_nothing_but_the_entries_computed() {
+fn a_small_row_cache_only_changes_the_number_of_entries_computed() {
     let sample = two_gaussians(40, 2, 1.0, 16);
     let (small, large) = (gram(Kernel::rbf(0.5), &sample), gram(Kernel::rbf(0.5), &sample));
     let a = run_smo(&small, &sample.y, 1.0, &SmoOptions { memory: 0, ..SmoOptions::default() });
     let b = run_smo(&large, &sample.y, 1.0, &SmoOptions::default());
     assert_eq!(a.solution.beta, b.solution.beta);
-    // Every row at most once, and once more for the scores that the end is judged by.
+    // Every row at most once, and once more for the final check of the scores.
     assert!(small.entries() > large.entries() && large.entries() <= 2 * 40 * 40);
 }
 
 #[test]
-fn what_the_papers_do_not_cover_is_refused_by_name() {
+fn problems_not_covered_by_the_papers_are_rejected_with_a_reason() {
     let gram = one_dimension(&[1.0, 2.0]);
     let (y, costs) = ([1.0, -1.0], [1.0, 1.0]);
     let refused = |loss: &dyn Loss, y: &[f64], constraint: Constraint| {

@@ -1,66 +1,67 @@
-//! One sample's loss as the Newton method sees it: smooth, by itself or after smoothing.
+//! The losses of the samples for the Newton method: smooth by themselves, or smoothed.
 //!
-//! A loss with a dual term h is ℓ(z) = sup_β (−βz − h(β)). Adding ½e(β − βₖ)² to h gives a smooth ℓ with curvature
-//! 1/(d + e) where β is free: the proximal point of the dual, which is the method of multipliers on the primal. With e > 0 for every
-//! sample the smoothed problem is solved by Newton; βₖ ← β then moves the smoothing so that e need not go to 0.
+//! A loss with a dual term h is ℓ(z) = sup_β (−βz − h(β)). Adding ½e(β − βₖ)² to h gives a smooth ℓ with curvature 1/(d
+//! + e) where β is free: the proximal point method on the dual, which is the method of multipliers on the primal. With
+//! e > 0 for every sample, the smoothed problem is solved by Newton; βₖ ← β then moves the centre of the smoothing, so
+//! that e need not go to 0.
 
 use crate::loss::{DualTerm, Loss};
 use crate::problem::LinearProblem;
 
-/// What the Newton method asks of a sample.
-pub(super) trait Piece: Sync {
+/// The smooth losses of all samples, as the Newton method needs them.
+pub(super) trait SmoothLoss: Sync {
     /// β(z): minus the slope of the smooth loss.
     fn beta(&self, i: usize, z: f64) -> f64;
     /// Its curvature at z, ≥ 0.
     fn curvature(&self, i: usize, z: f64) -> f64;
-    /// How far z can move before β does, 0 where it does at once.
+    /// The distance that z can move before β changes.
     fn distance(&self, i: usize, z: f64) -> f64;
-    /// The loss itself, times the cost.
+    /// The original loss, times the cost.
     fn value(&self, i: usize, z: f64) -> f64;
     /// The smooth loss, up to a constant.
     fn smooth_value(&self, i: usize, z: f64) -> f64;
-    /// The share of the sample in the gap of the problem itself: ℓ(z) + h(β) + βz ≥ 0, times the cost.
+    /// The contribution of the sample to the gap of the original problem: ℓ(z) + h(β) + βz ≥ 0, times the cost.
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64;
     /// The interval of β; `None` if the loss is not convex.
     fn bounds(&self, i: usize) -> Option<(f64, f64)>;
 }
 
-/// One value for all samples, or one each.
+/// One value for all samples, or one per sample.
 #[derive(Debug, Clone)]
-enum Shared {
+enum PerSample {
     All(f64),
     Each(Vec<f64>),
 }
 
-impl Shared {
+impl PerSample {
     fn new(values: Vec<f64>) -> Self {
         match values.first() {
-            Some(&first) if values.iter().all(|v| *v == first) => Shared::All(first),
-            None => Shared::All(0.0),
-            Some(_) => Shared::Each(values),
+            Some(&first) if values.iter().all(|v| *v == first) => PerSample::All(first),
+            None => PerSample::All(0.0),
+            Some(_) => PerSample::Each(values),
         }
     }
 
     #[inline(always)]
     fn get(&self, i: usize) -> f64 {
         match self {
-            Shared::All(v) => *v,
-            Shared::Each(values) => values[i],
+            PerSample::All(v) => *v,
+            PerSample::Each(values) => values[i],
         }
     }
 }
 
 /// The dual terms of all samples.
 #[derive(Debug, Clone)]
-pub(super) struct Terms {
+pub(super) struct DualTerms {
     p: Vec<f64>,
-    eps: Shared,
-    d: Shared,
+    eps: PerSample,
+    d: PerSample,
     lo: Vec<f64>,
     hi: Vec<f64>,
 }
 
-impl Terms {
+impl DualTerms {
     /// `None` if the loss has no dual term.
     pub(super) fn new(problem: &LinearProblem<'_>) -> Option<Self> {
         let n = problem.len();
@@ -75,7 +76,7 @@ impl Terms {
             eps.push(term.eps);
             d.push(term.d);
         }
-        Some(Self { p, eps: Shared::new(eps), d: Shared::new(d), lo, hi })
+        Some(Self { p, eps: PerSample::new(eps), d: PerSample::new(d), lo, hi })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -93,34 +94,35 @@ impl Terms {
         DualTerm { p: self.p[i], eps: self.eps.get(i), d: self.d.get(i), lo: self.lo[i], hi: self.hi[i] }
     }
 
-    /// The width in z over which β(z) crosses its box by itself: 0 for the hinge, ∞ for the square. The least of all.
-    pub(super) fn least_width(&self) -> f64 {
-        (0..self.len()).filter(|&i| self.hi[i] > self.lo[i]).fold(f64::INFINITY, |least, i| {
+    /// The smallest width in z over which β(z) crosses its box without smoothing: 0 for the hinge, ∞ for the square
+    /// loss.
+    pub(super) fn min_width(&self) -> f64 {
+        (0..self.len()).filter(|&i| self.hi[i] > self.lo[i]).fold(f64::INFINITY, |smallest, i| {
             let d = self.d.get(i);
-            least.min(if d > 0.0 { d * (self.hi[i] - self.lo[i]) } else { 0.0 })
+            smallest.min(if d > 0.0 { d * (self.hi[i] - self.lo[i]) } else { 0.0 })
         })
     }
 }
 
-/// clip(soft(t, eps)·gain, lo, hi).
+/// clip(soft(t, eps)·gain, lo, hi), with the soft threshold of t.
 #[inline(always)]
-fn clipped(t: f64, eps: f64, gain: f64, lo: f64, hi: f64) -> f64 {
+fn clipped_beta(t: f64, eps: f64, gain: f64, lo: f64, hi: f64) -> f64 {
     let soft = (t - eps).max(0.0) + (t + eps).min(0.0);
     (soft * gain).max(lo).min(hi)
 }
 
-/// Dual terms smoothed to a least width.
-pub(super) struct Smoothed<'a> {
-    terms: &'a Terms,
+/// Losses with a dual term, smoothed to a minimum width.
+pub(super) struct SmoothedDual<'a> {
+    terms: &'a DualTerms,
     /// βₖ·e − p.
     shift: Vec<f64>,
     /// 1/(d + e).
     gain: Vec<f64>,
 }
 
-impl<'a> Smoothed<'a> {
-    /// e is chosen so that β(z) takes at least `width` to cross its box; `centre` is βₖ.
-    pub(super) fn new(terms: &'a Terms, width: f64, centre: &[f64]) -> Self {
+impl<'a> SmoothedDual<'a> {
+    /// e is chosen so that β(z) crosses its box over at least `width`; `centre` is βₖ.
+    pub(super) fn new(terms: &'a DualTerms, width: f64, centre: &[f64]) -> Self {
         let n = terms.len();
         let (mut shift, mut gain) = (Vec::with_capacity(n), Vec::with_capacity(n));
         for i in 0..n {
@@ -139,11 +141,11 @@ impl<'a> Smoothed<'a> {
     }
 }
 
-impl Piece for Smoothed<'_> {
+impl SmoothLoss for SmoothedDual<'_> {
     #[inline(always)]
     fn beta(&self, i: usize, z: f64) -> f64 {
         let t = self.terms;
-        clipped(self.shift[i] - z, t.eps.get(i), self.gain[i], t.lo[i], t.hi[i])
+        clipped_beta(self.shift[i] - z, t.eps.get(i), self.gain[i], t.lo[i], t.hi[i])
     }
 
     #[inline(always)]
@@ -151,7 +153,7 @@ impl Piece for Smoothed<'_> {
         let (t, s) = (self.terms, self.shift[i] - z);
         let eps = t.eps.get(i);
         let beta = ((s - eps).max(0.0) + (s + eps).min(0.0)) * self.gain[i];
-        // Both ends belong to the curved piece: at z = 0 every sample may sit on one.
+        // Both ends belong to the curved piece: at z = 0 every sample may be at an end.
         if s.abs() >= eps && beta >= t.lo[i] && beta <= t.hi[i] { self.gain[i] } else { 0.0 }
     }
 
@@ -207,15 +209,15 @@ impl Piece for Smoothed<'_> {
     }
 }
 
-/// A smooth convex loss, taken as it is.
-pub(super) struct Direct<'a> {
+/// A smooth convex loss without additional smoothing.
+pub(super) struct UnsmoothedLoss<'a> {
     problem: &'a LinearProblem<'a>,
 }
 
-/// Curvatures are capped here.
-const CAP: f64 = 1e8;
+/// Larger curvatures are reduced to this.
+const MAX_CURVATURE: f64 = 1e8;
 
-impl<'a> Direct<'a> {
+impl<'a> UnsmoothedLoss<'a> {
     pub(super) fn new(problem: &'a LinearProblem<'a>) -> Self {
         Self { problem }
     }
@@ -225,7 +227,7 @@ impl<'a> Direct<'a> {
     }
 }
 
-impl Piece for Direct<'_> {
+impl SmoothLoss for UnsmoothedLoss<'_> {
     fn beta(&self, i: usize, z: f64) -> f64 {
         match self.problem.costs[i] {
             0.0 => 0.0,
@@ -236,7 +238,7 @@ impl Piece for Direct<'_> {
     fn curvature(&self, i: usize, z: f64) -> f64 {
         match self.problem.costs[i] {
             0.0 => 0.0,
-            c => c * self.loss().curvature(self.problem.targets[i], z, 1e-5).clamp(0.0, CAP),
+            c => c * self.loss().curvature(self.problem.targets[i], z, 1e-5).clamp(0.0, MAX_CURVATURE),
         }
     }
 
@@ -275,29 +277,29 @@ impl Piece for Direct<'_> {
     }
 }
 
-/// A loss of the margin slack that is not convex: L(u) = L′(0)·u + r(u) for u > 0, 0 below. The first part is a hinge and is
-/// smoothed like one; r has slope 0 at 0 and enters by its slope, and by its curvature where that is positive.
-pub(super) struct Split<'a> {
+/// A non-convex loss of the margin slack: L(u) = L′(0)·u + r(u) for u > 0, 0 below. The first part is a hinge and is
+/// smoothed like one; r has slope 0 at 0 and enters with its slope, and with its curvature where that is positive.
+pub(super) struct SplitLoss<'a> {
     problem: &'a LinearProblem<'a>,
-    hinge: Smoothed<'a>,
+    hinge: SmoothedDual<'a>,
     /// L′(0).
     rise: f64,
 }
 
-impl<'a> Split<'a> {
+impl<'a> SplitLoss<'a> {
     /// `hinge` has costs c·L′(0).
-    pub(super) fn new(problem: &'a LinearProblem<'a>, hinge: Smoothed<'a>, rise: f64) -> Self {
+    pub(super) fn new(problem: &'a LinearProblem<'a>, hinge: SmoothedDual<'a>, rise: f64) -> Self {
         Self { problem, hinge, rise }
     }
 
-    /// c·y·r′(u), the part of β that r makes.
+    /// c·y·r′(u), the contribution of r to β.
     fn rest(&self, i: usize, z: f64) -> f64 {
         let (c, y) = (self.problem.costs[i], self.problem.targets[i]);
         if c == 0.0 || y * z >= 1.0 { 0.0 } else { -c * self.problem.loss.slope(y, z) - c * y * self.rise }
     }
 }
 
-impl Piece for Split<'_> {
+impl SmoothLoss for SplitLoss<'_> {
     fn beta(&self, i: usize, z: f64) -> f64 {
         self.hinge.beta(i, z) + self.rest(i, z)
     }
@@ -305,12 +307,12 @@ impl Piece for Split<'_> {
     fn curvature(&self, i: usize, z: f64) -> f64 {
         let (c, y) = (self.problem.costs[i], self.problem.targets[i]);
         let h = 1e-5;
-        let own = if c == 0.0 || y * z >= 1.0 - 2.0 * h {
+        let rest_curvature = if c == 0.0 || y * z >= 1.0 - 2.0 * h {
             0.0
         } else {
-            c * self.problem.loss.curvature(y, z, h).clamp(0.0, CAP)
+            c * self.problem.loss.curvature(y, z, h).clamp(0.0, MAX_CURVATURE)
         };
-        self.hinge.curvature(i, z) + own
+        self.hinge.curvature(i, z) + rest_curvature
     }
 
     fn distance(&self, _i: usize, _z: f64) -> f64 {
@@ -331,7 +333,7 @@ impl Piece for Split<'_> {
     }
 
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64 {
-        // That of the hinge part: what smoothing leaves.
+        // That of the hinge part: the gap left by smoothing.
         self.hinge.excess(i, z, (beta - self.rest(i, z)).clamp(self.hinge.terms.lo[i], self.hinge.terms.hi[i]))
     }
 
