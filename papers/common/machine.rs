@@ -1,14 +1,14 @@
 //! Machines trained by the engine's own functions, without the facade: the papers look inside.
 
-use margrave::backend::cpu::CpuGram;
-use margrave::data::Points;
-use margrave::gram::{Gram, Pick, Precision};
-use margrave::kernel::Kernel;
+use margrave::engine::backend::cpu::CpuGram;
+use margrave::engine::data::Points;
+use margrave::engine::gram::{Gram, Pick, Precision};
+use margrave::engine::kernel::Kernel;
+use margrave::engine::observe::{Observer, Silent};
+use margrave::engine::problem::{Constraint, KernelProblem};
+use margrave::engine::solver::ridge::{RidgeOptions, Source};
+use margrave::engine::solver::{Solution, Stop, decomposition, irwls, ridge};
 use margrave::loss::Loss;
-use margrave::observe::{Observer, Silent};
-use margrave::problem::{Constraint, KernelProblem};
-use margrave::solver::ridge::{RidgeOptions, Source};
-use margrave::solver::{Solution, Stop, decomposition, irwls, ridge};
 use margrave::{Control, Result};
 
 use super::Failure;

@@ -46,11 +46,11 @@ impl From<margrave::Interrupt> for Failure {
     }
 }
 
-impl From<margrave::solver::ridge::Halt> for Failure {
-    fn from(halt: margrave::solver::ridge::Halt) -> Self {
+impl From<margrave::engine::solver::ridge::Halt> for Failure {
+    fn from(halt: margrave::engine::solver::ridge::Halt) -> Self {
         match halt {
-            margrave::solver::ridge::Halt::Error(error) => error.into(),
-            margrave::solver::ridge::Halt::Interrupted(why) => why.into(),
+            margrave::engine::solver::ridge::Halt::Error(error) => error.into(),
+            margrave::engine::solver::ridge::Halt::Interrupted(why) => why.into(),
         }
     }
 }

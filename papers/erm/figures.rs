@@ -1,11 +1,11 @@
 //! Figures 1, 2 and 3.
 
-use margrave::backend::cpu::CpuGram;
-use margrave::kernel::Kernel;
+use margrave::engine::backend::cpu::CpuGram;
+use margrave::engine::kernel::Kernel;
+use margrave::engine::observe::{Recorder, Silent};
+use margrave::engine::problem::{Constraint, KernelProblem};
+use margrave::engine::solver::{Stop, irwls};
 use margrave::loss::{Hinge, Sigmoid};
-use margrave::observe::{Recorder, Silent};
-use margrave::problem::{Constraint, KernelProblem};
-use margrave::solver::{Stop, irwls};
 use margrave_plot::{Axis, Figure, Mark, Panel, Scale, Series};
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! The seven UCI sets of section 4.2, made binary and numeric as the paper describes.
 
-use margrave::data::Points;
+use margrave::engine::data::Points;
 
 use crate::common::Failure;
 

@@ -1,9 +1,9 @@
 //! Table 1: eight losses on the problem of one dimension.
 
-use margrave::backend::cpu::CpuGram;
-use margrave::kernel::Kernel;
+use margrave::engine::backend::cpu::CpuGram;
+use margrave::engine::kernel::Kernel;
+use margrave::engine::observe::Silent;
 use margrave::loss::{Hinge, Loss, Polynomial, Power, Sigmoid};
-use margrave::observe::Silent;
 use serde_json::json;
 
 use super::problem;

@@ -1,9 +1,9 @@
 //! Tables 2 and 3: seven UCI sets, hinge and sigmoid η = 2, linear and RBF kernels.
 
-use margrave::backend::cpu::CpuGram;
-use margrave::kernel::Kernel;
+use margrave::engine::backend::cpu::CpuGram;
+use margrave::engine::kernel::Kernel;
+use margrave::engine::observe::Silent;
 use margrave::loss::{Hinge, Sigmoid};
-use margrave::observe::Silent;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;

@@ -2,15 +2,15 @@
 //!
 //! Figure 2 is a picture of one small problem; the claims around it are measured over many.
 
-use margrave::backend::cpu::CpuGram;
-use margrave::certificate::certify;
-use margrave::data::Points;
-use margrave::gram::{Gram, Pick};
-use margrave::kernel::Kernel;
+use margrave::engine::backend::cpu::CpuGram;
+use margrave::engine::certificate::certify;
+use margrave::engine::data::Points;
+use margrave::engine::gram::{Gram, Pick};
+use margrave::engine::kernel::Kernel;
+use margrave::engine::observe::Recorder;
+use margrave::engine::problem::{Constraint, KernelProblem};
+use margrave::engine::solver::{Stop, irwls};
 use margrave::loss::{Hinge, SmoothHinge};
-use margrave::observe::Recorder;
-use margrave::problem::{Constraint, KernelProblem};
-use margrave::solver::{Stop, irwls};
 use margrave_plot::{Axis, Dot, Field, Figure, Panel, Plane, Scale, Series, tile};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

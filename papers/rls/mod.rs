@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use margrave::backend::cpu::CpuGram;
-use margrave::data::Points;
-use margrave::gram::Gram;
-use margrave::kernel::Kernel;
+use margrave::engine::backend::cpu::CpuGram;
+use margrave::engine::data::Points;
+use margrave::engine::gram::Gram;
+use margrave::engine::kernel::Kernel;
+use margrave::engine::observe::Silent;
+use margrave::engine::solver::ridge::{self, PathOptions, RidgeOptions, Side, Source};
 use margrave::loss::Hinge;
-use margrave::observe::Silent;
-use margrave::solver::ridge::{self, PathOptions, RidgeOptions, Side, Source};
 use margrave_plot::{Axis, Figure, Mark, Panel, Scale, Series};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};

@@ -1,15 +1,15 @@
 //! Paper 004: margins, KKT cases, kernels, and SMO.
 
-use margrave::backend::cpu::CpuGram;
-use margrave::certificate::certify;
-use margrave::data::Points;
-use margrave::gram::{Gram, Pick};
-use margrave::kernel::Kernel;
+use margrave::engine::backend::cpu::CpuGram;
+use margrave::engine::certificate::certify;
+use margrave::engine::data::Points;
+use margrave::engine::gram::{Gram, Pick};
+use margrave::engine::kernel::Kernel;
+use margrave::engine::observe::Silent;
+use margrave::engine::problem::{Constraint, KernelProblem};
+use margrave::engine::solver::textbook::Record;
+use margrave::engine::solver::textbook::smo::{self, RecordUnit, SmoOptions};
 use margrave::loss::Hinge;
-use margrave::observe::Silent;
-use margrave::problem::{Constraint, KernelProblem};
-use margrave::solver::textbook::Record;
-use margrave::solver::textbook::smo::{self, RecordUnit, SmoOptions};
 use margrave_plot::{Axis, Dot, Field, Figure, Panel, Plane, Scale, Series, tile};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -2,14 +2,14 @@
 
 mod pairs;
 
-use margrave::backend::cpu::CpuGram;
-use margrave::data::Points;
-use margrave::gram::{Gram, Pick};
-use margrave::kernel::Kernel;
+use margrave::engine::backend::cpu::CpuGram;
+use margrave::engine::data::Points;
+use margrave::engine::gram::{Gram, Pick};
+use margrave::engine::kernel::Kernel;
+use margrave::engine::observe::Silent;
+use margrave::engine::problem::{Constraint, KernelProblem};
+use margrave::engine::solver::textbook::svmtorch::{self, StopRule, SvmTorchOptions, SvmTorchSolution};
 use margrave::loss::Epsilon;
-use margrave::observe::Silent;
-use margrave::problem::{Constraint, KernelProblem};
-use margrave::solver::textbook::svmtorch::{self, StopRule, SvmTorchOptions, SvmTorchSolution};
 use margrave_plot::{Axis, Figure, Panel, Scale, Series};
 use serde_json::json;
 

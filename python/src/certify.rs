@@ -1,7 +1,7 @@
 //! The independent certificate of a fitted machine, whoever fitted it.
 
+use margrave::engine::problem::{Formulation, Task};
 use margrave::io::model::libsvm_from_bytes;
-use margrave::problem::{Formulation, Task};
 use margrave::{Control, LibsvmTraining, verify, verify_libsvm};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -33,7 +33,7 @@ pub(crate) fn certify<'py>(
         let weight = |row: usize| data.weights.as_ref().map_or(1.0, |w| w[row]);
         let mut by_class = vec![0.0; classes.len()];
         codes.iter().enumerate().for_each(|(row, &code)| by_class[code as usize] += weight(row));
-        let pairs: Vec<(usize, usize)> = margrave::model::pairs(classes.len()).collect();
+        let pairs: Vec<(usize, usize)> = margrave::engine::model::pairs(classes.len()).collect();
         for (output, record) in model.machines.iter_mut().enumerate() {
             let (i, j) = pairs[output];
             let total: f64 = model.expansion.column(output).iter().map(|c| c.abs()).sum();

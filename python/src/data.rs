@@ -2,7 +2,7 @@
 //!
 //! The only `unsafe` of this crate: a slice of a NumPy array outlives the borrow of the array because its owner is kept.
 
-use margrave::data::{Buffer, Csr, Dataset, Points, Targets};
+use margrave::engine::data::{Buffer, Csr, Dataset, Points, Targets};
 use numpy::{Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

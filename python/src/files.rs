@@ -1,8 +1,8 @@
 //! Models as bytes of other programs.
 
-use margrave::data::{Label, Points};
+use margrave::engine::data::{Label, Points};
+use margrave::engine::kernel::Kernel;
 use margrave::io::model::{LibsvmModel, libsvm_from_bytes, to_bytes, to_onnx};
-use margrave::kernel::Kernel;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -67,7 +67,7 @@ pub(crate) fn read_libsvm<'py>(py: Python<'py>, bytes: &[u8], name: &str) -> PyR
     out.set_item("data", vector(py, values))?;
     out.set_item("width", expansion.width())?;
     out.set_item("n", model.n)?;
-    if let Some(margrave::model::Calibration::Sigmoid { a, b, .. }) = &model.calibration {
+    if let Some(margrave::engine::model::Calibration::Sigmoid { a, b, .. }) = &model.calibration {
         out.set_item("sigmoid_a", vector(py, a.clone()))?;
         out.set_item("sigmoid_b", vector(py, b.clone()))?;
     }

@@ -1,7 +1,7 @@
 //! Training.
 
-use margrave::certificate::Certificate;
-use margrave::model::{Calibration, Layout, Record, Totals};
+use margrave::engine::certificate::Certificate;
+use margrave::engine::model::{Calibration, Layout, Record, Totals};
 use margrave::{Fit, Status};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};

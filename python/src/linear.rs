@@ -1,10 +1,10 @@
 //! The certificate of linear models that are given by their weights.
 
 use margrave::Error;
-use margrave::backend::cpu::rows::RowMatrix;
-use margrave::certificate::{self, certify_l1};
-use margrave::problem::{Bias, LinearProblem};
-use margrave::solver::linear::{Options, solve, solve_l1};
+use margrave::engine::backend::cpu::rows::RowMatrix;
+use margrave::engine::certificate::{self, certify_l1};
+use margrave::engine::problem::{Bias, LinearProblem};
+use margrave::engine::solver::linear::{Options, solve, solve_l1};
 use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyList;

@@ -1,11 +1,13 @@
 //! A fitted machine from its arrays: what predicts, and what is written to files.
 
-use margrave::certificate::Certificate;
-use margrave::data::{Label, Points};
-use margrave::gram::Precision;
-use margrave::kernel::Kernel;
-use margrave::model::{Calibration, Expansion, Layout, Model, Origin, Prediction, Record, Scheme, multi};
-use margrave::problem::{Penalty, Task};
+use margrave::engine::certificate::Certificate;
+use margrave::engine::data::{Label, Points};
+use margrave::engine::gram::Precision;
+use margrave::engine::kernel::Kernel;
+use margrave::engine::model::{
+    Calibration, Expansion, Layout, Model, Origin, Prediction, Recipe, Record, Scheme, multi,
+};
+use margrave::engine::problem::{Penalty, Task};
 use margrave::{Control, Error, Status};
 use numpy::{PyArray1, PyArray2, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
@@ -112,14 +114,14 @@ impl Parts<'_> {
             _ => None,
         };
         let cost = match formulation {
-            margrave::problem::Formulation::Cost { c } => c,
+            margrave::engine::problem::Formulation::Cost { c } => c,
             _ => 1.0,
         };
         let loss = match formulation {
-            margrave::problem::Formulation::Cost { .. } => params.spec()?,
+            margrave::engine::problem::Formulation::Cost { .. } => params.spec()?,
             _ => None,
         };
-        Ok(Model {
+        let recipe = Recipe {
             task,
             formulation,
             loss,
@@ -127,17 +129,14 @@ impl Parts<'_> {
             penalty: Penalty::default(),
             intercept_scaling: None,
             labels,
-            scheme,
             class_weights: vec![],
             scaling: None,
             schema: None,
-            expansion,
-            costs: vec![cost; m],
-            machines,
             solver: "margrave".into(),
-            n: self.n,
-            calibration,
-        })
+        };
+        let mut model = Model::new(recipe, scheme, expansion, vec![cost; m], machines, self.n);
+        model.calibration = calibration;
+        Ok(model)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use margrave::kernel::Kernel;
+use margrave::engine::kernel::Kernel;
+use margrave::engine::model::Scheme;
+use margrave::engine::problem::{Formulation, Penalty, Task};
+use margrave::engine::solver::Stop;
 use margrave::loss::{Loss, LossSpec};
-use margrave::model::Scheme;
-use margrave::problem::{Formulation, Penalty, Task};
-use margrave::solver::Stop;
 use margrave::{Budget, Control, Error, Probability, Svm, Threads};
 use pyo3::prelude::*;
 

@@ -1,8 +1,8 @@
 //! The certificate of kernel ridge regression.
 
-use margrave::certificate::certify;
+use margrave::engine::certificate::certify;
+use margrave::engine::problem::{Constraint, KernelProblem};
 use margrave::loss::Square;
-use margrave::problem::{Constraint, KernelProblem};
 use margrave::{Control, Error};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use margrave::observe::{Begin, Observer, Step};
+use margrave::engine::observe::{Begin, Observer, Step};
 use margrave::{Cancel, Status, Threads};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

@@ -1,7 +1,7 @@
 //! The command line as a whole.
 
 use clap::{Args, Parser, Subcommand};
-use margrave::control::Threads;
+use margrave::engine::control::Threads;
 
 use crate::commands::{
     check, completions, convert, demo, inspect, losses, path, plot, predict, scale, train, tune, verify,

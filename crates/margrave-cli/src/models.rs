@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use margrave::data::{Csr, Points};
+use margrave::engine::data::{Csr, Points};
 use margrave::io::model::{AnyModel, load_any};
 use margrave::{Budget, Kernel, Model};
 

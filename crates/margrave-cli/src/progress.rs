@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use margrave::control::Status;
-use margrave::observe::{Begin, Observer, Step};
+use margrave::engine::control::Status;
+use margrave::engine::observe::{Begin, Observer, Step};
 
 use crate::format;
 use crate::terminal::Terminal;

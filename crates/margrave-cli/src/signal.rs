@@ -4,7 +4,7 @@
 //! Until [`listen`] is called, while files are read, the first one ends the program.
 
 use margrave::Cancel;
-use margrave::control::{Budget, Control, Threads};
+use margrave::engine::control::{Budget, Control, Threads};
 
 use crate::failure::{Exit, Failure};
 

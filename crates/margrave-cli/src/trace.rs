@@ -5,8 +5,8 @@ use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use margrave::control::Status;
-use margrave::observe::{Begin, Observer, Step};
+use margrave::engine::control::Status;
+use margrave::engine::observe::{Begin, Observer, Step};
 use serde::Serialize;
 
 use crate::failure::Failure;

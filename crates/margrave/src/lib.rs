@@ -1,6 +1,7 @@
 //! Kernel machines for any loss, with a proof of optimality on every fit.
 //!
-//! This crate is what to depend on: the engine ([`margrave_core`]) and the readers ([`io`]) under one roof.
+//! This crate is what to depend on: the builder [`Svm`], what a training gives ([`Fit`]), the readers ([`io`]), and the parts of
+//! the engine that users name. [`engine`] is the whole of it.
 //!
 //! ```
 //! use margrave::{Kernel, Svm, loss};
@@ -16,22 +17,27 @@
 //! ```
 #![deny(missing_docs)]
 
+#[cfg(feature = "ndarray")]
+pub mod arrays;
 mod fit;
 mod svm;
 
 use std::path::Path;
 
 pub use fit::Fit;
+pub use margrave_core as engine;
 pub use margrave_core::backend::Device;
 pub use margrave_core::certificate::Certificate;
-pub use margrave_core::data::{Dataset, Label, Points, Targets};
+pub use margrave_core::conflict;
+pub use margrave_core::data::{Dataset, Label, Points, ScaleKind, Targets};
 pub use margrave_core::kernel::{Gamma, Kernel};
-pub use margrave_core::model::Model;
+pub use margrave_core::loss;
+pub use margrave_core::model::{Model, Prediction, Record, Scheme, Totals};
+pub use margrave_core::observe::{Observer, Recorder, Silent, Step};
+pub use margrave_core::problem::{ClassWeight, Formulation, Penalty, Task};
+pub use margrave_core::solver::Stop;
 pub use margrave_core::train::{Compacted, Plan, Probability, SolverName, TrainOptions, tune, verify};
-pub use margrave_core::{
-    Budget, Cancel, Control, Error, Interrupt, Result, Status, Threads, backend, certificate, compose, conflict,
-    control, data, gram, kernel, loss, model, observe, problem, solver, train,
-};
+pub use margrave_core::{Budget, Cancel, Control, Error, Interrupt, Result, Status, Threads};
 pub use margrave_io as io;
 pub use margrave_io::model::{LibsvmProof, LibsvmTraining, verify_libsvm};
 pub use svm::Svm;

@@ -1,9 +1,9 @@
 //! Every machine the decomposition solver trains, certified to a relative gap of 1e-6.
 
-use margrave::data::{Dataset, ScaleKind};
-use margrave::model::Prediction;
-use margrave::problem::ClassWeight;
-use margrave::solver::Stop;
+use margrave::engine::data::{Dataset, ScaleKind};
+use margrave::engine::model::Prediction;
+use margrave::engine::problem::ClassWeight;
+use margrave::engine::solver::Stop;
 use margrave::{Kernel, Label, Points, Status, Svm, Targets, Threads, loss};
 
 /// Two noisy half-circles, without a random generator: a fixed low-discrepancy sequence.

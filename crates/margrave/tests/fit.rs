@@ -60,7 +60,7 @@ fn the_certificate_is_confirmed_and_a_changed_model_is_caught() {
     let mut model = fit.model().clone();
     let f = model.expansion.clone();
     let changed = f.coefficients().iter().map(|b| b * 0.9).collect();
-    model.expansion = margrave::model::Expansion::new(
+    model.expansion = margrave::engine::model::Expansion::new(
         *f.kernel(),
         f.centres().clone(),
         f.rows().to_vec(),
@@ -81,11 +81,11 @@ fn the_certificate_is_confirmed_and_a_changed_model_is_caught() {
 #[test]
 fn a_saved_model_gives_the_same_bits() {
     let s = two_gaussians(70, 2, 1.0, 2);
-    let fit = svm().scale(Some(margrave::data::ScaleKind::Standard)).fit(&data(&s)).unwrap();
+    let fit = svm().scale(Some(margrave::engine::data::ScaleKind::Standard)).fit(&data(&s)).unwrap();
     let bytes = margrave::io::model::to_bytes(fit.model()).unwrap();
     let back = margrave::io::model::from_bytes(&bytes, "m").unwrap();
     let control = Control::unlimited(Threads::one());
-    let read = back.scores(&data(&s).points, margrave::gram::Precision::Double, &control).unwrap();
+    let read = back.scores(&data(&s).points, margrave::engine::gram::Precision::Double, &control).unwrap();
     assert_eq!(read, scores(&fit, &s));
 }
 

@@ -1,11 +1,11 @@
 //! What linear machines have that others have not: the L1 penalty, a penalised bias, all classes at once; and several classes and
 //! probabilities without a kernel.
 
-use margrave::data::{Dataset, Label, Points, Targets};
-use margrave::gram::Precision;
+use margrave::engine::data::{Dataset, Label, Points, Targets};
+use margrave::engine::gram::Precision;
+use margrave::engine::model::{Prediction, Scheme};
+use margrave::engine::problem::Penalty;
 use margrave::loss::LossSpec;
-use margrave::model::{Prediction, Scheme};
-use margrave::problem::Penalty;
 use margrave::{Control, Kernel, Model, Probability, SolverName, Svm, Threads, io, verify};
 use margrave_testkit::generate::two_gaussians;
 

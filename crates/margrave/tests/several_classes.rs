@@ -1,9 +1,9 @@
 //! Several classes: every machine is the binary machine of its pair, results do not depend on threads, models travel.
 
-use margrave::data::{Dataset, Label, Points, Targets};
-use margrave::gram::Precision;
+use margrave::engine::data::{Dataset, Label, Points, Targets};
+use margrave::engine::gram::Precision;
+use margrave::engine::model::{Prediction, Scheme, pairs};
 use margrave::loss::LossSpec;
-use margrave::model::{Prediction, Scheme, pairs};
 use margrave::{Control, Kernel, Model, SolverName, Svm, Threads, verify};
 use margrave_testkit::generate::two_gaussians;
 

@@ -1,8 +1,8 @@
 //! Regression of several numbers at once.
 
 use margrave::conflict::{OptionName, With};
+use margrave::engine::model::{Prediction, Scheme};
 use margrave::loss::{LossSpec, Square};
-use margrave::model::{Prediction, Scheme};
 use margrave::{
     Budget, Control, Dataset, Error, Fit, Kernel, Points, Probability, Status, Svm, Targets, Threads, verify,
 };
@@ -90,7 +90,10 @@ fn the_file_holds_them_and_they_are_verified() {
         let bytes = margrave::io::model::to_bytes(fit.model()).unwrap();
         let back = margrave::io::model::from_bytes(&bytes, "m").unwrap();
         assert_eq!(back.expansion.coefficients(), fit.model().expansion.coefficients());
-        assert_eq!(back.scores(&points, margrave::gram::Precision::Double, &control).unwrap(), scores(&fit, &points));
+        assert_eq!(
+            back.scores(&points, margrave::engine::gram::Precision::Double, &control).unwrap(),
+            scores(&fit, &points)
+        );
         assert_eq!((back.scheme, &back.calibration), (Scheme::Outputs, &fit.model().calibration));
         let proofs = verify(&back, &data, None, &control).unwrap();
         assert_eq!(proofs.len(), K);

@@ -1,10 +1,10 @@
 //! Searching a grid: folds of one's own, the race, going on from what is known.
 
-use margrave::data::{Dataset, Points, Targets};
-use margrave::gram::Precision;
+use margrave::engine::data::{Dataset, Points, Targets};
+use margrave::engine::gram::Precision;
+use margrave::engine::model::Prediction;
+use margrave::engine::observe::Silent;
 use margrave::loss::LossSpec;
-use margrave::model::Prediction;
-use margrave::observe::Silent;
 use margrave::tune::{Cell, Grid, Tuned, Tuner};
 use margrave::{Kernel, Svm, Threads};
 use rand::{RngExt, SeedableRng};

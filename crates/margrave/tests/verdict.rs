@@ -1,9 +1,9 @@
 //! The certificate decides: what is called optimal, what is not, and which loss was trained.
 
-use margrave::certificate::Certificate;
-use margrave::data::{Dataset, ScaleKind};
+use margrave::engine::certificate::Certificate;
+use margrave::engine::data::{Dataset, ScaleKind};
+use margrave::engine::solver::Stop;
 use margrave::loss::CustomLoss;
-use margrave::solver::Stop;
 use margrave::{Budget, Cancel, Kernel, Points, SolverName, Status, Svm, Targets, Threads, verify};
 
 /// A regression with features of very different sizes and an offset.

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
-use margrave::backend::cpu::CpuGram;
-use margrave::control::{Budget, Status};
-use margrave::gram::{
+use margrave::engine::backend::cpu::CpuGram;
+use margrave::engine::control::{Budget, Status};
+use margrave::engine::gram::{
     Gram, PrecomputedGram, Spectrum, SpectrumMethod, SpectrumOptions, asymmetry, smallest_eigenvalue,
 };
 use serde_json::{Value, json};

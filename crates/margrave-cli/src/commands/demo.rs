@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use margrave::backend::cpu::CpuGram;
-use margrave::gram::{SpectrumOptions, smallest_eigenvalue};
+use margrave::engine::backend::cpu::CpuGram;
+use margrave::engine::gram::{SpectrumOptions, smallest_eigenvalue};
+use margrave::engine::kernel::{Gamma, Kernel};
+use margrave::engine::observe::{Recorder, Silent};
+use margrave::engine::problem::Task;
 use margrave::io::{Loaded, ReadOptions};
-use margrave::kernel::{Gamma, Kernel};
 use margrave::loss::LossSpec;
-use margrave::observe::{Recorder, Silent};
-use margrave::problem::Task;
 use margrave::tune::{Grid, Tuned, Tuner};
 use margrave::{Budget, Control, Probability, Status, Svm};
 use serde_json::{Value, json};

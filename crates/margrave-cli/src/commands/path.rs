@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use margrave::backend::cpu::CpuGram;
-use margrave::control::{Budget, Status};
-use margrave::data::Targets;
-use margrave::gram::{Gram, PrecomputedGram};
-use margrave::kernel::Kernel;
-use margrave::solver::ridge::{self, PathOptions, PathPoint, Side, Source};
+use margrave::engine::backend::cpu::CpuGram;
+use margrave::engine::control::{Budget, Status};
+use margrave::engine::data::Targets;
+use margrave::engine::gram::{Gram, PrecomputedGram};
+use margrave::engine::kernel::Kernel;
+use margrave::engine::solver::ridge::{self, PathOptions, PathPoint, Side, Source};
 use serde_json::{Value, json};
 
 use crate::cli::Common;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use margrave::model::Scheme;
+use margrave::engine::model::Scheme;
 use margrave::{Budget, Kernel, Model};
 use serde_json::json;
 

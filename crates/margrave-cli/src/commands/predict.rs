@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use margrave::data::Label;
-use margrave::gram::Precision;
+use margrave::engine::data::Label;
+use margrave::engine::gram::Precision;
+use margrave::engine::model::{Prediction, Scheme};
 use margrave::io::model::AnyModel;
-use margrave::model::{Prediction, Scheme};
 use margrave::{Budget, Dataset, Model, Targets};
 use serde_json::{Map, Value, json};
 
@@ -203,7 +203,7 @@ fn score_names(model: &Model) -> Vec<String> {
     let named = |text: String| cell(&Label::Text(text));
     match model.scheme {
         Scheme::One => vec!["score".to_owned()],
-        Scheme::OneVsOne => margrave::model::pairs(model.labels.len())
+        Scheme::OneVsOne => margrave::engine::model::pairs(model.labels.len())
             .map(|(i, j)| named(format!("score {} over {}", model.labels[j], model.labels[i])))
             .collect(),
         Scheme::Outputs => models::output_names(model).into_iter().map(|name| named(format!("score {name}"))).collect(),

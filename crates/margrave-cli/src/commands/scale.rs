@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use margrave::Dataset;
-use margrave::data::{ScaleKind, Scaling};
+use margrave::engine::data::{ScaleKind, Scaling};
 use margrave::io::Format;
 use serde_json::json;
 

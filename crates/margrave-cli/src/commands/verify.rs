@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use margrave::certificate::Certificate;
+use margrave::engine::certificate::Certificate;
+use margrave::engine::problem::Formulation;
+use margrave::engine::train::{Asked, Met};
 use margrave::io::model::{AnyModel, LibsvmKind};
-use margrave::problem::Formulation;
-use margrave::train::{Asked, Met};
 use margrave::{Budget, LibsvmTraining};
 use serde_json::{Map, Value, json};
 

@@ -9,7 +9,7 @@ mod train;
 use std::path::Path;
 
 use margrave::Budget;
-use margrave::data::{Dataset, Points};
+use margrave::engine::data::{Dataset, Points};
 use margrave::io::{Format, ReadOptions};
 
 use crate::failure::{Exit, Failure};

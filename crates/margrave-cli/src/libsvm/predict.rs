@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use margrave::data::Label;
-use margrave::gram::Precision;
+use margrave::engine::data::Label;
+use margrave::engine::gram::Precision;
+use margrave::engine::model::calibration::{couple, sigmoid};
+use margrave::engine::model::{Calibration, Prediction, Scheme, pairs};
+use margrave::engine::problem::Task;
 use margrave::io::model::libsvm_from_bytes;
 use margrave::io::{c_number, write_atomic};
-use margrave::model::calibration::{couple, sigmoid};
-use margrave::model::{Calibration, Prediction, Scheme, pairs};
-use margrave::problem::Task;
 use margrave::{Budget, Control, Model, Targets, Threads};
 
 use super::train::regression_quality;

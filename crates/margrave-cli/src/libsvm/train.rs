@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use margrave::data::{Dataset, Label};
-use margrave::gram::Precision;
+use margrave::engine::data::{Dataset, Label};
+use margrave::engine::gram::Precision;
+use margrave::engine::model::{Prediction, pair_output};
+use margrave::engine::problem::{ClassWeight, Task};
 use margrave::io::c_number;
 use margrave::io::model::LibsvmModel;
 use margrave::loss::LossSpec;
-use margrave::model::{Prediction, pair_output};
-use margrave::problem::{ClassWeight, Task};
 use margrave::{Budget, Control, Fit, Kernel, Probability, SolverName, Status, Svm, Targets, Threads};
 
 use super::folds::{classes, split};
@@ -277,7 +277,7 @@ fn training_log(o: &Options, fit: &Fit, model: &LibsvmModel, codes: &[usize]) ->
         2 => vec![(0, codes.len(), model.rho[0])],
         _ => {
             let ours = |label: &Label| fit.model().labels.iter().position(|known| known == label).unwrap_or(0);
-            margrave::model::pairs(classes)
+            margrave::engine::model::pairs(classes)
                 .zip(&model.rho)
                 .map(|((i, j), rho)| {
                     let (a, b) = (ours(&model.labels[i]), ours(&model.labels[j]));

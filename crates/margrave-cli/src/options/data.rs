@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use margrave::gram::Matrix;
+use margrave::engine::gram::Matrix;
 use margrave::io::{Column, Format, Loaded, ReadOptions, Schema, Streamed, StreamedRows};
 use margrave::{Budget, Dataset, Points};
 

@@ -2,8 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use margrave::Svm;
-use margrave::data::Points;
-use margrave::kernel::{Gamma, Kernel};
+use margrave::engine::data::Points;
+use margrave::engine::kernel::{Gamma, Kernel};
 
 use super::value;
 use crate::failure::Failure;

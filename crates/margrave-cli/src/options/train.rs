@@ -1,11 +1,11 @@
 //! What to train, with which solver, and when to stop.
 
 use clap::Args;
-use margrave::data::{Label, ScaleKind};
+use margrave::engine::data::{Label, ScaleKind};
+use margrave::engine::model::Scheme;
+use margrave::engine::problem::{ClassWeight, Penalty, Task};
+use margrave::engine::solver::Stop;
 use margrave::loss::LossSpec;
-use margrave::model::Scheme;
-use margrave::problem::{ClassWeight, Penalty, Task};
-use margrave::solver::Stop;
 use margrave::{Budget, Device, Probability, SolverName};
 
 use super::value;

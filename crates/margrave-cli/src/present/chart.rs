@@ -1,9 +1,9 @@
 //! Results as charts: scores over a grid, and the decision of a model over two features.
 
-use margrave::data::{Csr, Label, Points};
-use margrave::gram::Precision;
-use margrave::model::{Prediction, Scheme};
-use margrave::problem::Task;
+use margrave::engine::data::{Csr, Label, Points};
+use margrave::engine::gram::Precision;
+use margrave::engine::model::{Prediction, Scheme};
+use margrave::engine::problem::Task;
 use margrave::tune::{Cell, Params, Tuned};
 use margrave::{Control, Dataset, Model};
 use margrave_plot::{Dot, Field, HeatMap, Plane};

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use margrave::data::{Dataset, Label};
-use margrave::gram::Precision;
-use margrave::model::{Calibration, Prediction, Scheme};
-use margrave::observe::Recorder;
-use margrave::problem::Task;
+use margrave::engine::data::{Dataset, Label};
+use margrave::engine::gram::Precision;
+use margrave::engine::model::{Calibration, Prediction, Scheme};
+use margrave::engine::observe::Recorder;
+use margrave::engine::problem::Task;
 use margrave::{Control, Fit, Model, Result, Targets, Threads};
 
 use super::Rows;
@@ -151,7 +151,7 @@ fn certificate(fit: &Fit) -> String {
 }
 
 fn convergence(history: &Recorder) -> String {
-    let along = |of: &dyn Fn(&margrave::observe::Step) -> Option<f64>| -> Vec<(f64, f64)> {
+    let along = |of: &dyn Fn(&margrave::engine::observe::Step) -> Option<f64>| -> Vec<(f64, f64)> {
         history.steps.iter().filter_map(|s| of(s).map(|v| (1000.0 * s.seconds, v))).collect()
     };
     let violation = along(&|s| s.violation.filter(|v| *v > 0.0));
@@ -423,7 +423,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String> {
                         let others = z.iter().enumerate().filter(|(class, _)| *class != *truth as usize);
                         z[*truth as usize] - others.map(|(_, z)| *z).fold(f64::NEG_INFINITY, f64::max)
                     }
-                    Scheme::OneVsOne => margrave::model::pairs(model.labels.len())
+                    Scheme::OneVsOne => margrave::engine::model::pairs(model.labels.len())
                         .zip(z)
                         .filter(|((i, j), _)| *i == *truth as usize || *j == *truth as usize)
                         .map(|((_, j), z)| if j == *truth as usize { *z } else { -z })

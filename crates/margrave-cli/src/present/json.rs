@@ -1,9 +1,9 @@
 //! Results as JSON. Scripts rely on the keys.
 
-use margrave::certificate::Certificate;
+use margrave::engine::certificate::Certificate;
+use margrave::engine::model::Scheme;
+use margrave::engine::problem::Task;
 use margrave::io::Schema;
-use margrave::model::Scheme;
-use margrave::problem::Task;
 use margrave::tune::{Cell, Params, Tuned};
 use margrave::{Fit, Model};
 use serde_json::{Map, Value, json};
@@ -173,7 +173,7 @@ fn machine(model: &Model, at: usize) -> Value {
     let record = &model.machines[at];
     let mut object = certificate(&record.certificate);
     let labels = match model.scheme {
-        Scheme::OneVsOne => margrave::model::pairs(model.labels.len())
+        Scheme::OneVsOne => margrave::engine::model::pairs(model.labels.len())
             .nth(at)
             .map_or(Value::Null, |(i, j)| json!([model.labels[i], model.labels[j]])),
         Scheme::CrammerSinger => json!(model.labels),

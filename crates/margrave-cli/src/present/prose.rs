@@ -1,11 +1,11 @@
 //! Results as words: lines of a name and a value, and short phrases.
 
-use margrave::certificate::Certificate;
-use margrave::data::{Label, ScaleKind};
+use margrave::engine::certificate::Certificate;
+use margrave::engine::data::{Label, ScaleKind};
+use margrave::engine::model::{Calibration, Expansion, Record, Scheme};
+use margrave::engine::problem::{Formulation, Penalty, Task};
+use margrave::engine::train::Met;
 use margrave::io::Schema;
-use margrave::model::{Calibration, Expansion, Record, Scheme};
-use margrave::problem::{Formulation, Penalty, Task};
-use margrave::train::Met;
 use margrave::tune::{Cell, Params, Tuned};
 use margrave::{Fit, Kernel, Model, Status};
 

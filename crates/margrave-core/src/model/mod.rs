@@ -62,6 +62,7 @@ pub enum Prediction {
 
 /// A trained machine and all that belongs to it.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Model {
     /// What it predicts.
     pub task: Task,
@@ -171,7 +172,7 @@ impl Record {
 }
 
 /// What the binary machines of a model come to together.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Totals {
     /// Σ of the primal objectives, or of the objectives of a non-convex loss.
     pub primal: f64,
@@ -255,7 +256,7 @@ impl Model {
         let expansion = Expansion::of_training(kernel, points, &machine.coefficients, vec![machine.bias])?;
         let costs = expansion.rows().iter().map(|&row| setup.costs()[row as usize]).collect();
         let record = Record::new(setup, proven, seconds, kernel_entries);
-        Ok(Self::assemble(recipe, Scheme::One, expansion, costs, vec![record], points.len()))
+        Ok(Self::new(recipe, Scheme::One, expansion, costs, vec![record], points.len()))
     }
 
     /// The model of one linear machine (w, b) with its dual point; `dims` is the number of features.
@@ -274,7 +275,7 @@ impl Model {
         let costs = used.iter().map(|&row| setup.costs()[row as usize]).collect();
         let expansion = Expansion::linear(weights, used, coefficients, Layout::Full, vec![machine.bias], dims)?;
         let record = Record::new(setup, proven, seconds, 0);
-        Ok(Self::assemble(recipe, Scheme::One, expansion, costs, vec![record], setup.rows()))
+        Ok(Self::new(recipe, Scheme::One, expansion, costs, vec![record], setup.rows()))
     }
 
     /// The model of several binary machines over the (scaled) training points: those of all pairs of classes, or one a class.
@@ -298,7 +299,7 @@ impl Model {
         let costs = rows.iter().map(|&row| costs[row as usize]).collect();
         let expansion = Expansion::with_layout(kernel, centres, rows, coefficients, layout, bias, points.dims())?;
         let records = columns.into_iter().map(|column| column.record).collect();
-        Ok(Self::assemble(recipe, scheme, expansion, costs, records, points.len()))
+        Ok(Self::new(recipe, scheme, expansion, costs, records, points.len()))
     }
 
     /// The same of linear machines: `weights` holds w of each, `dims × k` row-major, and the columns their dual points.
@@ -316,7 +317,7 @@ impl Model {
         let costs = rows.iter().map(|&row| costs[row as usize]).collect();
         let expansion = Expansion::linear(weights, rows, coefficients, layout, bias, dims)?;
         let records = columns.into_iter().map(|column| column.record).collect();
-        Ok(Self::assemble(recipe, scheme, expansion, costs, records, codes.len()))
+        Ok(Self::new(recipe, scheme, expansion, costs, records, codes.len()))
     }
 
     /// The machine of Crammer and Singer: `weights` d × k and `alpha` n × k, row-major, `costs` one a row.
@@ -337,7 +338,7 @@ impl Model {
         let coefficients = rows.iter().flat_map(|&row| own(row)).copied().collect();
         let kept = rows.iter().map(|&row| costs[row as usize]).collect();
         let expansion = Expansion::linear(weights, rows, coefficients, Layout::Full, bias, dims)?;
-        Ok(Self::assemble(recipe, Scheme::CrammerSinger, expansion, kept, vec![record], n))
+        Ok(Self::new(recipe, Scheme::CrammerSinger, expansion, kept, vec![record], n))
     }
 
     /// The model of several numbers to predict, a regression each over the same (scaled) training points: `coefficients` n × k
@@ -366,10 +367,12 @@ impl Model {
             }
         };
         let kept = expansion.rows().iter().map(|&row| costs[row as usize]).collect();
-        Ok(Self::assemble(recipe, Scheme::Outputs, expansion, kept, records, n))
+        Ok(Self::new(recipe, Scheme::Outputs, expansion, kept, records, n))
     }
 
-    fn assemble(
+    /// A model from what was asked for, its expansion (over scaled features), the cost of each centre, one record per machine, and
+    /// the number of training rows. It has no calibration.
+    pub fn new(
         recipe: Recipe,
         scheme: Scheme,
         expansion: Expansion,

@@ -86,21 +86,6 @@ pub fn by_score(scores: &[f64]) -> u32 {
     best as u32
 }
 
-/// One number a class from the scores of all pairs: its votes, and its summed scores squeezed into ±⅓, so that they only
-/// decide between equal votes. What scikit-learn calls the decision function of shape "ovr".
-pub fn votes_with_confidence(classes: usize, scores: &[f64], out: &mut [f64]) {
-    let mut sums = vec![0.0; classes];
-    out.fill(0.0);
-    for ((i, j), z) in pairs(classes).zip(scores) {
-        sums[j] += z;
-        sums[i] -= z;
-        out[if *z > 0.0 { j } else { i }] += 1.0;
-    }
-    for (out, sum) in out.iter_mut().zip(sums) {
-        *out += sum / (3.0 * (sum.abs() + 1.0));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,11 +99,6 @@ mod tests {
         // (0,1) → 1, (0,2) → 2, (1,2) → 1.
         assert_eq!(by_votes(3, &[1.0, 1.0, -1.0], &mut scratch), 1);
         assert_eq!(by_score(&[0.5, 2.0, 2.0]), 1);
-        let mut out = [0.0; 3];
-        votes_with_confidence(3, &[1.0, -1.0, 3.0], &mut out);
-        // Sums 0, −2, 2: class 2 is the most confident of three with one vote each.
-        assert!((out[0] - 1.0).abs() < 1e-15);
-        assert!((out[1] - (1.0 - 2.0 / 9.0)).abs() < 1e-15 && (out[2] - (1.0 + 2.0 / 9.0)).abs() < 1e-15);
         assert_eq!(Scheme::OneVsOne.machines(26), 325);
         assert_eq!((Scheme::CrammerSinger.machines(26), Scheme::CrammerSinger.outputs(26)), (1, 26));
     }

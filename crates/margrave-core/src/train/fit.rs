@@ -1,5 +1,7 @@
 //! What a training gives: the model with its proof.
 
+use serde::{Serialize, Serializer};
+
 use super::space::Compacted;
 use super::verdict::Asked;
 use crate::certificate::Certificate;
@@ -9,6 +11,7 @@ use crate::data::Points;
 use crate::error::{Error, Result};
 use crate::gram::Precision;
 use crate::model::{Model, Prediction, Record, Totals};
+use crate::problem::Task;
 
 /// A trained machine with its proof.
 #[derive(Debug, Clone)]
@@ -21,6 +24,36 @@ pub struct Fit {
     pub(crate) compact: Option<Compacted>,
     pub(crate) asked: Asked,
     pub(crate) device: &'static str,
+}
+
+/// What a fit was like, without the arrays of its model.
+impl Serialize for Fit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Summary<'a> {
+            task: Task,
+            solver: &'a str,
+            reason: &'a str,
+            device: &'a str,
+            asked: Asked,
+            totals: Totals,
+            machines: &'a [Record],
+            train_error: f64,
+            compacted: Option<Compacted>,
+        }
+        Summary {
+            task: self.model.task,
+            solver: &self.model.solver,
+            reason: &self.reason,
+            device: self.device,
+            asked: self.asked,
+            totals: self.totals(),
+            machines: self.records(),
+            train_error: self.train_error,
+            compacted: self.compact,
+        }
+        .serialize(serializer)
+    }
 }
 
 impl Fit {

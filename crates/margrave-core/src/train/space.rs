@@ -16,7 +16,7 @@ use crate::problem::{Machine, Setup};
 use crate::solver::Stop;
 
 /// What was dropped to make a model compact.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Compacted {
     /// Training rows dropped.
     pub dropped: usize,

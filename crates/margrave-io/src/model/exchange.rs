@@ -8,7 +8,9 @@ use margrave_core::conflict::OptionName;
 use margrave_core::data::{Label, Points};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
-use margrave_core::model::{Calibration, Expansion, Layout, Model, Origin, Record, SHARES, Scheme, pair_output, pairs};
+use margrave_core::model::{
+    Calibration, Expansion, Layout, Model, Origin, Recipe, Record, SHARES, Scheme, pair_output, pairs,
+};
 use margrave_core::problem::{Formulation, Task};
 use margrave_core::{Error, Result, Status};
 
@@ -109,7 +111,7 @@ impl LibsvmModel {
         super::check_size(&self.kernel, width, bias.len())?;
         let expansion = Expansion::with_layout(self.kernel, centres, rows, coefficients, layout, bias, width)?;
         let machines = (0..expansion.outputs()).map(|output| unknown_record(&expansion.column(output))).collect();
-        Ok(Model {
+        let recipe = Recipe {
             task: self.task(),
             formulation,
             loss,
@@ -117,17 +119,14 @@ impl LibsvmModel {
             penalty: margrave_core::problem::Penalty::L2,
             intercept_scaling: None,
             labels,
-            scheme,
             class_weights: vec![],
             scaling: None,
             schema: None,
-            expansion,
-            costs: vec![cost; m],
-            machines,
             solver: "libsvm".into(),
-            n,
-            calibration,
-        })
+        };
+        let mut model = Model::new(recipe, scheme, expansion, vec![cost; m], machines, n);
+        model.calibration = calibration;
+        Ok(model)
     }
 
     fn calibration(&self, sign: f64) -> Option<Calibration> {
@@ -168,7 +167,9 @@ impl LibsvmModel {
             let f = &model.expansion;
             let centre = Points::dense_f64(1, f.width(), w.to_vec())?;
             let expansion = Expansion::new(Kernel::Linear, centre, vec![0], vec![1.0], f.bias().to_vec(), f.width())?;
-            return Self::from_model(&Model { expansion, ..model.clone() }, order);
+            let mut by_weights = model.clone();
+            by_weights.expansion = expansion;
+            return Self::from_model(&by_weights, order);
         }
         let (kind, shift) = exported_kind(model)?;
         if model.task == Task::Classify {

@@ -7,7 +7,7 @@
 
 use margrave_core::data::{Csr, Label};
 use margrave_core::kernel::Kernel;
-use margrave_core::model::{Calibration, Expansion, Model, Origin, Scheme};
+use margrave_core::model::{Calibration, Expansion, Model, Origin, Recipe, Scheme};
 use margrave_core::problem::{Formulation, Task};
 
 use super::container::Broken;
@@ -125,7 +125,7 @@ fn build(
     });
     let expansion = Expansion::new(Kernel::Linear, centres.into(), unit, w, bias, features).map_err(engine)?;
     let machines = (0..outputs).map(|output| unknown_record(&expansion.column(output))).collect();
-    Ok(Model {
+    let recipe = Recipe {
         task,
         formulation: if task == Task::Novelty {
             Formulation::OneClass { nu: 0.5 }
@@ -137,17 +137,14 @@ fn build(
         penalty: margrave_core::problem::Penalty::L2,
         intercept_scaling: None,
         labels,
-        scheme,
         class_weights: vec![],
         scaling: None,
         schema: None,
-        expansion,
-        costs: vec![1.0; features],
-        machines,
         solver: format!("liblinear {solver}"),
-        n: features,
-        calibration,
-    })
+    };
+    let mut model = Model::new(recipe, scheme, expansion, vec![1.0; features], machines, features);
+    model.calibration = calibration;
+    Ok(model)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 use margrave_core::data::{Csr, Dense, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
-use margrave_core::model::{Calibration, Expansion, Layout, Model, Record, Scheme};
+use margrave_core::model::{Calibration, Expansion, Layout, Model, Recipe, Record, Scheme};
 use margrave_core::problem::{Formulation, Penalty, Task};
 use serde::{Deserialize, Serialize};
 
@@ -183,7 +183,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
     };
     let (rows, beta, bias) = (file.u32s("rows", m)?, file.f64s("beta", coefficients)?, file.f64s("bias", k)?);
     let schema = header.schema.map(|schema| serde_json::to_string(&schema)).transpose().map_err(json)?;
-    Ok(Model {
+    let recipe = Recipe {
         task: header.task,
         formulation: header.formulation,
         loss: header.loss,
@@ -191,20 +191,24 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
         penalty: header.penalty,
         intercept_scaling: header.intercept_scaling,
         labels: header.labels,
-        scheme: header.scheme,
         class_weights: header.class_weights,
         scaling,
         schema,
-        expansion: match by_weights {
+        solver: header.solver,
+    };
+    let mut model = Model::new(
+        recipe,
+        header.scheme,
+        match by_weights {
             true => {
                 Expansion::linear(file.f64s("weights", width * k)?, rows, beta, layout, bias, width).map_err(engine)?
             }
             false => Expansion::with_layout(header.kernel, centres, rows, beta, layout, bias, width).map_err(engine)?,
         },
-        costs: file.f64s("costs", m)?,
-        machines: header.machines,
-        solver: header.solver,
-        n: header.n,
-        calibration: header.calibration,
-    })
+        file.f64s("costs", m)?,
+        header.machines,
+        header.n,
+    );
+    model.calibration = header.calibration;
+    Ok(model)
 }

@@ -5,7 +5,7 @@ use margrave_core::data::{Csr, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::gram::PrecomputedGram;
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Hinge, LossSpec};
-use margrave_core::model::{Calibration, Expansion, Model, Origin, Record, Scheme};
+use margrave_core::model::{Calibration, Expansion, Model, Origin, Recipe, Record, Scheme};
 use margrave_core::problem::{Constraint, Formulation, KernelProblem, Task};
 use margrave_core::{Control, Error, Status, Threads};
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ fn example(centres: Points) -> Model {
     };
     let beta = (0..m).map(|i| (i as f64 + 0.1).sin() * 10f64.powi(i as i32 * 30 - 60)).collect();
     let rows = (0..m as u32).map(|i| 10 * i).collect();
-    Model {
+    let recipe = Recipe {
         task: Task::Classify,
         formulation: Formulation::Cost { c: 0.1 + 0.2 },
         loss: Some(LossSpec::Huber { delta: 5e-324 }),
@@ -48,17 +48,15 @@ fn example(centres: Points) -> Model {
         penalty: margrave_core::problem::Penalty::L2,
         intercept_scaling: None,
         labels: vec![Label::Number(-1.0), Label::Text("ünicode \"quoted\"".into())],
-        scheme: Scheme::One,
         class_weights: vec![1.0, 2.5],
         scaling: Some(Scaling { kind: ScaleKind::Standard, shift: vec![0.1; d.min(9)], factor: vec![1e300; d.min(9)] }),
         schema: Some(serde_json::to_string(&Schema::plain(d, centres.is_sparse())).unwrap()),
-        expansion: Expansion::new(Kernel::Rbf { gamma: 1.0 / 3.0 }, centres, rows, beta, vec![-0.1], d).unwrap(),
-        costs: vec![0.3; m],
-        machines: vec![record],
         solver: "decomposition".into(),
-        n: 10 * m + 1,
-        calibration: Some(Calibration::Sigmoid { a: vec![-0.1], b: vec![0.0], origin: Origin::LeaveOneOut }),
-    }
+    };
+    let expansion = Expansion::new(Kernel::Rbf { gamma: 1.0 / 3.0 }, centres, rows, beta, vec![-0.1], d).unwrap();
+    let mut model = Model::new(recipe, Scheme::One, expansion, vec![0.3; m], vec![record], 10 * m + 1);
+    model.calibration = Some(Calibration::Sigmoid { a: vec![-0.1], b: vec![0.0], origin: Origin::LeaveOneOut });
+    model
 }
 
 fn dense() -> Points {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
+use margrave::engine::observe::{Both, Observer, Recorder};
 use margrave::io::{Loaded, StreamedRows};
-use margrave::observe::{Both, Observer, Recorder};
 use margrave::{Fit, Plan, Status, Svm};
 
 pub(crate) use self::plan::Training;

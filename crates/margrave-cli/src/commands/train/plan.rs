@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use margrave::engine::problem::{Penalty, Task};
 use margrave::io::{Loaded, StreamedRows};
-use margrave::problem::{Penalty, Task};
 use margrave::{Cancel, SolverName, Svm, Targets, Threads};
 
 use super::Train;

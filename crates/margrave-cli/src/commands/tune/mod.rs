@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use margrave::engine::observe::Silent;
 use margrave::io::Loaded;
-use margrave::observe::Silent;
 use margrave::tune::{Grid, Tuner};
 use margrave::{Status, Svm, Targets};
 use serde_json::json;
