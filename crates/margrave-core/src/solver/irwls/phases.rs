@@ -152,8 +152,8 @@ impl IrwlsRun<'_, '_, '_> {
         let (mut lowest_residual, mut idle) = (f64::INFINITY, 0);
         let mut progress = StallCheck::new();
         // Systems are solved to an accuracy relative to the residual. A direction without progress lowers its limit.
-        let mut max_accuracy: f64 = 1e-3;
-        let mut accuracy = max_accuracy;
+        let mut loosest_accuracy: f64 = 1e-3;
+        let mut accuracy = loosest_accuracy;
         loop {
             self.count_iteration()?;
             let (d, _, residual) = self.direction(model, accuracy)?;
@@ -182,9 +182,9 @@ impl IrwlsRun<'_, '_, '_> {
                 None => 0.0,
             };
             if eta < 0.1 {
-                max_accuracy = (0.03 * max_accuracy).max(1e-7);
+                loosest_accuracy = (0.03 * loosest_accuracy).max(1e-7);
             }
-            accuracy = (0.1 * residual).clamp(1e-7, max_accuracy);
+            accuracy = (0.1 * residual).clamp(1e-7, loosest_accuracy);
             if d.free == 0 && self.sum.is_some() {
                 // Without free samples the system does not determine the bias.
                 self.now.bias = self.best_bias(model)?;

@@ -64,7 +64,7 @@ struct MovingSet {
     beta: Vec<f64>,
     /// Slope of the dual objective on the piece on which the sample moves; 0 for samples that do not move.
     slope: Vec<f64>,
-    /// The ends of that piece; [β, β] for samples that do not move.
+    /// The ends of that piece; (β, β) for samples that do not move.
     pieces: Vec<(f64, f64)>,
 }
 

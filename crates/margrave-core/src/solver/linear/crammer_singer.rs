@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The first phase is dual descent, one sample at a time (Keerthi, Sundararajan, Chang, Hsieh and Lin, KDD 2008,
-//! section 3): for one sample the dual is ½A‖α‖² + Bᵀα, so α_m = min(bound, (θ − B_m)/A) with the θ that makes the sum
-//! 0, found by sorting. A step costs k times the stored values of a row. Samples that satisfy their optimality
+//! section 3): for one sample the dual is ½A‖α‖² + Bᵀα, so α_m = min(bound, (θ − B_m)/A), with the θ for which the sum
+//! is 0, found by sorting. A step costs k times the stored values of a row. Samples that satisfy their optimality
 //! condition are shrunk until the next measurement over all samples. If the epochs make little progress (large costs,
 //! unscaled features), the proximal point method with Newton follows (`crammer_singer_newton.rs`).
 //!

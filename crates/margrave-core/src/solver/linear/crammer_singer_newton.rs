@@ -165,7 +165,7 @@ impl CrammerSingerState<'_, '_> {
             let theta = projection_threshold(&u, smoothing.width, &mut sorted);
             let mut other_sum = 0.0;
             let count = curved.classes.len();
-            // Σa = c by construction, but for a small ε not up to rounding.
+            // Σa = c in exact arithmetic; for a small ε rounding breaks this, so a is scaled.
             let total: f64 = u.iter().map(|u| (u - theta).max(0.0)).sum();
             for (m, u) in u.iter().enumerate() {
                 let a = c * (u - theta).max(0.0) / total;

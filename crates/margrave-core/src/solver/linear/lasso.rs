@@ -7,8 +7,8 @@
 //!
 //! for a smooth convex ℓ. A step on one weight minimises |wⱼ + d| + Gd + ½Hd², where G and H are the first two
 //! derivatives of the losses, and is halved until the objective falls enough. Weights at 0 whose |G| is well below 1
-//! are shrunk, and checked again before stopping. The gap is that of β = −cℓ′(z) scaled into the feasible set ‖Xᵀβ‖∞ ≤
-//! 1 of the dual.
+//! are shrunk, and checked again before stopping. The gap is that of β = −cℓ′(z), scaled into the feasible set of the
+//! dual, ‖Xᵀβ‖∞ ≤ 1.
 //!
 //! Cost of a step: the stored values of one column. Memory: a copy of the data by columns. With at most 1 500 features,
 //! proximal Newton steps (`lasso_newton.rs`) replace epochs as long as they make progress.

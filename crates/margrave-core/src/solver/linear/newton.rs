@@ -236,8 +236,8 @@ impl<'a, 'o> LinearState<'a, 'o> {
         } else {
             &self.centre
         };
-        // About the origin the matrix is S + fcᵀ + cfᵀ + total·ccᵀ; eliminating b subtracts hhᵀ/bottom, h = f +
-        // total·c.
+        // About the origin the matrix is S + fcᵀ + cfᵀ + total·ccᵀ; eliminating b subtracts hhᵀ/bottom with
+        // h = f + total·c.
         let left = 1.0 - total / bottom;
         for i in 0..d {
             for j in 0..=i {

@@ -1,9 +1,9 @@
 //! The losses of the samples for the Newton method: smooth by themselves, or smoothed.
 //!
-//! A loss with a dual term h is ℓ(z) = sup_β (−βz − h(β)). Adding ½e(β − βₖ)² to h gives a smooth ℓ with curvature 1/(d
-//! + e) where β is free: the proximal point method on the dual, which is the method of multipliers on the primal. With
-//! e > 0 for every sample, the smoothed problem is solved by Newton; βₖ ← β then moves the centre of the smoothing, so
-//! that e need not go to 0.
+//! A loss with a dual term h is ℓ(z) = sup_β (−βz − h(β)). Adding ½e(β − βₖ)² to h gives a smooth ℓ whose curvature is
+//! 1/(d + e) where β is free: the proximal point method on the dual, which is the method of multipliers on the primal.
+//! With e > 0 for every sample, the smoothed problem is solved by Newton; βₖ ← β then moves the centre of the
+//! smoothing, so that e need not go to 0.
 
 use crate::loss::{DualTerm, Loss};
 use crate::problem::LinearProblem;
