@@ -1,5 +1,7 @@
 //! A loss of one's own: the engine needs its value and its slope, and finds a stationary point or, for a convex loss, a proof.
 
+#![allow(clippy::print_stdout)]
+
 use margrave::loss::{Loss, Properties, Reweight};
 use margrave::{Dataset, Kernel, Points, Status, Svm, Targets};
 

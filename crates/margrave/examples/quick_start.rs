@@ -1,5 +1,7 @@
 //! Two interleaved arcs: train, look at the proof, predict, save.
 
+#![allow(clippy::print_stdout)]
+
 use margrave::{Dataset, Kernel, Points, Prediction, Status, Svm, Targets};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
