@@ -262,6 +262,12 @@ impl Svm {
         self
     }
 
+    /// Whether equal samples with equal targets are trained on as one; they are by default. The model is the same, only sooner there.
+    pub fn merge_equal(mut self, merge: bool) -> Self {
+        self.options.merge_equal = merge;
+        self
+    }
+
     /// How columns of a file became the features: travels with the model.
     pub fn schema(mut self, schema: &margrave_io::Schema) -> Result<Self> {
         let text = serde_json::to_string(schema);

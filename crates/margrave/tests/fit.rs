@@ -1,9 +1,13 @@
 //! Properties of a fit, through the builder.
 
-use margrave::loss::Hinge;
-use margrave::{Budget, Control, Dataset, Fit, Kernel, Points, Status, Svm, Targets, Threads, verify};
+use margrave::loss::{Hinge, LossSpec};
+use margrave::{
+    Budget, Control, Dataset, Fit, Kernel, Points, Probability, SolverName, Status, Svm, Targets, Threads, verify,
+};
 use margrave_testkit::generate::{Sample, permutation, two_gaussians};
 use margrave_testkit::property::{assert_all_close, assert_close};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 fn data(s: &Sample) -> Dataset {
     Dataset::new(Points::dense_f64(s.n, s.d, s.x.clone()).unwrap(), Targets::Real(s.y.clone())).unwrap()
@@ -128,4 +132,55 @@ fn errors_say_what_to_do() {
     assert!(say(svm(), &one).contains("nothing to tell apart"));
     let empty = Dataset::new(Points::dense_f64(0, 2, vec![]).unwrap(), Targets::Real(vec![])).unwrap();
     assert!(say(svm(), &empty).contains("no rows"));
+}
+
+#[test]
+fn equal_samples_are_merged_without_a_trace_in_the_answer() {
+    let mut rng = ChaCha8Rng::seed_from_u64(77);
+    // 40 places, 200 rows, some with both labels; weights differ between copies.
+    let n = 200;
+    let places: Vec<[f64; 2]> = (0..40).map(|_| [rng.random_range(-1.0..1.0), rng.random_range(-1.0..1.0)]).collect();
+    let at: Vec<usize> = (0..n).map(|_| rng.random_range(0..40)).collect();
+    let x: Vec<f64> = at.iter().flat_map(|&p| places[p]).collect();
+    let label = |p: usize| if places[p][0] + places[p][1] > 0.0 { 1.0 } else { -1.0 };
+    let y: Vec<f64> = at.iter().map(|&p| if rng.random_range(0..8) == 0 { -label(p) } else { label(p) }).collect();
+    let weights: Vec<f64> = (0..n).map(|_| f64::from(rng.random_range(1..4))).collect();
+    let points = Points::dense_f64(n, 2, x).unwrap();
+    let classes =
+        Dataset::new(points.clone(), Targets::Real(y.clone())).unwrap().with_weights(weights.clone()).unwrap();
+    let several: Vec<f64> = at.iter().map(|&p| (p % 3) as f64).collect();
+    let several = Dataset::new(points.clone(), Targets::Real(several)).unwrap();
+    let rbf = Kernel::rbf(1.0);
+    let spec = |text: &str| text.parse::<LossSpec>().unwrap();
+    let cases = [
+        (Svm::classifier().kernel(rbf), &classes),
+        (Svm::classifier().kernel(rbf).loss_spec(spec("squared-hinge")), &classes),
+        (Svm::classifier().kernel(rbf).loss_spec(spec("logistic")), &classes),
+        (Svm::classifier().kernel(rbf).nu(0.3), &classes),
+        (Svm::classifier().kernel(rbf).bias(false), &classes),
+        (Svm::classifier().kernel(rbf).probability(Probability::LeaveOneOut), &several),
+        (Svm::regressor().kernel(rbf).epsilon(0.2), &classes),
+        (Svm::regressor().kernel(rbf).nu(0.4), &classes),
+        (Svm::regressor().kernel(rbf).loss_spec(spec("huber:delta=0.3")), &classes),
+        (Svm::regressor().kernel(rbf).loss_spec(spec("square")), &classes),
+        (Svm::novelty().kernel(rbf).nu(0.4), &classes),
+        (Svm::novelty().kernel(rbf).nu(0.4).svdd(true), &classes),
+        (Svm::classifier().kernel(Kernel::Linear).solver(SolverName::Decomposition), &classes),
+    ];
+    for (svm, data) in cases {
+        let svm = svm.tol(1e-6).gap(1e-7);
+        let merged = svm.fit(data).unwrap();
+        let plain = svm.clone().merge_equal(false).fit(data).unwrap();
+        assert!(merged.merged() > 50 && plain.merged() == 0, "{} merged", merged.merged());
+        assert_eq!((merged.status(), plain.status()), (Status::Optimal, Status::Optimal), "{svm:?}");
+        for (a, b) in merged.certificates().zip(plain.certificates()) {
+            assert!((a.primal() - b.primal()).abs() <= 1e-6 * b.primal().abs(), "{a} and {b}");
+        }
+        let (z, plain_z) = (merged.scores(&points).unwrap(), plain.scores(&points).unwrap());
+        assert!(z.iter().zip(&plain_z).all(|(a, b)| (a - b).abs() < 2e-3), "{svm:?}");
+        // A split within the bounds, not one share for every copy: no more support vectors than before, about.
+        let (few, many) = (merged.totals().support_vectors, plain.totals().support_vectors);
+        assert!(few as f64 <= 1.1 * many as f64 + 2.0, "{few} and {many} support vectors: {svm:?}");
+        assert!(verify(merged.model(), data, None, &Control::unlimited(Threads::one())).is_ok());
+    }
 }

@@ -135,6 +135,7 @@ pub(crate) fn fit(fit: &Fit, context: &FitContext<'_>) -> Value {
         "solver": model.solver,
         "reason": fit.reason(),
         "device": fit.device(),
+        "merged_rows": fit.merged(),
         "status": totals.status,
         "asked": fit.asked(),
         "iterations": totals.iterations,

@@ -38,6 +38,7 @@ struct One {
     sigmoid: Option<(f64, f64, Origin)>,
     solver: &'static str,
     reason: String,
+    merged: usize,
 }
 
 /// The parts a scheme cuts the data into.
@@ -88,6 +89,7 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
     let reason = format!("{} machines, {way}; {reason}", machines.len());
     let sigmoids: Option<Vec<_>> = machines.iter().map(|machine| machine.sigmoid).collect();
     let (costs, recipe) = (prepared.costs(plan.formulation), plan.recipe(solver));
+    let merged = machines.iter().map(|machine| machine.merged).sum();
     let weights = stacked_weights(&machines, prepared.points.dims());
     let columns = machines.into_iter().map(|machine| machine.column).collect();
     let mut model = match weights {
@@ -110,6 +112,7 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
         compact: None,
         asked,
         device: control.backend().name(),
+        merged,
     })
 }
 
@@ -253,10 +256,10 @@ fn one_machine(
     trained.proven.certificate = trained.proven.certificate.with_rows(rows);
     // Without a proof there are no scores: every row may be on the wrong side.
     let scores = trained.scores(rows.len());
-    let Trained { proven, weights, solver, reason, compact: _ } = trained;
+    let Trained { proven, weights, solver, reason, compact: _, merged } = trained;
     let record = Record::new(&setup, &proven, begun.elapsed().as_secs_f64(), space.entries() - before);
     let column = Column::new(&proven.machine, rows, record);
-    Ok(One { column, part: part.clone(), scores, weights, sigmoid, solver, reason })
+    Ok(One { column, part: part.clone(), scores, weights, sigmoid, solver, reason, merged })
 }
 
 /// Least squares of all classes against the rest: one factorisation, a right-hand side a class.
@@ -321,7 +324,7 @@ fn all_at_once(
         });
         let column = Column::new(machine, &part.rows, record);
         let reason = "square loss: one factorisation for all classes".to_owned();
-        machines.push(One { column, part, scores, weights: None, sigmoid, solver: "ridge", reason });
+        machines.push(One { column, part, scores, weights: None, sigmoid, solver: "ridge", reason, merged: 0 });
     }
     last.seconds = control.seconds();
     last.fraction = Some(1.0);

@@ -83,6 +83,7 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
         compact: None,
         asked,
         device: control.backend().name(),
+        merged: 0,
     })
 }
 

@@ -24,6 +24,7 @@ pub struct Fit {
     pub(crate) compact: Option<Compacted>,
     pub(crate) asked: Asked,
     pub(crate) device: &'static str,
+    pub(crate) merged: usize,
 }
 
 /// What a fit was like, without the arrays of its model.
@@ -102,6 +103,11 @@ impl Fit {
     /// What computed: `cpu`.
     pub fn device(&self) -> &'static str {
         self.device
+    }
+
+    /// Training samples that were merged into equal ones with equal targets, all machines together.
+    pub fn merged(&self) -> usize {
+        self.merged
     }
 
     /// Sums over the binary machines.

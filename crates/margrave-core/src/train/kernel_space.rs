@@ -2,6 +2,7 @@
 //!
 //! Picks the solver, runs it with a stricter rule until the proof holds, and turns to another solver where it does not.
 
+use super::merge::{Merged, equal_among, equal_rows};
 use super::options::{LossChoice, SolverName, TrainOptions};
 use super::proof::{Proven, certify_machine, prove};
 use super::space::{Compacted, Request, Space, StartPoint, Trained, is_better, until_proven};
@@ -28,6 +29,8 @@ pub(crate) struct KernelSpace<'a> {
     gram: GramOf<'a>,
     /// The points, where K is the linear kernel over them: some solvers work on them directly.
     linear: Option<Points>,
+    /// The first row equal to each row, where there are many copies.
+    equal: Option<Vec<u32>>,
 }
 
 enum GramOf<'a> {
@@ -39,12 +42,13 @@ impl<'a> KernelSpace<'a> {
     /// K of a kernel over points.
     pub(crate) fn new(kernel: Kernel, points: &Points, control: &Control) -> Result<Self> {
         let gram = GramOf::Own(control.backend().square_gram(kernel, points)?);
-        Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()) })
+        let equal = if kernel == Kernel::Precomputed { None } else { equal_rows(points) };
+        Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()), equal })
     }
 
     /// A Gram matrix that someone else keeps.
     pub(crate) fn over(gram: &'a dyn Gram) -> Self {
-        Self { gram: GramOf::Shared(gram), linear: None }
+        Self { gram: GramOf::Shared(gram), linear: None, equal: None }
     }
 
     pub(crate) fn gram(&self) -> &dyn Gram {
@@ -87,7 +91,8 @@ impl Space for KernelSpace<'_> {
         } else {
             GramOf::Own(part(self.gram(), rows))
         };
-        Box::new(KernelSpace { gram, linear: self.linear.as_ref().map(|points| points.gather(rows)) })
+        let equal = self.equal.as_ref().and_then(|first| equal_among(first, rows));
+        Box::new(KernelSpace { gram, linear: self.linear.as_ref().map(|points| points.gather(rows)), equal })
     }
 
     fn start(&self, _: &Model, _: usize, machine: &Machine, setup: &Setup) -> StartPoint {
@@ -113,7 +118,19 @@ impl Space for KernelSpace<'_> {
             ));
         }
         let asked = Asked::from(options.stop_for(setup));
-        let attempt = Attempt { setup, gram, linear, asked, request };
+        let textbook = matches!(which, Which::Smo | Which::SvmTorch);
+        let merged = match &self.equal {
+            Some(first) if options.merge_equal && !textbook && control.check().is_ok() => {
+                setup.with(gram, |problem| Ok(Merged::new(problem, first)))?
+            }
+            _ => None,
+        };
+        let merged = merged.map(|merged| {
+            let gram = part(gram, &merged.rows);
+            let linear = linear.map(|points| points.gather(&merged.rows));
+            Distinct { merged, gram, linear }
+        });
+        let attempt = Attempt { setup, gram, linear, merged, asked, request };
         let mut best = attempt.train(which, solver, start, reason, observer)?;
         if options.solver == SolverName::Auto
             && matches!(best.proven.status, Status::Inaccurate | Status::Stalled)
@@ -318,11 +335,19 @@ fn alternative(which: Which, problem: &KernelProblem<'_>) -> Option<Choice> {
     }
 }
 
+/// The problem over the distinct samples, and K over their rows.
+struct Distinct<'a> {
+    merged: Merged,
+    gram: Box<dyn Gram + 'a>,
+    linear: Option<Points>,
+}
+
 /// One training: its problem, and what it may use.
 struct Attempt<'a> {
     setup: &'a Setup,
     gram: &'a dyn Gram,
     linear: Option<&'a Points>,
+    merged: Option<Distinct<'a>>,
     asked: Asked,
     request: Request<'a>,
 }
@@ -340,8 +365,15 @@ impl Attempt<'_> {
     ) -> Result<Proven> {
         let Request { options, control, .. } = self.request;
         let iterations = options.budget.iterations.map(|all| all.saturating_sub(used));
-        let (solution, started) = self.setup.with(self.gram, |problem| {
-            run(self.request, which, stop, iterations, problem, self.linear, start, observer, reason)
+        let (solution, started) = self.setup.with(self.gram, |problem| match &self.merged {
+            None => run(self.request, which, stop, iterations, problem, self.linear, start, observer, reason),
+            Some(Distinct { merged, gram, linear }) => {
+                let small = merged.problem(gram.as_ref(), problem.losses);
+                let start = start.map(|start| merged.start(start));
+                let found =
+                    run(self.request, which, stop, iterations, &small, linear.as_ref(), start, observer, reason)?;
+                Ok((merged.spread(found.0, problem), found.1))
+            }
         })?;
         let mut proven = prove(self.setup, self.gram, &solution, &self.asked, &control.for_proof())?;
         proven.iterations += used;
@@ -349,6 +381,11 @@ impl Attempt<'_> {
         let objective = proven.certificate.primal();
         proven.certificate = proven.certificate.with_start(started.map(|p| if p.is_finite() { p } else { objective }));
         Ok(proven)
+    }
+
+    /// Samples that were merged into equal ones.
+    fn copies(&self) -> usize {
+        self.merged.as_ref().map_or(0, |distinct| distinct.merged.copies())
     }
 
     /// Trains until the proof holds, the solver gives up or nothing is gained any more.
@@ -371,7 +408,7 @@ impl Attempt<'_> {
             };
             let used = best.map_or(0, |best| best.proven.iterations);
             let proven = self.run(which, stop, used, from, observer, &mut reason)?;
-            Ok(Trained { proven, weights: None, solver, reason: reason.clone(), compact: None })
+            Ok(Trained { proven, weights: None, solver, reason: reason.clone(), compact: None, merged: self.copies() })
         };
         if matches!(which, Which::Smo | Which::SvmTorch) {
             return attempt(stop, None);

@@ -158,7 +158,7 @@ impl Space for LinearSpace<'_> {
                 prove_linear(setup, &problem, options.penalty, &solved.weights, &solution, &asked, &proof)?;
             proven.certificate = proven.certificate.with_start(solved.start_objective);
             let reason = reason_for(options, &format!("{blocks}{}", solved.reason));
-            Ok(Trained { proven, weights: Some(solved.weights), solver: "linear", reason, compact: None })
+            Ok(Trained { proven, weights: Some(solved.weights), solver: "linear", reason, compact: None, merged: 0 })
         })?;
         if matches!(best.proven.status, Status::Inaccurate | Status::Stalled)
             && options.solver == SolverName::Auto
@@ -245,5 +245,5 @@ fn by_decomposition(
     }
     let proven = prove_linear(setup, problem, options.penalty, &weights, &solution, asked, &proof)?;
     let reason = format!("{}; finished by decomposition, as it ended short of the proof", best.reason);
-    Ok(Some(Trained { proven, weights: Some(weights), solver: "linear", reason, compact: None }))
+    Ok(Some(Trained { proven, weights: Some(weights), solver: "linear", reason, compact: None, merged: 0 }))
 }

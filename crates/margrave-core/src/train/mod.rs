@@ -12,6 +12,7 @@ mod crammer_singer;
 mod fit;
 mod kernel_space;
 mod linear_space;
+mod merge;
 mod one;
 mod options;
 mod outputs;

@@ -70,7 +70,7 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     }
     let entries = space.entries();
     let train_error = train_error(options.task, targets, &z);
-    let Trained { proven, weights, solver, reason, compact } = trained;
+    let Trained { proven, weights, solver, reason, compact, merged } = trained;
     let (recipe, seconds) = (plan.recipe(solver), control.seconds());
     let mut model = match weights {
         Some(weights) => {
@@ -90,6 +90,7 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
         compact,
         asked,
         device: control.backend().name(),
+        merged,
     })
 }
 

@@ -162,6 +162,8 @@ pub struct TrainOptions {
     pub schema: Option<String>,
     /// Losses that are not convex: number of softer losses on the way from the convex start.
     pub anneal: usize,
+    /// Train on one sample in place of equal ones with equal targets: the same model, sooner.
+    pub merge_equal: bool,
     /// Drop training rows whose share of f is below this.
     pub compact: Option<f64>,
 }
@@ -205,6 +207,7 @@ impl TrainOptions {
             start: None,
             schema: None,
             anneal: 0,
+            merge_equal: true,
             compact: None,
         }
     }

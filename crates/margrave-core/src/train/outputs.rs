@@ -187,6 +187,7 @@ fn finished(plan: &Plan<'_>, model: Model, reason: String, train_error: f64, ker
         kernel_entries,
         compact: None,
         asked: plan.asked(),
+        merged: 0,
         device: plan.options.device.backend().name(),
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Trained {
     /// Why this solver.
     pub(crate) reason: String,
     pub(crate) compact: Option<Compacted>,
+    /// Samples that were merged into equal ones.
+    pub(crate) merged: usize,
 }
 
 impl Trained {

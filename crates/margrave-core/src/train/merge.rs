@@ -1,0 +1,221 @@
+//! Equal rows with equal targets, merged into one.
+//!
+//! Samples with the same point and the same target have the same score, hence the same loss: c₁ℓ + c₂ℓ = (c₁ + c₂)ℓ, for every loss
+//! and every constraint whose groups they share. So the problem over the distinct samples, with summed costs, has the same
+//! optimum, and β of a merged sample is shared out among its members, in proportion to their costs (βᵢ/cᵢ = −ℓ′ is the same for
+//! all of them) or, where the dual is linear, one after the other up to their bounds. What is saved and certified is the solution of the original problem.
+
+use crate::data::{Points, Storage};
+use crate::gram::Gram;
+use crate::problem::{Constraint, KernelProblem, Losses};
+use crate::solver::Solution;
+use crate::train::space::StartPoint;
+
+/// Share of copies from which on merging is worth its while.
+const WORTHWHILE: f64 = 0.02;
+
+/// For every row, the first row that is equal to it; `None` if there are few copies.
+pub(crate) fn equal_rows(points: &Points) -> Option<Vec<u32>> {
+    let n = points.len();
+    let mut order: Vec<(u64, u32)> = (0..n as u32).map(|row| (hash(points, row as usize), row)).collect();
+    order.sort_unstable();
+    let mut first: Vec<u32> = (0..n as u32).collect();
+    let mut copies = 0;
+    for group in order.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
+        // Rows ascend within a group. Different rows of one hash are rare: each is compared with those kept so far.
+        let mut kept: Vec<u32> = vec![group[0].1];
+        for &(_, row) in &group[1..] {
+            match kept.iter().find(|&&other| equal(points, other as usize, row as usize)) {
+                Some(&other) => {
+                    first[row as usize] = other;
+                    copies += 1;
+                }
+                None => kept.push(row),
+            }
+        }
+    }
+    (copies as f64 >= WORTHWHILE * n as f64 && copies > 0).then_some(first)
+}
+
+/// The same for some of the rows, numbered anew.
+pub(crate) fn equal_among(first: &[u32], rows: &[u32]) -> Option<Vec<u32>> {
+    let mut place = vec![u32::MAX; first.len()];
+    let mut copies = 0;
+    let mut own = Vec::with_capacity(rows.len());
+    for (at, &row) in rows.iter().enumerate() {
+        let slot = &mut place[first[row as usize] as usize];
+        if *slot == u32::MAX {
+            *slot = at as u32;
+        } else {
+            copies += 1;
+        }
+        own.push(*slot);
+    }
+    (copies as f64 >= WORTHWHILE * rows.len() as f64 && copies > 0).then_some(own)
+}
+
+/// A hash of the values of a row that are not 0.
+fn hash(points: &Points, row: usize) -> u64 {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut mix = |word: u64| {
+        state = (state.rotate_left(5) ^ word).wrapping_mul(0x517C_C1B7_2722_0A95);
+    };
+    points.visit(row, |column, value| {
+        if value != 0.0 {
+            mix(column as u64);
+            mix(value.to_bits());
+        }
+    });
+    state ^ (state >> 29)
+}
+
+/// Whether two rows have the same bits, zeros apart.
+fn equal(points: &Points, a: usize, b: usize) -> bool {
+    match points.storage() {
+        Storage::DenseF32(m) => m.row(a) == m.row(b),
+        Storage::DenseF64(m) => m.row(a) == m.row(b),
+        Storage::SparseF32(_) | Storage::SparseF64(_) => {
+            let content = |row: usize| {
+                let mut all = Vec::new();
+                points.visit(row, |column, value| {
+                    if value != 0.0 {
+                        all.push((column, value.to_bits()));
+                    }
+                });
+                all
+            };
+            content(a) == content(b)
+        }
+    }
+}
+
+/// A problem over the distinct samples of another.
+pub(crate) struct Merged {
+    /// Rows of the original problem that are kept.
+    pub(crate) rows: Vec<u32>,
+    /// The variable that each original one became.
+    variable_of: Vec<u32>,
+    /// Its share of that variable's cost.
+    share: Vec<f64>,
+    targets: Vec<f64>,
+    costs: Vec<f64>,
+    row_of: Option<Vec<u32>>,
+    constraint: Constraint,
+}
+
+impl Merged {
+    /// Merges the samples of `problem`; `first` has the first equal row of every row. `None` if too few are equal.
+    pub(crate) fn new(problem: &KernelProblem<'_>, first: &[u32]) -> Option<Self> {
+        let group_of = |i: usize| match &problem.constraint {
+            Constraint::Groups { of, .. } => of[i],
+            _ => 0,
+        };
+        let key = |i: usize| (first[problem.row(i)], problem.targets[i].to_bits(), group_of(i));
+        let mut order: Vec<u32> = (0..problem.len() as u32).collect();
+        order.sort_unstable_by_key(|&i| (key(i as usize), i));
+        // Merged samples in the order of their first member.
+        let mut leader = vec![0u32; problem.len()];
+        for group in order.chunk_by(|&a, &b| key(a as usize) == key(b as usize)) {
+            group.iter().for_each(|&i| leader[i as usize] = group[0]);
+        }
+        let leaders: Vec<u32> = (0..problem.len() as u32).filter(|&i| leader[i as usize] == i).collect();
+        if problem.len() - leaders.len() < (WORTHWHILE * problem.len() as f64).ceil() as usize {
+            return None;
+        }
+        let mut place = vec![0u32; problem.len()];
+        leaders.iter().enumerate().for_each(|(at, &i)| place[i as usize] = at as u32);
+        let variable_of: Vec<u32> = leader.iter().map(|&i| place[i as usize]).collect();
+        let mut costs = vec![0.0; leaders.len()];
+        variable_of.iter().zip(problem.costs).for_each(|(&at, c)| costs[at as usize] += c);
+        let share = variable_of.iter().zip(problem.costs);
+        let share = share.map(|(&at, c)| if costs[at as usize] > 0.0 { c / costs[at as usize] } else { 0.0 }).collect();
+        // Rows of K: those of the leaders, each once.
+        let mut rows: Vec<u32> = leaders.iter().map(|&i| problem.row(i as usize) as u32).collect();
+        let row_of = problem.row_of.is_some().then(|| {
+            let wanted: Vec<u32> = rows.iter().map(|&row| first[row as usize]).collect();
+            rows.clone_from(&wanted);
+            rows.sort_unstable();
+            rows.dedup();
+            wanted.iter().map(|row| rows.binary_search(row).unwrap_or(0) as u32).collect()
+        });
+        let constraint = match &problem.constraint {
+            Constraint::Groups { of, sums } => {
+                Constraint::Groups { of: leaders.iter().map(|&i| of[i as usize]).collect(), sums: sums.clone() }
+            }
+            other => other.clone(),
+        };
+        let targets = leaders.iter().map(|&i| problem.targets[i as usize]).collect();
+        Some(Self { rows, variable_of, share, targets, costs, row_of, constraint })
+    }
+
+    /// Samples that went into others.
+    pub(crate) fn copies(&self) -> usize {
+        self.variable_of.len() - self.targets.len()
+    }
+
+    /// The merged problem over K of the kept rows.
+    pub(crate) fn problem<'a>(&'a self, gram: &'a dyn Gram, losses: Losses<'a>) -> KernelProblem<'a> {
+        let (targets, costs) = (self.targets.as_slice(), self.costs.as_slice());
+        KernelProblem {
+            gram,
+            row_of: self.row_of.as_deref(),
+            targets,
+            costs,
+            losses,
+            constraint: self.constraint.clone(),
+        }
+    }
+
+    /// A start for the merged problem.
+    pub(crate) fn start(&self, start: StartPoint) -> StartPoint {
+        let mut beta = vec![0.0; self.targets.len()];
+        if start.beta.len() == self.variable_of.len() {
+            self.variable_of.iter().zip(&start.beta).for_each(|(&at, b)| beta[at as usize] += b);
+        }
+        StartPoint { beta, ..start }
+    }
+
+    /// The solution of `problem`, the original one. Where the dual of the loss is linear within its bounds (hinge, ε-insensitive)
+    /// every split of β within them is optimal: the first copies get all they can hold, so that there are few support vectors.
+    /// Elsewhere each gets its share of the cost.
+    pub(crate) fn spread(&self, solution: Solution, problem: &KernelProblem<'_>) -> Solution {
+        let merged = &solution.beta;
+        let mut left = merged.clone();
+        let share = |i: usize| {
+            let at = self.variable_of[i] as usize;
+            match problem.dual_term(i) {
+                Some(term) if term.d == 0.0 => {
+                    let own = left[at].clamp(term.lo, term.hi);
+                    left[at] -= own;
+                    own
+                }
+                // A bound of the merged sample is the bound of each of its members, to the bit.
+                _ if merged[at] == self.costs[at] => problem.costs[i],
+                _ if merged[at] == -self.costs[at] => -problem.costs[i],
+                _ => merged[at] * self.share[i],
+            }
+        };
+        let beta = (0..self.variable_of.len()).map(share).collect();
+        Solution { beta, scores: None, ..solution }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Csr;
+
+    #[test]
+    fn equal_rows_are_found_whatever_their_storage() {
+        let dense = Points::dense_f64(5, 2, vec![1.0, 0.0, 2.0, 3.0, 1.0, -0.0, 2.0, 3.0, 3.0, 2.0]).unwrap();
+        assert_eq!(equal_rows(&dense), Some(vec![0, 1, 0, 1, 4]));
+        // The same point with a zero stored and without.
+        let starts = vec![0, 2, 3, 4];
+        let sparse: Points = Csr::new(3, starts, vec![0, 1, 0, 2], vec![1.0, 0.0, 1.0, 1.0]).unwrap().into();
+        assert_eq!(equal_rows(&sparse), Some(vec![0, 0, 2]));
+        let distinct = Points::dense_f64(3, 1, vec![1.0, 2.0, 3.0]).unwrap();
+        assert_eq!(equal_rows(&distinct), None);
+        assert_eq!(equal_among(&[0, 1, 0, 1, 4], &[2, 4, 0]), Some(vec![0, 1, 0]));
+        assert_eq!(equal_among(&[0, 1, 0, 1, 4], &[1, 4]), None);
+    }
+}
