@@ -278,7 +278,7 @@ impl Model {
         Ok(Self::new(recipe, Scheme::One, expansion, costs, vec![record], setup.rows()))
     }
 
-    /// The model of several binary machines over the (scaled) training points: those of all pairs of classes, or one a class.
+    /// The model of several binary machines over the (scaled) training points: those of all pairs of classes, or one per class.
     /// `codes` holds the class of each row, `costs` its cost.
     pub fn several(
         recipe: Recipe,

@@ -263,3 +263,21 @@ impl TrainOptions {
         Stop { tol, gap }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_solver_has_a_name() {
+        use SolverName::{Auto, Decomposition, Irwls, Linear, Ridge, Smo, SvmTorch};
+        for solver in [Auto, Decomposition, Irwls, Linear, Ridge, Smo, SvmTorch] {
+            // A new solver belongs into this list and into `ALL`: the match names what is missing.
+            match solver {
+                Auto | Decomposition | Irwls | Linear | Ridge | Smo | SvmTorch => {}
+            }
+            assert_eq!(solver.name().parse(), Ok(solver));
+        }
+        assert!("simplex".parse::<SolverName>().is_err());
+    }
+}

@@ -456,3 +456,101 @@ pub(crate) fn formulation_of(options: &TrainOptions, n: usize) -> Result<Formula
         (_, None) => Formulation::Cost { c },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Points;
+    use crate::problem::ClassWeight;
+    use crate::solver::Stop;
+
+    fn two_classes() -> Dataset {
+        let x = vec![0.0, 0.0, 0.1, 1.0, 1.0, 0.2, 1.1, 1.0];
+        Dataset::new(Points::dense_f64(4, 2, x).unwrap(), Targets::Real(vec![-1.0, -1.0, 1.0, 1.0])).unwrap()
+    }
+
+    fn refused(options: &TrainOptions) -> Option<(OptionName, With)> {
+        match Plan::new(options, &two_classes()) {
+            Ok(_) => None,
+            Err(Error::Conflict { option, with, .. }) => Some((option.option, with)),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn every_impossible_combination_is_a_conflict() {
+        use OptionName as Name;
+        let new = TrainOptions::new;
+        let linear = || TrainOptions { kernel: Kernel::Linear, ..new(Task::Classify) };
+        let spec = |text: &str| LossChoice::Spec(text.parse().unwrap());
+        let cs = || TrainOptions { multiclass: Some(Scheme::CrammerSinger), ..linear() };
+        let with_cs = With::Setting(Name::Multiclass.at("crammer-singer"));
+        let nu = With::Setting(Name::Nu.into());
+        let gap = Stop { tol: None, gap: Some(1e-3) };
+        let cases = [
+            (TrainOptions { nu: Some(0.3), loss: spec("hinge"), ..new(Task::Classify) }, Name::Loss, nu),
+            (TrainOptions { nu: Some(0.3), bias: false, ..new(Task::Classify) }, Name::Bias, nu),
+            (
+                TrainOptions {
+                    kernel: Kernel::Precomputed,
+                    scale: Some(crate::data::ScaleKind::MinMax),
+                    ..new(Task::Classify)
+                },
+                Name::Scale,
+                With::Setting(Name::Kernel.at("precomputed")),
+            ),
+            (
+                TrainOptions { probability: Some(Probability::LeaveOneOut), ..new(Task::Novelty) },
+                Name::Probability,
+                With::Setting(Name::Task.at("novelty")),
+            ),
+            (
+                TrainOptions { intercept_scaling: Some(1.0), bias: false, ..linear() },
+                Name::InterceptScaling,
+                With::Setting(Name::Bias.at("false")),
+            ),
+            (TrainOptions { penalty: Penalty::L1, ..new(Task::Classify) }, Name::Penalty, With::NotLinear),
+            (
+                TrainOptions { intercept_scaling: Some(1.0), ..new(Task::Classify) },
+                Name::InterceptScaling,
+                With::NotLinear,
+            ),
+            (
+                TrainOptions { multiclass: Some(Scheme::CrammerSinger), ..new(Task::Classify) },
+                Name::Multiclass,
+                With::NotLinear,
+            ),
+            (TrainOptions { loss: spec("squared-hinge"), ..cs() }, Name::Loss, with_cs),
+            (TrainOptions { penalty: Penalty::L1, ..cs() }, Name::Penalty, with_cs),
+            (TrainOptions { probability: Some(Probability::Folds(3)), ..cs() }, Name::Probability, with_cs),
+            (TrainOptions { solver: SolverName::Smo, stop: gap, ..new(Task::Classify) }, Name::Gap, With::Textbook),
+            (TrainOptions { loss: spec("sigmoid"), stop: gap, ..new(Task::Classify) }, Name::Gap, With::NonConvexLoss),
+            (TrainOptions { anneal: 2, ..new(Task::Classify) }, Name::Anneal, With::ConvexLoss),
+            (
+                TrainOptions { anneal: 2, loss: spec("ramp"), solver: SolverName::Ridge, ..new(Task::Classify) },
+                Name::Anneal,
+                With::Setting(Name::Solver.into()),
+            ),
+        ];
+        for (options, option, with) in cases {
+            assert_eq!(refused(&options), Some((option, with)), "{options:?}");
+        }
+        // What is possible is not refused.
+        for options in [new(Task::Classify), linear(), cs(), TrainOptions { penalty: Penalty::L1, ..linear() }] {
+            assert_eq!(refused(&TrainOptions { class_weight: ClassWeight::Balanced, ..options }), None);
+        }
+    }
+
+    #[test]
+    fn a_plan_says_what_will_be_done() {
+        let plan = Plan::new(&TrainOptions::new(Task::Classify), &two_classes()).unwrap();
+        let lines = plan.explain().unwrap();
+        let of = |name: &str| lines.iter().find(|(found, _)| *found == name).map(|(_, text)| text.as_str());
+        assert_eq!(of("data"), Some("4 rows, 2 features"));
+        assert_eq!(of("formulation"), Some("hinge loss, C = 1"));
+        assert_eq!(of("machines"), Some("1"));
+        assert!(of("solver").is_some_and(|text| text.starts_with("decomposition (")), "{lines:?}");
+        let fit = plan.train(&mut crate::observe::Silent).unwrap();
+        assert_eq!((fit.status(), fit.model().solver.as_str()), (crate::Status::Optimal, "decomposition"));
+    }
+}
