@@ -16,8 +16,9 @@ from ._core import (
 from ._cv import SVCCV, SVRCV
 from ._files import export_onnx, from_libsvm, save, to_libsvm
 from ._linear import LinearSVC, LinearSVR
+from ._novelty import OneClassSVM
 from ._ridge import KernelRidge
-from ._svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
+from ._svm import SVC, SVR, NuSVC, NuSVR
 
 __all__ = [
     "SVC",

@@ -9,10 +9,11 @@ from sklearn.utils.validation import check_is_fitted
 from . import _core
 from ._linear import LinearSVC, LinearSVR
 from ._machine import _KernelModel
+from ._novelty import OneClassSVM
 from ._prepare import linear_weights
 from ._ridge import KernelRidge
 from ._spec import model_parts, params
-from ._svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
+from ._svm import SVC, SVR, NuSVC, NuSVR
 
 
 def _labels(classes):
