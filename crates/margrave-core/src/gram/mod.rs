@@ -6,12 +6,14 @@
 mod matrix;
 mod picked;
 mod precomputed;
+mod repeated;
 mod spectrum;
 mod stored;
 
 pub use matrix::Matrix;
 pub use picked::{Picked, part};
 pub use precomputed::PrecomputedGram;
+pub use repeated::Repeated;
 pub use spectrum::{Spectrum, SpectrumMethod, SpectrumOptions, asymmetry, smallest_eigenvalue};
 pub use stored::{StoredGram, Without};
 
