@@ -14,7 +14,7 @@ use crate::common::machine::{Steps, Trained, error_rate, exact, reweighted};
 use crate::common::{Context, Failure, Mean, Report};
 
 const FOLDS: usize = 8;
-/// How often as many splits are drawn as the paper has, to see how far a mean over 20 splits goes by chance.
+/// Number of draws, each with as many splits as the paper: they show how much a mean over 20 splits varies by chance.
 const DRAWS: usize = 10;
 /// Splits whose training parts choose C and σ.
 const SEARCHED: usize = 5;
@@ -23,7 +23,8 @@ const ETA: Sigmoid = Sigmoid { eta: 2.0 };
 const COSTS: [f64; 9] = [0.1, 0.35, 1.0, 3.5, 10.0, 35.0, 100.0, 350.0, 1000.0];
 /// σ/√d; the paper's are ½, 1 and 2.
 const WIDTHS: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
-/// KKT violation, or stationarity, at which a machine is done: what SVM programs stop at unless told otherwise. Balance alone notices (see the README).
+/// KKT violation, or stationarity residual, at which training stops: the default of SVM programs. Only Balance is sensitive to it
+/// (see the README).
 const TOL: f64 = 1e-3;
 
 /// Which table.
@@ -97,7 +98,7 @@ fn kernel(kind: Kind, d: usize, width: f64) -> Kernel {
     }
 }
 
-/// Train and test error of both losses for each cost, from small to large, each hinge started from the last.
+/// Train and test error of both losses for each cost, from small to large, each hinge machine started from the previous one.
 fn path(
     kernel: Kernel,
     train: &Part,
@@ -129,14 +130,14 @@ fn path(
         .collect()
 }
 
-/// What cross-validation chose for one loss.
+/// The choice of cross-validation for one loss.
 #[derive(Clone, Copy)]
 struct Choice {
     width: f64,
     cost: f64,
 }
 
-/// 8-fold cross-validation over the training parts of the first `splits` splits: one choice a loss, as the paper lists them.
+/// 8-fold cross-validation over the training parts of the first `splits` splits: one choice per loss, as the paper lists them.
 fn choose(set: &Set, kind: Kind, splits: usize, costs: &[f64], context: &Context) -> Result<[Choice; 2], Failure> {
     let widths: &[f64] = match kind {
         Kind::Linear => &[1.0],
@@ -160,7 +161,7 @@ fn choose(set: &Set, kind: Kind, splits: usize, costs: &[f64], context: &Context
             for (c, &cost) in costs.iter().enumerate() {
                 let of_width = found.iter().enumerate().filter(|(task, _)| task / FOLDS % widths.len() == w);
                 let error: f64 = of_width.map(|(_, path)| path[c][loss][1]).sum();
-                // The smoother machine among equals: larger σ, smaller C.
+                // Ties go to the smoother machine: larger σ, smaller C.
                 let better = error < best.0 - 1e-12 || error <= best.0 + 1e-12 && width > best.1.width;
                 if better {
                     best = (error, Choice { width, cost });
@@ -195,7 +196,7 @@ fn means(errors: &[[Vec<f64>; 2]; 2], splits: usize) -> [[Mean; 2]; 2] {
     [0, 1].map(|loss| [0, 1].map(|part| Mean::of(&errors[loss][part][..splits])))
 }
 
-/// What was found for one set with one choice of C and σ.
+/// The results for one set with one choice of C and σ.
 struct Found {
     name: &'static str,
     d: usize,
@@ -203,7 +204,7 @@ struct Found {
     printed: Printed,
     /// Splits in a draw; the table's own are the first draw.
     splits: usize,
-    /// Of every split of every draw: loss, train or test.
+    /// Errors of every split of every draw: loss, train or test.
     errors: [[Vec<f64>; 2]; 2],
 }
 
@@ -264,7 +265,7 @@ fn count(found: &[Found], splits: impl Fn(&Found) -> usize) -> usize {
     found.iter().map(|set| (0..2).filter(|&loss| set.near(loss, splits(set))).count()).sum()
 }
 
-/// The claims of section 4.2 about what was found.
+/// The claims of section 4.2, checked on the results.
 fn claims(report: &mut Report, kind: Kind, found: &[Found], how: &str, context: &Context) {
     for set in found {
         let [[train, test], [level_train, level_test]] = means(&set.errors, set.splits);
@@ -346,7 +347,7 @@ pub(crate) fn run(kind: Kind, context: &Context) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Which classes of Ecoli the paper may have meant: those whose errors come out as printed.
+/// Which classes of Ecoli the paper may have used: those whose errors agree with the printed ones.
 fn ecoli(report: &mut Report, splits: usize, context: &Context) -> Result<(), Failure> {
     let candidates: [(&str, &[&str]); 6] = [
         ("cp", &["cp"]),

@@ -1,6 +1,6 @@
 //! Paper 000: convergence of IRWLS to the support vector machine.
 //!
-//! Figure 2 is a picture of one small problem; the claims around it are measured over many.
+//! Figure 2 shows one small problem; the claims around it are measured over many.
 
 use margrave::engine::backend::cpu::CpuGram;
 use margrave::engine::certificate::certify;
@@ -38,7 +38,7 @@ fn clouds(n: usize, distance: f64, seed: u64) -> margrave::Result<Sample> {
     Sample::new(2, x, y)
 }
 
-/// Algorithm of section 3 for at most so many iterations.
+/// The algorithm of section 3 for at most this many iterations.
 fn iterate(
     gram: &dyn Gram,
     sample: &Sample,
@@ -61,7 +61,7 @@ fn iterate(
     Ok((Trained::new(end.solution, gram, &control)?, recorder, gap.relative_gap().unwrap_or(f64::INFINITY)))
 }
 
-/// Which samples cost something: u > 0.
+/// Samples with a nonzero loss: u > 0.
 fn active(sample: &Sample, machine: &Trained) -> Vec<bool> {
     sample.y.iter().zip(&machine.scores).map(|(y, z)| 1.0 - y * z > 0.0).collect()
 }
@@ -150,13 +150,13 @@ fn pictures(report: &mut Report, context: &Context) -> Result<(), Failure> {
 /// Distances of the clouds: from classes that overlap to classes that do not.
 const APART: [f64; 5] = [1.0, 2.0, 3.0, 4.0, 6.0];
 
-/// What one problem says about the claims.
+/// The measurements of one problem for the claims.
 struct Found {
-    /// Largest difference of β between the first iteration and the LS-SVM, as a share of the largest.
+    /// Largest difference of β between the first iteration and the LS-SVM, relative to the largest.
     first: f64,
-    /// Share of steps with η = 1.
+    /// Fraction of steps with η = 1.
     full: f64,
-    /// Share of samples with u < 0 after the first step.
+    /// Fraction of samples with u < 0 after the first step.
     left: f64,
     rises: bool,
     iterations: f64,
@@ -164,7 +164,7 @@ struct Found {
 }
 
 fn try_claims(at: usize, context: &Context) -> Result<Found, Failure> {
-    // Linear and RBF kernels in turn.
+    // Linear and RBF kernels alternate.
     let kernel = if (at / APART.len()).is_multiple_of(2) { Kernel::Linear } else { Kernel::rbf(0.1) };
     let seed = context.seed.wrapping_mul(1000).wrapping_add(at as u64);
     let sample = clouds(100, APART[at % APART.len()], seed)?;
@@ -243,7 +243,7 @@ fn claims(report: &mut Report, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What K does to the answer and to the matrix.
+/// The effect of K on the solution and on the matrix.
 fn smoothing(report: &mut Report, context: &Context) -> Result<(), Failure> {
     let sample = clouds(100, 2.6, context.seed)?;
     let gram = CpuGram::square(Kernel::Linear, &sample.points)?;

@@ -22,8 +22,8 @@ use crate::common::{Context, Failure, Report};
 /// Tolerance of a KKT case, in units of the score, of machines solved to a hundredth of it.
 const KKT: f64 = 1e-4;
 
-/// Sweeps without a change that end an outer iteration. A random partner is seldom one that helps where few samples matter: with
-/// 5 sweeps the first set is left with a gap of two thirds.
+/// Number of sweeps without a change that end an outer iteration. A random partner rarely helps where few samples matter: with
+/// 5 sweeps the first set ends with a gap of two thirds.
 const PASSES: u32 = 100;
 
 /// A set in the plane and the machine for it.
@@ -115,7 +115,7 @@ fn picture(case: &Case, machine: &Trained, context: &Context) -> Result<String, 
     Ok(plane.to_svg())
 }
 
-/// §3.4.1: α = 0, 0 < α < C, α = C, and where the samples of each kind must lie.
+/// §3.4.1: α = 0, 0 < α < C, α = C, and where the samples of each case must lie.
 fn census(report: &mut Report, cases: &[Case], context: &Context) -> Result<(), Failure> {
     let control = context.alone();
     let (mut lines, mut pictures, mut broken, mut values) = (Vec::new(), Vec::new(), 0, Vec::new());
@@ -232,7 +232,7 @@ fn examples(report: &mut Report, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Algorithm 1: the recorded objectives meet; how far from the optimum it stops.
+/// Algorithm 1: the recorded objectives converge to each other; how far from the optimum it stops.
 fn objectives(report: &mut Report, cases: &[Case], context: &Context) -> Result<(), Failure> {
     let control = context.alone();
     let (mut lines, mut panels, mut values) = (Vec::new(), Vec::new(), Vec::new());
@@ -283,7 +283,7 @@ fn objectives(report: &mut Report, cases: &[Case], context: &Context) -> Result<
     );
     report.value("smo", values);
     report.check("the dual never exceeds the primal", "", ordered);
-    // A KKT violation of tol costs up to C·tol a sample: 0.1 for C = 100, where P is 1.6.
+    // A KKT violation of tol costs up to C·tol per sample: 0.1 for C = 100, where P is 1.6.
     report.check(
         "at SMO's end they have met, to its tolerance",
         format!("relative gap {worst:.1e} at most"),

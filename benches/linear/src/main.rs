@@ -9,7 +9,7 @@
 //! ```
 //!
 //! DATA is anything Margrave reads. Weight files are raw little-endian f64: w, then b. Times cover training without reading
-//! and without the certificate, whose time is told apart. `certify` gives P at the weights, and a lower bound on the optimum
+//! and without the certificate, whose time is reported separately. `certify` gives P at the weights, and a lower bound on the optimum
 //! where the loss is smooth. One JSON object on standard output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
