@@ -140,13 +140,13 @@ impl Mean {
 }
 
 /// A claim of a paper, and whether it holds here.
-pub(crate) struct Check {
+pub(crate) struct ClaimCheck {
     claim: String,
     found: String,
     holds: bool,
 }
 
-enum Part {
+enum Section {
     Text(String),
     Table { head: Vec<String>, rows: Vec<Vec<String>> },
     Figure { file: String, caption: String },
@@ -156,8 +156,8 @@ enum Part {
 pub(crate) struct Report {
     name: &'static str,
     title: String,
-    parts: Vec<Part>,
-    checks: Vec<Check>,
+    parts: Vec<Section>,
+    checks: Vec<ClaimCheck>,
     figures: Vec<(String, String)>,
     values: Map<String, Value>,
 }
@@ -174,22 +174,22 @@ impl Report {
 
     /// A paragraph.
     pub(crate) fn text(&mut self, text: impl Into<String>) {
-        self.parts.push(Part::Text(text.into()));
+        self.parts.push(Section::Text(text.into()));
     }
 
     pub(crate) fn table<T: Into<String>>(&mut self, head: impl IntoIterator<Item = T>, rows: Vec<Vec<String>>) {
-        self.parts.push(Part::Table { head: head.into_iter().map(Into::into).collect(), rows });
+        self.parts.push(Section::Table { head: head.into_iter().map(Into::into).collect(), rows });
     }
 
     /// A figure; its file is named after the report and `what`.
     pub(crate) fn figure(&mut self, what: &str, caption: impl Into<String>, svg: String) {
         let file = format!("{}-{what}.svg", self.name);
-        self.parts.push(Part::Figure { file: file.clone(), caption: caption.into() });
+        self.parts.push(Section::Figure { file: file.clone(), caption: caption.into() });
         self.figures.push((file, svg));
     }
 
     pub(crate) fn check(&mut self, claim: impl Into<String>, found: impl Into<String>, holds: bool) {
-        self.checks.push(Check { claim: claim.into(), found: found.into(), holds });
+        self.checks.push(ClaimCheck { claim: claim.into(), found: found.into(), holds });
     }
 
     /// An entry of the JSON object.
@@ -220,9 +220,9 @@ impl Report {
         for part in &self.parts {
             out += "\n";
             out += &match part {
-                Part::Text(text) => format!("{text}\n"),
-                Part::Table { head, rows } => table(head, rows),
-                Part::Figure { file, caption } => format!("![{caption}]({file})\n\n*{caption}*\n"),
+                Section::Text(text) => format!("{text}\n"),
+                Section::Table { head, rows } => table(head, rows),
+                Section::Figure { file, caption } => format!("![{caption}]({file})\n\n*{caption}*\n"),
             };
         }
         if !self.checks.is_empty() {

@@ -9,7 +9,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-use super::sets::{self, NAMES, Part, Set};
+use super::sets::{self, NAMES, Set, Subset};
 use crate::common::machine::{Steps, Trained, error_rate, exact, reweighted};
 use crate::common::{Context, Failure, Mean, Report};
 
@@ -101,8 +101,8 @@ fn kernel(kind: Kind, d: usize, width: f64) -> Kernel {
 /// Train and test error of both losses for each cost, from small to large, each hinge machine started from the previous one.
 fn path(
     kernel: Kernel,
-    train: &Part,
-    test: &Part,
+    train: &Subset,
+    test: &Subset,
     costs: &[f64],
     context: &Context,
 ) -> Result<Vec<[[f64; 2]; 2]>, Failure> {
@@ -132,13 +132,19 @@ fn path(
 
 /// The choice of cross-validation for one loss.
 #[derive(Clone, Copy)]
-struct Choice {
+struct CostAndWidth {
     width: f64,
     cost: f64,
 }
 
 /// 8-fold cross-validation over the training parts of the first `splits` splits: one choice per loss, as the paper lists them.
-fn choose(set: &Set, kind: Kind, splits: usize, costs: &[f64], context: &Context) -> Result<[Choice; 2], Failure> {
+fn choose(
+    set: &Set,
+    kind: Kind,
+    splits: usize,
+    costs: &[f64],
+    context: &Context,
+) -> Result<[CostAndWidth; 2], Failure> {
     let widths: &[f64] = match kind {
         Kind::Linear => &[1.0],
         Kind::Rbf if context.quick => &[2.0],
@@ -156,7 +162,7 @@ fn choose(set: &Set, kind: Kind, splits: usize, costs: &[f64], context: &Context
         path(kernel(kind, set.d, width), &train, &test, costs, context)
     })?;
     Ok([0, 1].map(|loss| {
-        let mut best = (f64::INFINITY, Choice { width: widths[0], cost: costs[0] });
+        let mut best = (f64::INFINITY, CostAndWidth { width: widths[0], cost: costs[0] });
         for (w, &width) in widths.iter().enumerate() {
             for (c, &cost) in costs.iter().enumerate() {
                 let of_width = found.iter().enumerate().filter(|(task, _)| task / FOLDS % widths.len() == w);
@@ -164,7 +170,7 @@ fn choose(set: &Set, kind: Kind, splits: usize, costs: &[f64], context: &Context
                 // Ties go to the smoother machine: larger σ, smaller C.
                 let better = error < best.0 - 1e-12 || error <= best.0 + 1e-12 && width > best.1.width;
                 if better {
-                    best = (error, Choice { width, cost });
+                    best = (error, CostAndWidth { width, cost });
                 }
             }
         }
@@ -176,7 +182,7 @@ fn choose(set: &Set, kind: Kind, splits: usize, costs: &[f64], context: &Context
 fn errors(
     set: &Set,
     kind: Kind,
-    choice: [Choice; 2],
+    choice: [CostAndWidth; 2],
     splits: usize,
     context: &Context,
 ) -> Result<[[Vec<f64>; 2]; 2], Failure> {
@@ -197,10 +203,10 @@ fn means(errors: &[[Vec<f64>; 2]; 2], splits: usize) -> [[Mean; 2]; 2] {
 }
 
 /// The results for one set with one choice of C and σ.
-struct Found {
+struct SetResults {
     name: &'static str,
     d: usize,
-    choice: [Choice; 2],
+    choice: [CostAndWidth; 2],
     printed: Printed,
     /// Splits in a draw; the table's own are the first draw.
     splits: usize,
@@ -208,11 +214,11 @@ struct Found {
     errors: [[Vec<f64>; 2]; 2],
 }
 
-impl Found {
+impl SetResults {
     fn new(
         set: &Set,
         kind: Kind,
-        choice: [Choice; 2],
+        choice: [CostAndWidth; 2],
         printed: Printed,
         (splits, draws): (usize, usize),
         context: &Context,
@@ -234,7 +240,7 @@ impl Found {
 
     /// A line of the table for one loss.
     fn line(&self, kind: Kind, loss: usize) -> Vec<String> {
-        let Choice { width, cost } = self.choice[loss];
+        let CostAndWidth { width, cost } = self.choice[loss];
         let mut line = vec![self.name.to_owned(), LOSSES[loss].to_owned()];
         if kind == Kind::Rbf {
             line.push(format!("{width}√d"));
@@ -252,7 +258,7 @@ impl Found {
     }
 
     fn json(&self, kind: Kind, loss: usize) -> Value {
-        let Choice { width, cost } = self.choice[loss];
+        let CostAndWidth { width, cost } = self.choice[loss];
         let [train, test] = means(&self.errors, self.splits)[loss];
         json!({ "set": self.name, "loss": if loss == 0 { "hinge" } else { "sigmoid:eta=2" }, "cost": cost,
             "sigma": if kind == Kind::Rbf { Some(width * (self.d as f64).sqrt()) } else { None },
@@ -261,12 +267,12 @@ impl Found {
 }
 
 /// How many test errors are as printed.
-fn count(found: &[Found], splits: impl Fn(&Found) -> usize) -> usize {
+fn count(found: &[SetResults], splits: impl Fn(&SetResults) -> usize) -> usize {
     found.iter().map(|set| (0..2).filter(|&loss| set.near(loss, splits(set))).count()).sum()
 }
 
 /// The claims of section 4.2, checked on the results.
-fn claims(report: &mut Report, kind: Kind, found: &[Found], how: &str, context: &Context) {
+fn claims(report: &mut Report, kind: Kind, found: &[SetResults], how: &str, context: &Context) {
     for set in found {
         let [[train, test], [level_train, level_test]] = means(&set.errors, set.splits);
         report.check(
@@ -321,15 +327,15 @@ pub(crate) fn run(kind: Kind, context: &Context) -> Result<Report, Failure> {
     for &at in wanted {
         let set = sets::load(NAMES[at])?;
         let choice = choose(&set, kind, searched, costs, context)?;
-        chosen.push(Found::new(&set, kind, choice, printed[at], (splits, draws), context)?);
-        let choice = listed[at].map(|(width, cost)| Choice { width, cost });
-        theirs.push(Found::new(&set, kind, choice, printed[at], (splits, draws), context)?);
+        chosen.push(SetResults::new(&set, kind, choice, printed[at], (splits, draws), context)?);
+        let choice = listed[at].map(|(width, cost)| CostAndWidth { width, cost });
+        theirs.push(SetResults::new(&set, kind, choice, printed[at], (splits, draws), context)?);
     }
     let all = format!("{} splits", splits * draws);
     let mut head = vec!["set", "loss"];
     head.extend((kind == Kind::Rbf).then_some("σ"));
     head.extend(["C", "train error", "paper", "test error", "paper", "within max(1.5, 2 std)", &all]);
-    let lines = |found: &[Found]| found.iter().flat_map(|set| [0, 1].map(|loss| set.line(kind, loss))).collect();
+    let lines = |found: &[SetResults]| found.iter().flat_map(|set| [0, 1].map(|loss| set.line(kind, loss))).collect();
     report.table(head.clone(), lines(&chosen));
     report.text(format!("## With the {parameters} the paper lists\n\nThe same splits, without a search:"));
     report.table(head, lines(&theirs));
@@ -361,7 +367,7 @@ fn ecoli(report: &mut Report, splits: usize, context: &Context) -> Result<(), Fa
     for (name, classes) in candidates {
         let set = sets::ecoli(classes)?;
         let found =
-            means(&errors(&set, Kind::Linear, [Choice { width: 1.0, cost: 35.0 }; 2], splits, context)?, splits);
+            means(&errors(&set, Kind::Linear, [CostAndWidth { width: 1.0, cost: 35.0 }; 2], splits, context)?, splits);
         lines.push(vec![
             name.to_owned(),
             found[0][0].show(2),

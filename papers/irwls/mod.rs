@@ -151,7 +151,7 @@ fn pictures(report: &mut Report, context: &Context) -> Result<(), Failure> {
 const APART: [f64; 5] = [1.0, 2.0, 3.0, 4.0, 6.0];
 
 /// The measurements of one problem for the claims.
-struct Found {
+struct ClaimMeasurements {
     /// Largest difference of β between the first iteration and the LS-SVM, relative to the largest.
     first: f64,
     /// Fraction of steps with η = 1.
@@ -163,7 +163,7 @@ struct Found {
     gap: f64,
 }
 
-fn try_claims(at: usize, context: &Context) -> Result<Found, Failure> {
+fn try_claims(at: usize, context: &Context) -> Result<ClaimMeasurements, Failure> {
     // Linear and RBF kernels alternate.
     let kernel = if (at / APART.len()).is_multiple_of(2) { Kernel::Linear } else { Kernel::rbf(0.1) };
     let seed = context.seed.wrapping_mul(1000).wrapping_add(at as u64);
@@ -177,7 +177,7 @@ fn try_claims(at: usize, context: &Context) -> Result<Found, Failure> {
     let lengths: Vec<f64> = recorder.steps.iter().filter_map(|s| s.step_length).collect();
     let objectives: Vec<f64> = recorder.steps.iter().filter_map(|s| s.primal).collect();
     let inside = active(&sample, &one).iter().filter(|a| **a).count();
-    Ok(Found {
+    Ok(ClaimMeasurements {
         first: apart,
         full: lengths.iter().filter(|l| **l == 1.0).count() as f64 / lengths.len().max(1) as f64,
         left: 1.0 - inside as f64 / sample.y.len() as f64,
@@ -190,11 +190,13 @@ fn try_claims(at: usize, context: &Context) -> Result<Found, Failure> {
 fn claims(report: &mut Report, context: &Context) -> Result<(), Failure> {
     let problems = if context.quick { 10 } else { 50 };
     let found = context.each("problems", problems, |at| try_claims(at, context))?;
-    let mean = |of: &[&Found], get: fn(&Found) -> f64| Mean::of(&of.iter().map(|f| get(f)).collect::<Vec<_>>());
-    let all: Vec<&Found> = found.iter().collect();
+    let mean = |of: &[&ClaimMeasurements], get: fn(&ClaimMeasurements) -> f64| {
+        Mean::of(&of.iter().map(|f| get(f)).collect::<Vec<_>>())
+    };
+    let all: Vec<&ClaimMeasurements> = found.iter().collect();
     let (mut lines, mut left) = (Vec::new(), Vec::new());
     for (at, apart) in APART.iter().enumerate() {
-        let these: Vec<&Found> = found.iter().skip(at).step_by(APART.len()).collect();
+        let these: Vec<&ClaimMeasurements> = found.iter().skip(at).step_by(APART.len()).collect();
         let leaving = mean(&these, |f| 100.0 * f.left);
         lines.push(vec![
             format!("{apart}"),

@@ -1,7 +1,7 @@
 //! Decomposition over n variables β = α* − α with ε|β| in the objective: equivalent to selecting pairs (α, α*).
 //!
-//! max D(β) = yᵀβ − ½βᵀKβ − ε‖β‖₁ subject to Σβ = 0, |β| ≤ C. One variable increases, another decreases by the same amount. The two are
-//! the pair with the largest violation, or the partner is the one with the largest predicted gain.
+//! max D(β) = yᵀβ − ½βᵀKβ − ε‖β‖₁ subject to Σβ = 0, |β| ≤ C. One variable increases, another decreases
+//! by the same amount. The two are the pair with the largest violation, or the partner is the one with the largest predicted gain.
 
 /// The problem, with K stored.
 pub(super) struct Regression<'a> {

@@ -15,7 +15,7 @@ use pyo3::types::{PyDict, PyList};
 /// How often pending signals are checked.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(20);
 /// Number of steps kept of a fit. Beyond it every second step is dropped, and from then on only every second one is recorded.
-const KEPT: usize = 4096;
+const MAX_STEPS: usize = 4096;
 
 /// Pools by number of threads. A forked child has none of its parent's threads, so each process has its own pools.
 static POOLS: Mutex<Option<(u32, HashMap<usize, Threads>)>> = Mutex::new(None);
@@ -41,18 +41,18 @@ pub(crate) fn threads(count: usize) -> Threads {
 
 /// The steps that the observer of a worker has recorded.
 #[derive(Default)]
-pub(crate) struct History {
+pub(crate) struct StepHistory {
     steps: Vec<Step>,
     every: usize,
     received: usize,
 }
 
-impl History {
+impl StepHistory {
     fn push(&mut self, step: &Step) {
         let every = self.every.max(1);
         if self.received.is_multiple_of(every) {
             self.steps.push(step.clone());
-            if self.steps.len() > KEPT {
+            if self.steps.len() > MAX_STEPS {
                 let mut at = 0;
                 self.steps.retain(|_| {
                     at += 1;
@@ -102,14 +102,14 @@ fn step_dict<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyDict>> 
 
 /// Passes steps to the history, and to the waiting thread if it reports them.
 struct WorkerObserver {
-    history: History,
+    history: StepHistory,
     sender: Option<Sender<Step>>,
     stop: Cancel,
 }
 
 /// The same on the caller's thread: checks for signals itself from time to time.
 struct CallerObserver<'a> {
-    history: History,
+    history: StepHistory,
     report: Option<&'a Py<PyAny>>,
     stop: Cancel,
     last_check: Instant,
@@ -158,7 +158,7 @@ fn alone<T: Send>(
     let stop = Cancel::new();
     let own = report.map(|report| report.clone().unbind());
     let (value, mut observer) = py.detach(|| {
-        let history = History::default();
+        let history = StepHistory::default();
         let (report, last_check) = (own.as_ref(), Instant::now());
         let mut observer = CallerObserver { history, report, stop: stop.clone(), last_check, interrupted: None };
         let value = work(stop, &mut observer);
@@ -198,7 +198,7 @@ pub(crate) struct Supervised<T> {
     /// The result of the work itself.
     pub(crate) value: T,
     /// The steps of the solvers.
-    pub(crate) history: History,
+    pub(crate) history: StepHistory,
     /// The exception (KeyboardInterrupt, or one of `report`) that ended it early.
     pub(crate) interrupted: Option<PyErr>,
 }
@@ -223,7 +223,7 @@ pub(crate) fn supervise<T: Send>(
     let mut interrupted = None;
     let end = std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
-            let mut observer = WorkerObserver { history: History::default(), sender, stop: flag.clone() };
+            let mut observer = WorkerObserver { history: StepHistory::default(), sender, stop: flag.clone() };
             let value = work(flag, &mut observer);
             drop(done);
             (value, observer.history)

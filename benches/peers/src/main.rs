@@ -46,7 +46,7 @@ fn run() -> Result<Value, Failure> {
     let costs = vec![cost; targets.len()];
     let threads = Threads::new(args.number("threads")?.unwrap_or(0.0) as usize);
     let control = Control::unlimited(threads);
-    let setup = Setup { data: &data, targets: &targets, costs: &costs, kernel, loss: &*loss, control: &control };
+    let setup = BenchProblem { data: &data, targets: &targets, costs: &costs, kernel, loss: &*loss, control: &control };
     match args.command.as_str() {
         "train" => setup.train(&args),
         "certify" => setup.certify(&args),
@@ -54,7 +54,7 @@ fn run() -> Result<Value, Failure> {
     }
 }
 
-struct Setup<'a> {
+struct BenchProblem<'a> {
     data: &'a Dataset,
     targets: &'a [f64],
     costs: &'a [f64],
@@ -63,7 +63,7 @@ struct Setup<'a> {
     control: &'a Control,
 }
 
-impl Setup<'_> {
+impl BenchProblem<'_> {
     fn train(&self, args: &Args) -> Result<Value, Failure> {
         let stop = Stop { tol: args.number("tol")?, gap: args.number("gap")? };
         let repeats = args.number("repeats")?.unwrap_or(1.0).max(1.0) as usize;

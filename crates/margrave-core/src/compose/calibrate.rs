@@ -24,7 +24,7 @@ use crate::solver::ridge::Halt;
 use crate::solver::ridge::direct::System;
 
 /// Largest number of bounded samples that are left out, evenly spread: a sigmoid needs no more.
-const MOST_BOUND: usize = 2000;
+const MAX_BOUNDED_SAMPLES: usize = 2000;
 /// Number of samples per block of right-hand sides.
 const BATCH: usize = 128;
 
@@ -74,7 +74,7 @@ pub fn leave_one_out(
     if 3 * (free.len() as u64).pow(2) * 8 > memory {
         return Ok(None);
     }
-    let step = bound.len().div_ceil(MOST_BOUND).max(1);
+    let step = bound.len().div_ceil(MAX_BOUNDED_SAMPLES).max(1);
     let spread = |list: &[u32]| list.iter().copied().step_by(step).collect::<Vec<u32>>();
     let bound = spread(&bound);
     let mut out = LeftOut { rows: spread(&rest), scores: Vec::new() };

@@ -61,7 +61,7 @@ pub enum Calibration {
 }
 
 /// Smallest distance of probabilities from 0 and 1.
-const LEAST: f64 = 1e-7;
+const MIN_PROBABILITY: f64 = 1e-7;
 
 /// 1/(1 + exp(a·z + b)), without overflow.
 pub fn sigmoid(z: f64, a: f64, b: f64) -> f64 {
@@ -121,7 +121,7 @@ pub fn make_largest(p: &mut [f64], winner: usize) {
     }
     let level = sum / count;
     // Equal values would leave the choice to the order of the classes.
-    let edge = 1e-9 * level.max(LEAST);
+    let edge = 1e-9 * level.max(MIN_PROBABILITY);
     for &c in &above {
         p[c] = p[c].min(level - edge);
     }
@@ -132,7 +132,7 @@ pub fn make_largest(p: &mut [f64], winner: usize) {
 impl Calibration {
     /// The probabilities of the two sides of machine `machine`: P(+1).
     fn positive(a: &[f64], b: &[f64], machine: usize, z: f64) -> f64 {
-        sigmoid(z, a[machine], b[machine]).clamp(LEAST, 1.0 - LEAST)
+        sigmoid(z, a[machine], b[machine]).clamp(MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
     }
 }
 

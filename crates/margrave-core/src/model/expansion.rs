@@ -7,7 +7,7 @@ use crate::gram::{Pick, Precision};
 use crate::kernel::{Kernel, Statistic};
 
 /// Number of rows per task for a collapsed machine.
-const CHUNK: usize = 256;
+const ROWS_PER_TASK: usize = 256;
 
 /// How the coefficients of a centre are assigned to the outputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -329,12 +329,12 @@ impl Expansion {
     ) -> Result<(), Interrupt> {
         let k = self.outputs();
         // A task that runs out of time leaves its scores at zero; the check below reports it.
-        control.threads.chunks(scores, CHUNK * k, |task, part| {
+        control.threads.chunks(scores, ROWS_PER_TASK * k, |task, part| {
             if control.check().is_err() {
                 return;
             }
             for (at, out) in part.chunks_mut(k).enumerate() {
-                points.visit(task * CHUNK + at, |column, value| {
+                points.visit(task * ROWS_PER_TASK + at, |column, value| {
                     if column < self.width {
                         let own = &w[column * k..(column + 1) * k];
                         out.iter_mut().zip(own).for_each(|(z, w)| *z += value * w);

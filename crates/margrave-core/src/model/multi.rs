@@ -1,8 +1,8 @@
 //! Several binary machines as one classifier: which class wins.
 //!
 //! One-vs-one has a machine for each pair of classes i < j, whose score is > 0 for j; the class with the most votes wins,
-//! the first of them on a tie, as in LIBSVM. One-vs-rest has one machine per class; the largest score wins, the first on a tie. The
-//! machine of Crammer and Singer has one score per class from a single problem; again the largest wins.
+//! the first of them on a tie, as in LIBSVM. One-vs-rest has one machine per class; the largest score wins, the first
+//! on a tie. The machine of Crammer and Singer has one score per class from a single problem; again the largest wins.
 
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@ use crate::problem::{Setup, Task};
 use crate::solver::Stop;
 
 /// Number of folds where leave-one-out scores have no closed form.
-const FOLDS: usize = 5;
+const DEFAULT_FOLDS: usize = 5;
 
 /// A machine whose scores are to be calibrated: the rows it was trained on, and how its problem follows from targets and weights.
 pub(crate) struct Subject<'a> {
@@ -38,7 +38,7 @@ pub(crate) fn out_of_sample(
     }
     match subject.space.leave_one_out(trained, setup, request)? {
         Some(left) => Ok((left, Origin::LeaveOneOut)),
-        None => Ok((out_of_fold(subject, FOLDS.min(n), request)?, Origin::Folds)),
+        None => Ok((out_of_fold(subject, DEFAULT_FOLDS.min(n), request)?, Origin::Folds)),
     }
 }
 

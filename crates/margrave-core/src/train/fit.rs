@@ -130,7 +130,8 @@ impl Fit {
         self.compact
     }
 
-    /// Error on the training data, by task: fraction of wrong labels, mean squared error (over all outputs), or fraction of outliers.
+    /// Error on the training data, by task: fraction of wrong labels, mean squared error (over all outputs), or
+    /// fraction of outliers.
     pub fn train_error(&self) -> f64 {
         self.train_error
     }

@@ -18,7 +18,7 @@ use crate::solver::linear::{self, Options, Start};
 use crate::solver::{Solution, Stop, decomposition};
 
 /// Number of rows up to which decomposition is tried as well, if the proof of a machine does not hold.
-const BY_KERNEL: usize = 5000;
+const MAX_DECOMPOSITION_ROWS: usize = 5000;
 
 /// Rows of the data matrix.
 pub(crate) struct LinearSpace<'a> {
@@ -221,7 +221,9 @@ fn by_decomposition(
     observer: &mut dyn Observer,
 ) -> Result<Option<Trained>> {
     let Request { options, memory, control } = request;
-    let Some(points) = problem.matrix.points().filter(|points| points.len() <= BY_KERNEL) else { return Ok(None) };
+    let Some(points) = problem.matrix.points().filter(|points| points.len() <= MAX_DECOMPOSITION_ROWS) else {
+        return Ok(None);
+    };
     if options.penalty != Penalty::L2 || options.intercept_scaling.is_some() {
         return Ok(None);
     }

@@ -13,7 +13,7 @@ use crate::solver::Solution;
 use crate::train::space::StartPoint;
 
 /// Fraction of duplicates from which on rows are merged.
-const WORTHWHILE: f64 = 0.02;
+const MIN_DUPLICATE_FRACTION: f64 = 0.02;
 
 /// For every row, the first row that is equal to it; `None` if there are few duplicates.
 pub(crate) fn equal_rows(points: &Points) -> Option<Vec<u32>> {
@@ -35,7 +35,7 @@ pub(crate) fn equal_rows(points: &Points) -> Option<Vec<u32>> {
             }
         }
     }
-    (copies as f64 >= WORTHWHILE * n as f64 && copies > 0).then_some(first)
+    (copies as f64 >= MIN_DUPLICATE_FRACTION * n as f64 && copies > 0).then_some(first)
 }
 
 /// The same for some of the rows, as indices into `rows`.
@@ -52,7 +52,7 @@ pub(crate) fn equal_among(first: &[u32], rows: &[u32]) -> Option<Vec<u32>> {
         }
         own.push(*slot);
     }
-    (copies as f64 >= WORTHWHILE * rows.len() as f64 && copies > 0).then_some(own)
+    (copies as f64 >= MIN_DUPLICATE_FRACTION * rows.len() as f64 && copies > 0).then_some(own)
 }
 
 /// A hash of the nonzero values of a row.
@@ -120,7 +120,7 @@ impl Merged {
             group.iter().for_each(|&i| leader[i as usize] = group[0]);
         }
         let leaders: Vec<u32> = (0..problem.len() as u32).filter(|&i| leader[i as usize] == i).collect();
-        if problem.len() - leaders.len() < (WORTHWHILE * problem.len() as f64).ceil() as usize {
+        if problem.len() - leaders.len() < (MIN_DUPLICATE_FRACTION * problem.len() as f64).ceil() as usize {
             return None;
         }
         let mut place = vec![0u32; problem.len()];

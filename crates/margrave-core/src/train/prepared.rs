@@ -24,7 +24,7 @@ pub(crate) struct Prepared {
 }
 
 /// Fraction of the largest possible ν that is used where the given ν is larger.
-const LARGEST_NU: f64 = 0.99;
+const FRACTION_OF_LARGEST_NU: f64 = 0.99;
 
 impl Prepared {
     /// Targets and weights for a task. `known` are the labels of an earlier model, and its class factors.
@@ -135,7 +135,7 @@ impl Prepared {
         let side = |sign: f64| (0..targets.len()).filter(|&i| targets[i] == sign).map(weight).sum::<f64>();
         let (positive, negative) = (side(1.0), side(-1.0));
         let largest = 2.0 * positive.min(negative) / (positive + negative);
-        Formulation::Nu { nu: if nu > largest { LARGEST_NU * largest } else { nu }, c }
+        Formulation::Nu { nu: if nu > largest { FRACTION_OF_LARGEST_NU * largest } else { nu }, c }
     }
 }
 

@@ -13,10 +13,10 @@ pub const DEFAULT_GAP: f64 = 1e-2;
 pub const DEFAULT_TOL: f64 = 1e-3;
 
 /// Factor by which the violation of the saved machine may exceed the tolerance: solvers measure it before the bias is chosen.
-const SLACK: f64 = 2.0;
+const VIOLATION_SLACK: f64 = 2.0;
 
 /// A relative gap above this is attributed to rounding only if the optimality conditions hold.
-const ROUNDING_AT_MOST: f64 = 1e-6;
+const MAX_ROUNDING_GAP: f64 = 1e-6;
 
 /// The criteria a machine has to meet to count as optimal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -48,7 +48,7 @@ impl From<Stop> for Asked {
 impl Asked {
     /// Whether the violation is small enough.
     fn violation_met(&self, certificate: &Certificate) -> bool {
-        self.tol.is_none_or(|tol| certificate.violation() <= SLACK * tol)
+        self.tol.is_none_or(|tol| certificate.violation() <= VIOLATION_SLACK * tol)
     }
 
     /// Whether `certificate` meets the criteria. One that was not checked never does.
@@ -57,15 +57,15 @@ impl Asked {
             Certificate::Unknown => Met::No,
             Certificate::Stationarity(s) => {
                 // There is no gap to require: without a tolerance the default one applies.
-                let most = SLACK * self.tol.unwrap_or(DEFAULT_TOL);
+                let most = VIOLATION_SLACK * self.tol.unwrap_or(DEFAULT_TOL);
                 if s.stationarity() <= most { Met::Yes } else { Met::No }
             }
             Certificate::Optimality(o) => {
                 let enough = |gap: f64| o.relative_gap() <= gap;
                 // If the optimum is 0, every relative gap is large: then the optimality conditions decide.
-                let conditions = o.violation() <= SLACK * self.tol.unwrap_or(DEFAULT_TOL).min(DEFAULT_TOL);
+                let conditions = o.violation() <= VIOLATION_SLACK * self.tol.unwrap_or(DEFAULT_TOL).min(DEFAULT_TOL);
                 let as_good_as_it_gets =
-                    o.gap() <= 2.0 * o.rounding() && (o.relative_gap() <= ROUNDING_AT_MOST || conditions);
+                    o.gap() <= 2.0 * o.rounding() && (o.relative_gap() <= MAX_ROUNDING_GAP || conditions);
                 match (self.gap.is_none_or(enough), self.violation_met(certificate)) {
                     (true, true) => Met::Yes,
                     // Rounding affects the violation of a machine, too.
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn another_attempt_asks_for_more_where_the_first_fell_short() {
+    fn another_attempt_is_stricter_where_the_first_fell_short() {
         let asked = Asked::from(Stop::default());
         let next = asked.stricter(Stop::default(), &at(0.3));
         assert_eq!(next, Stop { tol: Some(1e-4), gap: Some(0.5e-2) });
