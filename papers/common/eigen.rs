@@ -1,6 +1,6 @@
-//! The ends of the spectrum of a small matrix.
+//! The extreme eigenvalues of a small matrix.
 
-/// Least and largest eigenvalue of a symmetric matrix: Jacobi's rotations.
+/// Smallest and largest eigenvalue of a symmetric matrix, by Jacobi rotations.
 pub(crate) fn extremes(mut a: Vec<f64>, n: usize) -> (f64, f64) {
     for _ in 0..30 {
         let off: f64 = (0..n).flat_map(|i| (0..i).map(move |j| (i, j))).map(|(i, j)| a[i * n + j].powi(2)).sum();

@@ -1,4 +1,4 @@
-//! Machines trained by the engine's own functions, without the facade: the papers look inside.
+//! Machines trained with the engine's functions directly: the papers need internals that the facade hides.
 
 use margrave::engine::backend::cpu::CpuGram;
 use margrave::engine::data::Points;
@@ -64,7 +64,7 @@ impl Trained {
     }
 }
 
-/// Share of samples on the wrong side; a score of 0 counts as +1.
+/// Fraction of samples on the wrong side; a score of 0 counts as +1.
 pub(crate) fn error_rate(scores: &[f64], y: &[f64]) -> f64 {
     let wrong = scores.iter().zip(y).filter(|(z, y)| (**z >= 0.0) != (**y > 0.0)).count();
     wrong as f64 / y.len() as f64
@@ -106,16 +106,16 @@ fn squares(source: Source<'_>, y: &[f64], c: f64, control: &Control) -> Result<T
     Ok(Trained { beta: fit.beta, bias, scores })
 }
 
-/// How far IRWLS goes for a loss that is not convex.
+/// The steps IRWLS takes for a non-convex loss.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Steps {
     /// The steps of paper 002 alone: weighted least squares, with a line search where the objective would rise.
     Paper,
-    /// The engine's own: those, then curvatures.
+    /// Those of the engine: the steps of the paper, then steps with curvatures.
     Engine,
 }
 
-/// A loss that is not convex, from the machine `start` (β, b); with its objective.
+/// Trains with a non-convex loss from the machine `start` (β, b). Returns the machine and its objective.
 pub(crate) fn reweighted(
     gram: &dyn Gram,
     linear: Option<&Points>,
@@ -134,7 +134,7 @@ pub(crate) fn reweighted(
         start: Some(start.0),
         start_bias: Some(start.1),
         majorise: (steps == Steps::Paper).then_some(u64::MAX),
-        // The steps of the paper creep at the end; a sigmoid on real data moves no more after a hundred or so.
+        // The steps of the paper converge slowly at the end; a sigmoid on real data barely changes after about a hundred.
         iterations: Some(if steps == Steps::Paper { 400 } else { 150 }),
         ..irwls::Options::default()
     };

@@ -1,4 +1,4 @@
-//! What all papers share: the report, statistics, progress.
+//! Shared by all papers: the report, statistics, progress.
 
 pub(crate) mod eigen;
 pub(crate) mod machine;
@@ -55,15 +55,15 @@ impl From<margrave::engine::solver::ridge::Halt> for Failure {
     }
 }
 
-/// What a command is asked for.
+/// The settings of a command.
 pub(crate) struct Context {
-    /// Whether a small part will do.
+    /// Whether to compute only a small part.
     pub(crate) quick: bool,
-    /// The seed given; everything random follows from it.
+    /// The seed of everything random.
     pub(crate) seed: u64,
-    /// Where data sets are looked for besides the repository.
+    /// Folder with data sets besides those in the repository.
     pub(crate) data: Option<PathBuf>,
-    /// Splits of each UCI set, if asked for.
+    /// Number of splits of each UCI set, if given.
     pub(crate) splits: Option<usize>,
     /// All cores.
     pub(crate) threads: Threads,
@@ -79,7 +79,7 @@ impl Context {
         Control::unlimited(self.threads.clone())
     }
 
-    /// One core, for work that is itself one of many side by side.
+    /// One core, for tasks that already run in parallel.
     pub(crate) fn alone(&self) -> Control {
         Control::unlimited(Threads::one())
     }
@@ -133,31 +133,31 @@ impl Mean {
         json!({ "mean": self.mean, "std": self.std })
     }
 
-    /// mean (std), with so many decimals.
+    /// mean (std), with this many decimals.
     pub(crate) fn show(self, places: usize) -> String {
         format!("{:.places$} ({:.places$})", self.mean, self.std)
     }
 }
 
-/// Something a paper says, and whether it is so here.
-pub(crate) struct Check {
+/// A claim of a paper, and whether it holds here.
+pub(crate) struct ClaimCheck {
     claim: String,
     found: String,
     holds: bool,
 }
 
-enum Part {
+enum Section {
     Text(String),
     Table { head: Vec<String>, rows: Vec<Vec<String>> },
     Figure { file: String, caption: String },
 }
 
-/// What a command found: a page, its figures, and the same as JSON.
+/// The results of a command: a page, its figures, and the same as JSON.
 pub(crate) struct Report {
     name: &'static str,
     title: String,
-    parts: Vec<Part>,
-    checks: Vec<Check>,
+    parts: Vec<Section>,
+    checks: Vec<ClaimCheck>,
     figures: Vec<(String, String)>,
     values: Map<String, Value>,
 }
@@ -174,22 +174,22 @@ impl Report {
 
     /// A paragraph.
     pub(crate) fn text(&mut self, text: impl Into<String>) {
-        self.parts.push(Part::Text(text.into()));
+        self.parts.push(Section::Text(text.into()));
     }
 
     pub(crate) fn table<T: Into<String>>(&mut self, head: impl IntoIterator<Item = T>, rows: Vec<Vec<String>>) {
-        self.parts.push(Part::Table { head: head.into_iter().map(Into::into).collect(), rows });
+        self.parts.push(Section::Table { head: head.into_iter().map(Into::into).collect(), rows });
     }
 
-    /// A picture; its file is called after the report and `what`.
+    /// A figure; its file is named after the report and `what`.
     pub(crate) fn figure(&mut self, what: &str, caption: impl Into<String>, svg: String) {
         let file = format!("{}-{what}.svg", self.name);
-        self.parts.push(Part::Figure { file: file.clone(), caption: caption.into() });
+        self.parts.push(Section::Figure { file: file.clone(), caption: caption.into() });
         self.figures.push((file, svg));
     }
 
     pub(crate) fn check(&mut self, claim: impl Into<String>, found: impl Into<String>, holds: bool) {
-        self.checks.push(Check { claim: claim.into(), found: found.into(), holds });
+        self.checks.push(ClaimCheck { claim: claim.into(), found: found.into(), holds });
     }
 
     /// An entry of the JSON object.
@@ -220,9 +220,9 @@ impl Report {
         for part in &self.parts {
             out += "\n";
             out += &match part {
-                Part::Text(text) => format!("{text}\n"),
-                Part::Table { head, rows } => table(head, rows),
-                Part::Figure { file, caption } => format!("![{caption}]({file})\n\n*{caption}*\n"),
+                Section::Text(text) => format!("{text}\n"),
+                Section::Table { head, rows } => table(head, rows),
+                Section::Figure { file, caption } => format!("![{caption}]({file})\n\n*{caption}*\n"),
             };
         }
         if !self.checks.is_empty() {
@@ -239,13 +239,13 @@ impl Report {
 
     /// Writes the page and its figures.
     pub(crate) fn save(&self, folder: &Path) -> Result<(), Failure> {
-        let told = |path: &Path, error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
-        std::fs::create_dir_all(folder).map_err(|e| told(folder, e))?;
+        let failure = |path: &Path, error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+        std::fs::create_dir_all(folder).map_err(|e| failure(folder, e))?;
         let page = folder.join(format!("{}.md", self.name));
-        std::fs::write(&page, self.markdown()).map_err(|e| told(&page, e))?;
+        std::fs::write(&page, self.markdown()).map_err(|e| failure(&page, e))?;
         for (file, svg) in &self.figures {
             let path = folder.join(file);
-            std::fs::write(&path, svg).map_err(|e| told(&path, e))?;
+            std::fs::write(&path, svg).map_err(|e| failure(&path, e))?;
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ pub(crate) fn run(context: &Context) -> Result<Report, Failure> {
 fn figure1(report: &mut Report) {
     let grid = |from: f64, to: f64, n: usize| (0..=n).map(move |i| from + (to - from) * i as f64 / n as f64);
     let plus = grid(-0.1, 1.3, 1400).map(|x| (x, problem::density_plus(x))).collect();
-    // The corners of the uniform density are drawn upright.
+    // The edges of the uniform density are drawn vertically.
     let minus = vec![(-0.1, 0.0), (0.0, 0.0), (0.0, 2.0), (0.5, 2.0), (0.5, 0.0), (1.3, 0.0)];
     let errors: Vec<(f64, f64)> = grid(-0.1, 1.3, 1400).map(|t| (t, 100.0 * problem::error_of_threshold(t))).collect();
     let (best, least) = errors.iter().fold((0.0, f64::INFINITY), |b, e| if e.1 < b.1 { *e } else { b });
@@ -72,7 +72,7 @@ fn figure1(report: &mut Report) {
     report.check("the best threshold is 0.5", format!("{best:.3}"), (best - 0.5).abs() < 2e-3);
 }
 
-/// Train and test error in per cent of the hinge and the sigmoid on one set.
+/// Train and test error of the hinge and the sigmoid on one set, in per cent.
 fn both(kernel: Kernel, costs: [f64; 2], seed: u64, context: &Context) -> Result<[f64; 4], Failure> {
     let control = context.alone();
     let (train, test) = (problem::draw(400, seed)?, problem::draw(4000, seed.wrapping_add(500))?);
@@ -91,7 +91,7 @@ fn both(kernel: Kernel, costs: [f64; 2], seed: u64, context: &Context) -> Result
     Ok(out)
 }
 
-/// Train and test error with kernels that can follow three thresholds.
+/// Train and test error with kernels that can represent three thresholds.
 fn figure2(report: &mut Report, context: &Context) -> Result<(), Failure> {
     let sets = if context.quick { 2 } else { 20 };
     // σ = ½: γ = 1/(2σ²) = 2.
@@ -99,7 +99,7 @@ fn figure2(report: &mut Report, context: &Context) -> Result<(), Failure> {
         ("RBF kernel, σ = 0.5", Kernel::rbf(2.0)),
         ("polynomial kernel, degree 3", Kernel::Poly { gamma: 1.0, coef0: 1.0, degree: 3 }),
     ];
-    // C of hinge and sigmoid for each kernel, by the error of three sets that are not used again.
+    // C of hinge and sigmoid for each kernel, by the error on three sets that are not used afterwards.
     let costs: &[f64] = if context.quick { &COSTS[..1] } else { &COSTS };
     let mut chosen = Vec::new();
     for (_, kernel) in kernels {
@@ -166,7 +166,7 @@ fn figure2(report: &mut Report, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The objective of every iteration on Liver, in both steps.
+/// The objective of every iteration on Liver, with both kinds of steps.
 fn figure3(report: &mut Report, context: &Context) -> Result<(), Failure> {
     let set = sets::load("Liver")?;
     let (n, d) = (set.len(), set.d);

@@ -21,8 +21,8 @@ impl Set {
         &self.x[i * self.d..(i + 1) * self.d]
     }
 
-    /// Some rows, every feature with mean 0 and deviation 1 over those of `train`; one that does not vary there becomes 0.
-    pub(crate) fn standardised(&self, train: &[usize], rows: &[usize]) -> Result<Part, Failure> {
+    /// Some rows, every feature with mean 0 and standard deviation 1 over the rows `train`; a feature constant there becomes 0.
+    pub(crate) fn standardised(&self, train: &[usize], rows: &[usize]) -> Result<Subset, Failure> {
         let n = train.len() as f64;
         let mut x = vec![0.0; rows.len() * self.d];
         for k in 0..self.d {
@@ -32,12 +32,12 @@ impl Set {
                 x[r * self.d + k] = if spread > 0.0 { (self.row(i)[k] - mean) / spread } else { 0.0 };
             }
         }
-        Ok(Part { points: Points::dense_f64(rows.len(), self.d, x)?, y: rows.iter().map(|&i| self.y[i]).collect() })
+        Ok(Subset { points: Points::dense_f64(rows.len(), self.d, x)?, y: rows.iter().map(|&i| self.y[i]).collect() })
     }
 }
 
 /// Some rows of a set.
-pub(crate) struct Part {
+pub(crate) struct Subset {
     pub(crate) points: Points,
     pub(crate) y: Vec<f64>,
 }
@@ -55,7 +55,7 @@ const WORDS: [(&str, f64); 13] = [
     ("vhigh", 4.0),
     ("5more", 5.0),
     ("more", 6.0),
-    // Tic-tac-toe: a blank lies between the players, so that equal steps lead from one to the other.
+    // Tic-tac-toe: a blank is halfway between the two players.
     ("o", 1.0),
     ("b", 2.0),
     ("x", 3.0),

@@ -13,7 +13,7 @@ use crate::common::{Context, Failure, Mean, Report};
 /// C of the paper.
 const COST: f64 = 4096.0;
 const SAMPLES: usize = 400;
-/// The machine from which each loss that levels off is started a second time; the end with the lower objective counts.
+/// The machine from which each loss that levels off is started a second time; the result with the lower objective counts.
 const SECOND: Sigmoid = Sigmoid { eta: 2.0 };
 
 /// How one row of the table is trained.
@@ -88,11 +88,11 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// What is measured of one machine: threshold, train error, P_err, support vectors.
+/// The measurements of one machine: threshold, train error, P_err, support vectors.
 type Measured = [f64; 4];
 
 /// Support vectors: samples whose share of Σ|β| is at least this. Losses that level off leave every sample in the margin a
-/// slope above zero, if only 1e-300: "support vector" needs a threshold, which the paper does not give.
+/// slope above zero, even if it is only 1e-300: "support vector" needs a threshold, which the paper does not give.
 const SHARE: f64 = 1e-3;
 
 fn measure(sample: &Sample, trained: &Trained, share: f64) -> Measured {

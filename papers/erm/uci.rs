@@ -9,12 +9,12 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-use super::sets::{self, NAMES, Part, Set};
+use super::sets::{self, NAMES, Set, Subset};
 use crate::common::machine::{Steps, Trained, error_rate, exact, reweighted};
 use crate::common::{Context, Failure, Mean, Report};
 
 const FOLDS: usize = 8;
-/// How often as many splits are drawn as the paper has, to see how far a mean over 20 splits goes by chance.
+/// Number of draws, each with as many splits as the paper: they show how much a mean over 20 splits varies by chance.
 const DRAWS: usize = 10;
 /// Splits whose training parts choose C and σ.
 const SEARCHED: usize = 5;
@@ -23,7 +23,8 @@ const ETA: Sigmoid = Sigmoid { eta: 2.0 };
 const COSTS: [f64; 9] = [0.1, 0.35, 1.0, 3.5, 10.0, 35.0, 100.0, 350.0, 1000.0];
 /// σ/√d; the paper's are ½, 1 and 2.
 const WIDTHS: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
-/// KKT violation, or stationarity, at which a machine is done: what SVM programs stop at unless told otherwise. Balance alone notices (see the README).
+/// KKT violation, or stationarity residual, at which training stops: the default of SVM programs. Only Balance is sensitive to it
+/// (see the README).
 const TOL: f64 = 1e-3;
 
 /// Which table.
@@ -97,11 +98,11 @@ fn kernel(kind: Kind, d: usize, width: f64) -> Kernel {
     }
 }
 
-/// Train and test error of both losses for each cost, from small to large, each hinge started from the last.
+/// Train and test error of both losses for each cost, from small to large, each hinge machine started from the previous one.
 fn path(
     kernel: Kernel,
-    train: &Part,
-    test: &Part,
+    train: &Subset,
+    test: &Subset,
     costs: &[f64],
     context: &Context,
 ) -> Result<Vec<[[f64; 2]; 2]>, Failure> {
@@ -129,15 +130,21 @@ fn path(
         .collect()
 }
 
-/// What cross-validation chose for one loss.
+/// The choice of cross-validation for one loss.
 #[derive(Clone, Copy)]
-struct Choice {
+struct CostAndWidth {
     width: f64,
     cost: f64,
 }
 
-/// 8-fold cross-validation over the training parts of the first `splits` splits: one choice a loss, as the paper lists them.
-fn choose(set: &Set, kind: Kind, splits: usize, costs: &[f64], context: &Context) -> Result<[Choice; 2], Failure> {
+/// 8-fold cross-validation over the training parts of the first `splits` splits: one choice per loss, as the paper lists them.
+fn choose(
+    set: &Set,
+    kind: Kind,
+    splits: usize,
+    costs: &[f64],
+    context: &Context,
+) -> Result<[CostAndWidth; 2], Failure> {
     let widths: &[f64] = match kind {
         Kind::Linear => &[1.0],
         Kind::Rbf if context.quick => &[2.0],
@@ -155,15 +162,15 @@ fn choose(set: &Set, kind: Kind, splits: usize, costs: &[f64], context: &Context
         path(kernel(kind, set.d, width), &train, &test, costs, context)
     })?;
     Ok([0, 1].map(|loss| {
-        let mut best = (f64::INFINITY, Choice { width: widths[0], cost: costs[0] });
+        let mut best = (f64::INFINITY, CostAndWidth { width: widths[0], cost: costs[0] });
         for (w, &width) in widths.iter().enumerate() {
             for (c, &cost) in costs.iter().enumerate() {
                 let of_width = found.iter().enumerate().filter(|(task, _)| task / FOLDS % widths.len() == w);
                 let error: f64 = of_width.map(|(_, path)| path[c][loss][1]).sum();
-                // The smoother machine among equals: larger σ, smaller C.
+                // Ties go to the smoother machine: larger σ, smaller C.
                 let better = error < best.0 - 1e-12 || error <= best.0 + 1e-12 && width > best.1.width;
                 if better {
-                    best = (error, Choice { width, cost });
+                    best = (error, CostAndWidth { width, cost });
                 }
             }
         }
@@ -175,7 +182,7 @@ fn choose(set: &Set, kind: Kind, splits: usize, costs: &[f64], context: &Context
 fn errors(
     set: &Set,
     kind: Kind,
-    choice: [Choice; 2],
+    choice: [CostAndWidth; 2],
     splits: usize,
     context: &Context,
 ) -> Result<[[Vec<f64>; 2]; 2], Failure> {
@@ -195,23 +202,23 @@ fn means(errors: &[[Vec<f64>; 2]; 2], splits: usize) -> [[Mean; 2]; 2] {
     [0, 1].map(|loss| [0, 1].map(|part| Mean::of(&errors[loss][part][..splits])))
 }
 
-/// What was found for one set with one choice of C and σ.
-struct Found {
+/// The results for one set with one choice of C and σ.
+struct SetResults {
     name: &'static str,
     d: usize,
-    choice: [Choice; 2],
+    choice: [CostAndWidth; 2],
     printed: Printed,
     /// Splits in a draw; the table's own are the first draw.
     splits: usize,
-    /// Of every split of every draw: loss, train or test.
+    /// Errors of every split of every draw: loss, train or test.
     errors: [[Vec<f64>; 2]; 2],
 }
 
-impl Found {
+impl SetResults {
     fn new(
         set: &Set,
         kind: Kind,
-        choice: [Choice; 2],
+        choice: [CostAndWidth; 2],
         printed: Printed,
         (splits, draws): (usize, usize),
         context: &Context,
@@ -233,7 +240,7 @@ impl Found {
 
     /// A line of the table for one loss.
     fn line(&self, kind: Kind, loss: usize) -> Vec<String> {
-        let Choice { width, cost } = self.choice[loss];
+        let CostAndWidth { width, cost } = self.choice[loss];
         let mut line = vec![self.name.to_owned(), LOSSES[loss].to_owned()];
         if kind == Kind::Rbf {
             line.push(format!("{width}√d"));
@@ -251,7 +258,7 @@ impl Found {
     }
 
     fn json(&self, kind: Kind, loss: usize) -> Value {
-        let Choice { width, cost } = self.choice[loss];
+        let CostAndWidth { width, cost } = self.choice[loss];
         let [train, test] = means(&self.errors, self.splits)[loss];
         json!({ "set": self.name, "loss": if loss == 0 { "hinge" } else { "sigmoid:eta=2" }, "cost": cost,
             "sigma": if kind == Kind::Rbf { Some(width * (self.d as f64).sqrt()) } else { None },
@@ -260,12 +267,12 @@ impl Found {
 }
 
 /// How many test errors are as printed.
-fn count(found: &[Found], splits: impl Fn(&Found) -> usize) -> usize {
+fn count(found: &[SetResults], splits: impl Fn(&SetResults) -> usize) -> usize {
     found.iter().map(|set| (0..2).filter(|&loss| set.near(loss, splits(set))).count()).sum()
 }
 
-/// The claims of section 4.2 about what was found.
-fn claims(report: &mut Report, kind: Kind, found: &[Found], how: &str, context: &Context) {
+/// The claims of section 4.2, checked on the results.
+fn claims(report: &mut Report, kind: Kind, found: &[SetResults], how: &str, context: &Context) {
     for set in found {
         let [[train, test], [level_train, level_test]] = means(&set.errors, set.splits);
         report.check(
@@ -320,15 +327,15 @@ pub(crate) fn run(kind: Kind, context: &Context) -> Result<Report, Failure> {
     for &at in wanted {
         let set = sets::load(NAMES[at])?;
         let choice = choose(&set, kind, searched, costs, context)?;
-        chosen.push(Found::new(&set, kind, choice, printed[at], (splits, draws), context)?);
-        let choice = listed[at].map(|(width, cost)| Choice { width, cost });
-        theirs.push(Found::new(&set, kind, choice, printed[at], (splits, draws), context)?);
+        chosen.push(SetResults::new(&set, kind, choice, printed[at], (splits, draws), context)?);
+        let choice = listed[at].map(|(width, cost)| CostAndWidth { width, cost });
+        theirs.push(SetResults::new(&set, kind, choice, printed[at], (splits, draws), context)?);
     }
     let all = format!("{} splits", splits * draws);
     let mut head = vec!["set", "loss"];
     head.extend((kind == Kind::Rbf).then_some("σ"));
     head.extend(["C", "train error", "paper", "test error", "paper", "within max(1.5, 2 std)", &all]);
-    let lines = |found: &[Found]| found.iter().flat_map(|set| [0, 1].map(|loss| set.line(kind, loss))).collect();
+    let lines = |found: &[SetResults]| found.iter().flat_map(|set| [0, 1].map(|loss| set.line(kind, loss))).collect();
     report.table(head.clone(), lines(&chosen));
     report.text(format!("## With the {parameters} the paper lists\n\nThe same splits, without a search:"));
     report.table(head, lines(&theirs));
@@ -346,7 +353,7 @@ pub(crate) fn run(kind: Kind, context: &Context) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// Which classes of Ecoli the paper may have meant: those whose errors come out as printed.
+/// Which classes of Ecoli the paper may have used: those whose errors agree with the printed ones.
 fn ecoli(report: &mut Report, splits: usize, context: &Context) -> Result<(), Failure> {
     let candidates: [(&str, &[&str]); 6] = [
         ("cp", &["cp"]),
@@ -360,7 +367,7 @@ fn ecoli(report: &mut Report, splits: usize, context: &Context) -> Result<(), Fa
     for (name, classes) in candidates {
         let set = sets::ecoli(classes)?;
         let found =
-            means(&errors(&set, Kind::Linear, [Choice { width: 1.0, cost: 35.0 }; 2], splits, context)?, splits);
+            means(&errors(&set, Kind::Linear, [CostAndWidth { width: 1.0, cost: 35.0 }; 2], splits, context)?, splits);
         lines.push(vec![
             name.to_owned(),
             found[0][0].show(2),

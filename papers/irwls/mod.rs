@@ -1,6 +1,6 @@
 //! Paper 000: convergence of IRWLS to the support vector machine.
 //!
-//! Figure 2 is a picture of one small problem; the claims around it are measured over many.
+//! Figure 2 shows one small problem; the claims around it are measured over many.
 
 use margrave::engine::backend::cpu::CpuGram;
 use margrave::engine::certificate::certify;
@@ -38,7 +38,7 @@ fn clouds(n: usize, distance: f64, seed: u64) -> margrave::Result<Sample> {
     Sample::new(2, x, y)
 }
 
-/// Algorithm of section 3 for at most so many iterations.
+/// The algorithm of section 3 for at most this many iterations.
 fn iterate(
     gram: &dyn Gram,
     sample: &Sample,
@@ -61,7 +61,7 @@ fn iterate(
     Ok((Trained::new(end.solution, gram, &control)?, recorder, gap.relative_gap().unwrap_or(f64::INFINITY)))
 }
 
-/// Which samples cost something: u > 0.
+/// Samples with a nonzero loss: u > 0.
 fn active(sample: &Sample, machine: &Trained) -> Vec<bool> {
     sample.y.iter().zip(&machine.scores).map(|(y, z)| 1.0 - y * z > 0.0).collect()
 }
@@ -150,21 +150,21 @@ fn pictures(report: &mut Report, context: &Context) -> Result<(), Failure> {
 /// Distances of the clouds: from classes that overlap to classes that do not.
 const APART: [f64; 5] = [1.0, 2.0, 3.0, 4.0, 6.0];
 
-/// What one problem says about the claims.
-struct Found {
-    /// Largest difference of β between the first iteration and the LS-SVM, as a share of the largest.
+/// The measurements of one problem for the claims.
+struct ClaimMeasurements {
+    /// Largest difference of β between the first iteration and the LS-SVM, relative to the largest.
     first: f64,
-    /// Share of steps with η = 1.
+    /// Fraction of steps with η = 1.
     full: f64,
-    /// Share of samples with u < 0 after the first step.
+    /// Fraction of samples with u < 0 after the first step.
     left: f64,
     rises: bool,
     iterations: f64,
     gap: f64,
 }
 
-fn try_claims(at: usize, context: &Context) -> Result<Found, Failure> {
-    // Linear and RBF kernels in turn.
+fn try_claims(at: usize, context: &Context) -> Result<ClaimMeasurements, Failure> {
+    // Linear and RBF kernels alternate.
     let kernel = if (at / APART.len()).is_multiple_of(2) { Kernel::Linear } else { Kernel::rbf(0.1) };
     let seed = context.seed.wrapping_mul(1000).wrapping_add(at as u64);
     let sample = clouds(100, APART[at % APART.len()], seed)?;
@@ -177,7 +177,7 @@ fn try_claims(at: usize, context: &Context) -> Result<Found, Failure> {
     let lengths: Vec<f64> = recorder.steps.iter().filter_map(|s| s.step_length).collect();
     let objectives: Vec<f64> = recorder.steps.iter().filter_map(|s| s.primal).collect();
     let inside = active(&sample, &one).iter().filter(|a| **a).count();
-    Ok(Found {
+    Ok(ClaimMeasurements {
         first: apart,
         full: lengths.iter().filter(|l| **l == 1.0).count() as f64 / lengths.len().max(1) as f64,
         left: 1.0 - inside as f64 / sample.y.len() as f64,
@@ -190,11 +190,13 @@ fn try_claims(at: usize, context: &Context) -> Result<Found, Failure> {
 fn claims(report: &mut Report, context: &Context) -> Result<(), Failure> {
     let problems = if context.quick { 10 } else { 50 };
     let found = context.each("problems", problems, |at| try_claims(at, context))?;
-    let mean = |of: &[&Found], get: fn(&Found) -> f64| Mean::of(&of.iter().map(|f| get(f)).collect::<Vec<_>>());
-    let all: Vec<&Found> = found.iter().collect();
+    let mean = |of: &[&ClaimMeasurements], get: fn(&ClaimMeasurements) -> f64| {
+        Mean::of(&of.iter().map(|f| get(f)).collect::<Vec<_>>())
+    };
+    let all: Vec<&ClaimMeasurements> = found.iter().collect();
     let (mut lines, mut left) = (Vec::new(), Vec::new());
     for (at, apart) in APART.iter().enumerate() {
-        let these: Vec<&Found> = found.iter().skip(at).step_by(APART.len()).collect();
+        let these: Vec<&ClaimMeasurements> = found.iter().skip(at).step_by(APART.len()).collect();
         let leaving = mean(&these, |f| 100.0 * f.left);
         lines.push(vec![
             format!("{apart}"),
@@ -243,7 +245,7 @@ fn claims(report: &mut Report, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What K does to the answer and to the matrix.
+/// The effect of K on the solution and on the matrix.
 fn smoothing(report: &mut Report, context: &Context) -> Result<(), Failure> {
     let sample = clouds(100, 2.6, context.seed)?;
     let gram = CpuGram::square(Kernel::Linear, &sample.points)?;

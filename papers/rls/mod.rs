@@ -1,4 +1,4 @@
-//! Paper 003: regularised least squares; every λ from one decomposition; the linear case; the hinge beside the square.
+//! Paper 003: regularised least squares; every λ from one decomposition; the linear case; the hinge and the square loss compared.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::common::machine::{error_rate, exact, least_squares_of};
 use crate::common::{Context, Failure, Mean, Report};
 use crate::erm::sets;
 
-/// Times a measurement is taken; the least counts.
+/// Number of repeats of a measurement; the minimum counts.
 const REPEATS: usize = 5;
 
 /// Points of a smooth function of `d` features with noise.
@@ -71,7 +71,7 @@ fn path(
     Ok(ridge::path(source, y, 1, None, &options, &context.alone(), &mut Silent)?)
 }
 
-/// One Cholesky a λ, leave-one-out included.
+/// One Cholesky factorisation per λ, leave-one-out included.
 fn again(gram: &dyn Gram, y: &[f64], lambdas: &[f64], context: &Context) -> Result<Vec<f64>, Failure> {
     let options = RidgeOptions { loo: true, ..RidgeOptions::default() };
     lambdas
@@ -93,7 +93,7 @@ pub(crate) fn run(context: &Context) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// §1.2: O(n³) once, then O(n²) a λ, against O(n³) a λ.
+/// §1.2: O(n³) once, then O(n²) per λ, against O(n³) per λ.
 fn costs(report: &mut Report, context: &Context) -> Result<(), Failure> {
     let (sizes, counts): (&[usize], &[usize]) =
         if context.quick { (&[60, 120], &[2, 20]) } else { (&[200, 400, 800, 1600], &[1, 2, 5, 10, 20, 50, 100]) };
@@ -133,7 +133,7 @@ fn costs(report: &mut Report, context: &Context) -> Result<(), Failure> {
     );
     let power =
         |get: fn(&(f64, f64, f64, f64)) -> f64| exponent(&by_size.iter().map(|r| (r.0, get(r))).collect::<Vec<_>>());
-    // Below some 500 samples the eigenvectors fit in the cache and a λ costs less than its n²: the two largest n tell.
+    // Below some 500 samples the eigenvectors fit in the cache and a λ costs less than n² suggests: the two largest n decide.
     let large: Vec<(f64, f64)> = by_size[by_size.len() - 2..].iter().map(|r| (r.0, r.2)).collect();
     let (decomposing, further, factor) = (power(|r| r.1), exponent(&large), power(|r| r.3));
     let in_count = exponent(&by_count.iter().map(|r| (r.0, r.2)).collect::<Vec<_>>());
@@ -195,7 +195,7 @@ fn costs(report: &mut Report, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The leave-one-out curve, in closed form and by leaving out.
+/// The leave-one-out curve, in closed form and by actual refits.
 fn curve(report: &mut Report, context: &Context) -> Result<(), Failure> {
     let n = if context.quick { 40 } else { 200 };
     let (points, y) = noisy(n, 2, context.seed.wrapping_add(1))?;
@@ -205,7 +205,7 @@ fn curve(report: &mut Report, context: &Context) -> Result<(), Failure> {
     let found = path(Source::Gram(&gram), &y, all, Side::Kernel, context)?;
     let some: Vec<f64> = found.points.iter().step_by(6).map(|p| p.lambda).collect();
     let control = context.alone();
-    // Left out one by one: the machine of the others, asked for the one.
+    // Refits: each sample is scored by a machine trained on all others.
     let left: Vec<f64> = context.each("leaving out", some.len(), |at| {
         let mut sum = 0.0;
         for i in 0..n {
@@ -310,7 +310,7 @@ fn crossover(report: &mut Report, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// §2: the hinge and the square on the same data.
+/// §2: the hinge and the square loss on the same data.
 fn machines(report: &mut Report, context: &Context) -> Result<(), Failure> {
     let names: &[&str] =
         if context.quick { &["Haberman"] } else { &["Balance", "Ecoli", "Haberman", "Liver", "Tic-Tac-Toe"] };
@@ -320,7 +320,7 @@ fn machines(report: &mut Report, context: &Context) -> Result<(), Failure> {
     for name in names {
         let set = sets::load(name)?;
         let kernel = Kernel::rbf(1.0 / (2.0 * set.d as f64));
-        // Errors of hinge and square, and the share of support vectors, for every cost and split.
+        // Errors of hinge and square, and the fraction of support vectors, for every cost and split.
         let found = context.each("splits", splits, |number| {
             let control = context.alone();
             let mut rows: Vec<usize> = (0..set.len()).collect();

@@ -22,19 +22,19 @@ use crate::common::{Context, Failure, Report};
 /// Tolerance of a KKT case, in units of the score, of machines solved to a hundredth of it.
 const KKT: f64 = 1e-4;
 
-/// Sweeps without a change that end an outer iteration. A random partner is seldom one that helps where few samples matter: with
-/// 5 sweeps the first set is left with a gap of two thirds.
+/// Number of sweeps without a change that end an outer iteration. A random partner rarely helps where few samples matter: with
+/// 5 sweeps the first set ends with a gap of two thirds.
 const PASSES: u32 = 100;
 
 /// A set in the plane and the machine for it.
-struct Case {
+struct PlaneSet {
     name: &'static str,
     sample: Sample,
     kernel: Kernel,
     cost: f64,
 }
 
-fn cases(seed: u64) -> margrave::Result<Vec<Case>> {
+fn cases(seed: u64) -> margrave::Result<Vec<PlaneSet>> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut normal = || -> f64 { StandardNormal.sample(&mut rng) };
     let labels: Vec<f64> = (0..80).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
@@ -52,19 +52,19 @@ fn cases(seed: u64) -> margrave::Result<Vec<Case>> {
         })
         .collect();
     Ok(vec![
-        Case {
+        PlaneSet {
             name: "separable clouds, linear, C = 100",
             sample: Sample::new(2, far, labels.clone())?,
             kernel: Kernel::Linear,
             cost: 100.0,
         },
-        Case {
+        PlaneSet {
             name: "overlapping clouds, linear, C = 1",
             sample: Sample::new(2, near, labels.clone())?,
             kernel: Kernel::Linear,
             cost: 1.0,
         },
-        Case {
+        PlaneSet {
             name: "rings, RBF σ = 1, C = 1",
             sample: Sample::new(2, rings, labels)?,
             kernel: Kernel::rbf(0.5),
@@ -82,7 +82,7 @@ pub(crate) fn run(context: &Context) -> Result<Report, Failure> {
     Ok(report)
 }
 
-fn picture(case: &Case, machine: &Trained, context: &Context) -> Result<String, Failure> {
+fn picture(case: &PlaneSet, machine: &Trained, context: &Context) -> Result<String, Failure> {
     let (w, h) = (44, 33);
     let span = (-5.0, 5.0);
     let place = |i: usize, n: usize| span.0 + (span.1 - span.0) * (i as f64 + 0.5) / n as f64;
@@ -115,8 +115,8 @@ fn picture(case: &Case, machine: &Trained, context: &Context) -> Result<String, 
     Ok(plane.to_svg())
 }
 
-/// §3.4.1: α = 0, 0 < α < C, α = C, and where the samples of each kind must lie.
-fn census(report: &mut Report, cases: &[Case], context: &Context) -> Result<(), Failure> {
+/// §3.4.1: α = 0, 0 < α < C, α = C, and where the samples of each case must lie.
+fn census(report: &mut Report, cases: &[PlaneSet], context: &Context) -> Result<(), Failure> {
     let control = context.alone();
     let (mut lines, mut pictures, mut broken, mut values) = (Vec::new(), Vec::new(), 0, Vec::new());
     for case in cases {
@@ -232,8 +232,8 @@ fn examples(report: &mut Report, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Algorithm 1: the recorded objectives meet; how far from the optimum it stops.
-fn objectives(report: &mut Report, cases: &[Case], context: &Context) -> Result<(), Failure> {
+/// Algorithm 1: the recorded objectives converge to each other; how far from the optimum it stops.
+fn objectives(report: &mut Report, cases: &[PlaneSet], context: &Context) -> Result<(), Failure> {
     let control = context.alone();
     let (mut lines, mut panels, mut values) = (Vec::new(), Vec::new(), Vec::new());
     let (mut ordered, mut worst, mut best) = (true, 0.0f64, 0.0f64);
@@ -283,7 +283,7 @@ fn objectives(report: &mut Report, cases: &[Case], context: &Context) -> Result<
     );
     report.value("smo", values);
     report.check("the dual never exceeds the primal", "", ordered);
-    // A KKT violation of tol costs up to C·tol a sample: 0.1 for C = 100, where P is 1.6.
+    // A KKT violation of tol costs up to C·tol per sample: 0.1 for C = 100, where P is 1.6.
     report.check(
         "at SMO's end they have met, to its tolerance",
         format!("relative gap {worst:.1e} at most"),

@@ -19,7 +19,7 @@ use crate::common::{Context, Failure, Report};
 const COST: f64 = 10.0;
 const EPSILON: f64 = 0.1;
 const TOL: f64 = 1e-3;
-/// Iterations at a bound before a variable is left out.
+/// Number of iterations at a bound before a variable is shrunk.
 const SHRINK_AFTER: u64 = 200;
 
 /// Rows of numbers and targets, all standardised.
@@ -72,7 +72,7 @@ fn abalone(n: usize) -> Result<Table, Failure> {
 fn mackey_glass(n: usize) -> Table {
     let (step, delay) = (0.1, 170);
     let mut series: Vec<f64> = vec![1.2; delay + 1];
-    // Euler's steps of 0.1, after a run-in of 300.
+    // Euler steps of 0.1, after a transient of 300.
     for t in delay..delay + (300 + n + 60) * 10 {
         let (now, then) = (series[t], series[t - delay]);
         series.push(now + step * (0.2 * then / (1.0 + then.powi(10)) - 0.1 * now));
@@ -82,7 +82,7 @@ fn mackey_glass(n: usize) -> Table {
     Table::new("Mackey–Glass", 6, x, (0..n).map(|i| at(36 + i)).collect())
 }
 
-/// California housing, if it is there: every so-manieth row.
+/// California housing, if the file exists: `n` rows at equal distances.
 fn cadata(n: usize, context: &Context) -> Result<Option<Table>, Failure> {
     let Some(path) = context.data.as_ref().map(|folder| folder.join("cadata.csv.gz")).filter(|path| path.exists())
     else {
@@ -99,7 +99,7 @@ fn cadata(n: usize, context: &Context) -> Result<Option<Table>, Failure> {
     Ok(Some(Table::new("cadata", d, x, (0..n).map(|r| targets[r * every]).collect())))
 }
 
-/// One way to solve, as a curve.
+/// The convergence curve of one method.
 struct Curve {
     name: &'static str,
     iterations: u64,
@@ -197,7 +197,7 @@ fn one(table: &Table, context: &Context) -> Result<Vec<Curve>, Failure> {
         let begun = std::time::Instant::now();
         let timed = svmtorch::solve(&formal, &options, &control, &mut Silent)?;
         let seconds = begun.elapsed().as_secs_f64();
-        // Again with records, a hundred or so: they would count in the time.
+        // A second run with about a hundred records: taking them would count in the time.
         let every = (timed.solution.iterations / 100).max(1);
         let end = svmtorch::solve(&formal, &SvmTorchOptions { record_every: every, ..options }, &control, &mut Silent)?;
         Ok(curve(name, &problem, &end, seconds))

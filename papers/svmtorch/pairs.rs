@@ -1,9 +1,9 @@
-//! Decomposition over n variables β = α* − α with ε|β| in the objective: what selecting pairs (α, α*) amounts to.
+//! Decomposition over n variables β = α* − α with ε|β| in the objective: equivalent to selecting pairs (α, α*).
 //!
-//! max D(β) = yᵀβ − ½βᵀKβ − ε‖β‖₁ subject to Σβ = 0, |β| ≤ C. One variable rises, another falls by the same amount; the two are the
-//! worst pair, or the partner promises the largest gain.
+//! max D(β) = yᵀβ − ½βᵀKβ − ε‖β‖₁ subject to Σβ = 0, |β| ≤ C. One variable increases, another decreases
+//! by the same amount. The two are the pair with the largest violation, or the partner is the one with the largest predicted gain.
 
-/// The problem, K stored.
+/// The problem, with K stored.
 pub(super) struct Regression<'a> {
     pub(super) k: &'a [f64],
     pub(super) y: &'a [f64],
@@ -18,7 +18,7 @@ pub(super) enum Partner {
     SecondOrder,
 }
 
-/// Where the run was at one iteration.
+/// The state of a run at one iteration.
 pub(super) struct Moment {
     pub(super) iteration: u64,
     pub(super) dual: f64,
@@ -26,7 +26,7 @@ pub(super) struct Moment {
 }
 
 impl Regression<'_> {
-    /// −dD/dβᵢ for a rise and for a fall of βᵢ.
+    /// −dD/dβᵢ for an increase and for a decrease of βᵢ.
     fn slopes(&self, beta: f64, f: f64, y: f64) -> (f64, f64) {
         let tube = |positive: bool| if positive { self.epsilon } else { -self.epsilon };
         (f - y + tube(beta >= 0.0), f - y + tube(beta > 0.0))
@@ -36,7 +36,8 @@ impl Regression<'_> {
         (0..beta.len()).map(|i| beta[i] * (self.y[i] - 0.5 * f[i]) - self.epsilon * beta[i].abs()).sum()
     }
 
-    /// The worst pair and how much it violates: (riser, faller, largest fall slope − least rise slope).
+    /// The pair with the largest violation, and the violation: (increasing, decreasing, largest slope of a decrease − smallest
+    /// slope of an increase).
     fn worst(&self, beta: &[f64], f: &[f64]) -> (usize, usize, f64) {
         let (mut rise, mut fall) = ((0, f64::INFINITY), (0, f64::NEG_INFINITY));
         for i in 0..beta.len() {
@@ -51,7 +52,7 @@ impl Regression<'_> {
         (rise.0, fall.0, fall.1 - rise.1)
     }
 
-    /// What rule (13) bounds.
+    /// The quantity bounded by rule (13).
     pub(super) fn violation(&self, beta: &[f64], f: &[f64]) -> f64 {
         self.worst(beta, f).2
     }
@@ -61,7 +62,7 @@ impl Regression<'_> {
         (self.k[i * n + i] + self.k[j * n + j] - 2.0 * self.k[i * n + j]).max(1e-12)
     }
 
-    /// How far to go for the least −D along β_i + t, β_j − t: a parabola between kinks.
+    /// The step t that minimises −D along β_i + t, β_j − t: a parabola between kinks.
     fn length(&self, i: usize, j: usize, beta: &[f64], f: &[f64]) -> f64 {
         let most = (self.c - beta[i]).min(self.c + beta[j]);
         let kappa = self.curvature(i, j);
@@ -84,7 +85,7 @@ impl Regression<'_> {
         most
     }
 
-    /// Runs until the worst pair violates by no more than `tol`; a moment every `every` iterations and one at the end.
+    /// Runs until the largest violation is at most `tol`; records the state every `every` iterations and at the end.
     pub(super) fn descend(&self, partner: Partner, tol: f64, most: u64, every: u64) -> Vec<Moment> {
         let n = self.y.len();
         let (mut beta, mut f) = (vec![0.0; n], vec![0.0; n]);

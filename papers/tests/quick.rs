@@ -1,10 +1,10 @@
-//! Every command with `--quick`: it runs, its JSON has the promised shape, and its figures are what they were.
+//! Every command with `--quick`: it runs, its JSON has the documented shape, and its numbers have not changed.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs a command and returns its JSON; the page and the figures it promises must be there.
+/// Runs a command and returns its JSON; the page and the figures it names must exist.
 fn quick(name: &str) -> Value {
     let folder = tempfile::tempdir().expect("a folder");
     let run = Command::new(env!("CARGO_BIN_EXE_margrave-papers"))
@@ -52,7 +52,7 @@ fn erm_table1() {
             assert!(row[key]["mean"].is_number() && row[key]["std"].is_number(), "{row}");
         }
     }
-    // The convex rows have one solution each: what is seeded must come out again.
+    // The convex rows have a unique solution: with a fixed seed they must be reproduced.
     near(&rows[0]["threshold"]["mean"], 0.3550, 1e-3);
     near(&rows[1]["threshold"]["mean"], 0.2888, 1e-3);
     near(&rows[2]["threshold"]["mean"], 0.2876, 1e-3);
@@ -64,7 +64,7 @@ fn erm_figures() {
     let report = quick("erm-figures");
     assert_all_hold(&report);
     let objectives = report["figure3"]["hinge"].as_array().expect("objectives");
-    // The optimum is unique: 2223.4 on this set. Steps of this kind may come to rest with samples held on their margins, 0.1 % above.
+    // The optimum is unique: 2223.4 on this set. Steps of this kind may stop 0.1 % above it, with samples held on their margins.
     near(objectives.last().expect("a last one"), 2223.4, 2.5);
     let test = &report["figure2"][0]["sigmoid"]["test"]["mean"];
     near(test, 10.0, 1.5);

@@ -1,4 +1,4 @@
-//! The independent certificate of a fitted machine, whoever fitted it.
+//! The independent certificate of a fitted machine, whichever library fitted it.
 
 use margrave::engine::problem::{Formulation, Task};
 use margrave::io::model::libsvm_from_bytes;
@@ -14,7 +14,7 @@ use crate::machine::Parts;
 use crate::params::Params;
 use crate::supervise::supervise;
 
-/// Certifies a machine on its training data: one dictionary a binary machine. `y` are class numbers or real targets.
+/// Certifies a machine on its training data: one dictionary per binary machine. `y` are class numbers or real targets.
 #[pyfunction]
 #[pyo3(signature = (params, parts, x, y=None, weights=None))]
 pub(crate) fn certify<'py>(
@@ -60,7 +60,7 @@ pub(crate) fn certify<'py>(
     Ok(list)
 }
 
-/// Certifies the model of a LIBSVM file on its training data: one dictionary a binary machine. ν, and C of ν-SVR, are recovered
+/// Certifies the model of a LIBSVM file on its training data: one dictionary per binary machine. ν, and C of ν-SVR, are recovered
 /// from the coefficients.
 #[pyfunction]
 #[pyo3(signature = (params, content, x, y=None, cost=None, epsilon=None))]

@@ -1,4 +1,4 @@
-//! Arrays of Python as points, without copies.
+//! Points from Python arrays, without copies.
 //!
 //! The only `unsafe` of this crate: a slice of a NumPy array outlives the borrow of the array because its owner is kept.
 
@@ -11,7 +11,7 @@ use crate::errors::raise;
 
 /// A contiguous NumPy array kept alive for its values.
 struct Lent<T> {
-    /// Dropping the last reference without the interpreter's lock is put off by PyO3 until somebody has it.
+    /// Without the interpreter's lock, PyO3 defers dropping the last reference until a thread holds the lock.
     _array: Py<PyAny>,
     start: *const T,
     len: usize,
@@ -73,7 +73,7 @@ pub(crate) fn dataset(points: PyPoints, y: Option<Vector<'_>>, weights: Option<V
     dataset_of(points, y, 1, weights)
 }
 
-/// The same with `outputs` targets a row, row after row.
+/// The same with `outputs` targets per row, row-major.
 pub(crate) fn dataset_of(
     points: PyPoints,
     y: Option<Vector<'_>>,

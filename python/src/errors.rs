@@ -1,4 +1,4 @@
-//! Errors of the engine as Python exceptions: one class a variant, each also one of Python's own.
+//! Errors of the engine as Python exceptions: one class per variant, each also derived from a built-in exception.
 
 use margrave::conflict::{OptionName, Spelling};
 use margrave::io::ReadError;

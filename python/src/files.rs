@@ -1,4 +1,4 @@
-//! Models as bytes of other programs.
+//! Models in file formats, as bytes.
 
 use margrave::engine::data::{Label, Points};
 use margrave::engine::kernel::Kernel;
@@ -74,7 +74,7 @@ pub(crate) fn read_libsvm<'py>(py: Python<'py>, bytes: &[u8], name: &str) -> PyR
     Ok(out)
 }
 
-/// The class of each centre in our order of labels: two are taken over the other way round.
+/// The class of each centre in our order of labels; with two classes the order is reversed.
 fn classes_of(file: &LibsvmModel, classes: usize) -> Vec<i32> {
     let own = |class: u32| if classes == 2 { 1 - class as i32 } else { class as i32 };
     file.class_of().into_iter().map(own).collect()

@@ -11,9 +11,9 @@ use crate::errors::raise;
 use crate::params::Params;
 use crate::supervise::{Supervised, supervise};
 
-/// Trains a machine. `y` are class numbers from 0, real targets (`outputs` in each row, row after row), or nothing; `weights` multiply C. `report` is called with
-/// each step. Gives a dictionary: rows, coefficients, bias, certificates, history. Its `interrupted` is the exception that
-/// ended the training early, if any: the rest is then the best so far.
+/// Trains a machine. `y` are class numbers from 0, real targets (`outputs` per row, row-major), or nothing; `weights` multiply C.
+/// `report` is called with each step. Returns a dictionary: rows, coefficients, bias, certificates, history. Its `interrupted`
+/// is the exception that ended the training early, if any: the rest is then the best result so far.
 #[pyfunction]
 #[pyo3(signature = (params, x, y=None, weights=None, report=None, outputs=1))]
 pub(crate) fn fit<'py>(
@@ -68,7 +68,7 @@ fn fit_dict<'py>(py: Python<'py>, fit: &Fit) -> PyResult<Bound<'py, PyDict>> {
     Ok(out)
 }
 
-/// One dictionary a binary machine.
+/// One dictionary per binary machine.
 fn records<'py>(py: Python<'py>, machines: &[Record]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for record in machines {
@@ -83,7 +83,7 @@ fn records<'py>(py: Python<'py>, machines: &[Record]) -> PyResult<Bound<'py, PyL
     Ok(list)
 }
 
-/// A certificate as Python sees it; `status` where there was a training to end.
+/// A certificate as a Python dictionary, with `status` if there was a training.
 pub(crate) fn certificate_dict<'py>(
     py: Python<'py>,
     certificate: &Certificate,

@@ -1,8 +1,8 @@
 //! The extension module `margrave._core`: arrays in, arrays out.
 //!
-//! Nothing here is public to Python users: the estimators in `margrave/*.py` speak to it. Every function takes a description
-//! of the machine ([`params::Params`], a dictionary) and arrays, and gives arrays back; no state is kept between calls except
-//! thread pools.
+//! Nothing here is public to Python users: the estimators in `margrave/*.py` call it. Every function takes a description of
+//! the machine ([`params::Params`], a dictionary) and arrays, and returns arrays; no state is kept between calls except thread
+//! pools.
 
 mod certify;
 mod data;
@@ -19,7 +19,7 @@ mod tune;
 
 use pyo3::prelude::*;
 
-/// Runs the program `margrave` with these arguments and gives its exit code.
+/// Runs the program `margrave` with these arguments and returns its exit code.
 #[pyfunction]
 fn main(py: Python<'_>, arguments: Vec<String>) -> u8 {
     py.detach(|| margrave_cli::run(arguments))

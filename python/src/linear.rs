@@ -1,4 +1,4 @@
-//! The certificate of linear models that are given by their weights.
+//! The certificate of linear models given by their weights.
 
 use margrave::Error;
 use margrave::engine::backend::cpu::rows::RowMatrix;
@@ -24,8 +24,8 @@ fn bias_of(scaling: Option<f64>) -> Bias {
     }
 }
 
-/// Certifies machines (w, b), one a row of `targets`, wherever they are from. The lower bound needs a dual point, which they
-/// do not keep: it is that of a machine trained here.
+/// Certifies machines (w, b), one per row of `targets`, whatever trained them. The lower bound needs a dual point, which they
+/// do not have: it comes from a machine trained here.
 #[pyfunction]
 pub(crate) fn certify_linear<'py>(
     py: Python<'py>,

@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use crate::data::{Vector, vector};
 use crate::errors::raise;
 
-/// A loss that lives in Python: `value(y, z)` and `slope(y, z)`, numbers to numbers.
+/// A loss written in Python: `value(y, z)` and `slope(y, z)`, on numbers.
 pub(crate) struct PyLoss {
     object: Arc<Py<PyAny>>,
     classification: bool,
@@ -21,7 +21,7 @@ impl PyLoss {
         Ok(Self { object: Arc::new(object), classification })
     }
 
-    /// The loss as the engine sees it: its slope is compared with its value, convexity is found by sampling.
+    /// The loss for the engine: its slope is checked against its value, convexity is determined by sampling.
     pub(crate) fn build(&self, py: Python<'_>) -> PyResult<CustomLoss> {
         let object = self.object.bind(py);
         let name = match object.getattr("name").and_then(|name| name.extract::<String>()) {
@@ -31,7 +31,7 @@ impl PyLoss {
         for method in ["value", "slope"] {
             object.getattr(method)?;
         }
-        // An exception inside a closure makes the number NaN, which is refused; the exception is then the better message.
+        // An exception inside a closure makes the number NaN, which is rejected; the exception is then the better message.
         let trouble: Arc<Mutex<Option<PyErr>>> = Arc::default();
         let call = |method: &'static str| {
             let (object, trouble) = (self.object.clone(), trouble.clone());
@@ -62,7 +62,7 @@ pub(crate) fn loss_names() -> Vec<(String, String, bool, bool)> {
     LossSpec::all().into_iter().map(line).collect()
 }
 
-/// What a loss knows about itself.
+/// The properties of a loss.
 #[pyfunction]
 pub(crate) fn loss_properties<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
     let spec: LossSpec = name.parse().map_err(raise)?;

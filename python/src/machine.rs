@@ -1,4 +1,4 @@
-//! A fitted machine from its arrays: what predicts, and what is written to files.
+//! A fitted machine from its arrays: for prediction and for writing model files.
 
 use margrave::engine::certificate::Certificate;
 use margrave::engine::data::{Label, Points};
@@ -17,7 +17,7 @@ use crate::errors::raise;
 use crate::params::Params;
 use crate::supervise::supervise;
 
-/// The arrays of a fitted machine: every key is always there.
+/// The arrays of a fitted machine; every key is required.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Parts<'py> {
@@ -29,11 +29,11 @@ pub(crate) struct Parts<'py> {
     coefficients: PyReadonlyArray2<'py, f64>,
     /// Class of each centre, where the machines are those of pairs of classes.
     class_of: Option<PyReadonlyArray1<'py, i32>>,
-    /// One an output.
+    /// One per output.
     bias: Vector<'py>,
     /// Labels; empty unless classifying.
     labels: Vec<PyLabel>,
-    /// Features a point has; training rows for a precomputed kernel.
+    /// Number of features of a point; number of training rows for a precomputed kernel.
     width: usize,
     /// Rows of the training data.
     n: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Parts<'py> {
     sigmoid_b: Option<Vector<'py>>,
     /// Scale of each ν-machine.
     rho: Option<Vector<'py>>,
-    /// Weights of a linear machine without centres, one row an output.
+    /// Weights of a linear machine without centres, one row per output.
     weights: Option<PyReadonlyArray2<'py, f64>>,
 }
 
@@ -54,7 +54,7 @@ enum PyLabel {
 }
 
 impl Parts<'_> {
-    /// The model of these parts. Its records prove nothing.
+    /// The model of these parts. Its records contain no proof.
     pub(crate) fn model(self, params: &Params) -> PyResult<Model> {
         let (task, kernel, formulation) = (params.task()?, params.kernel()?, params.formulation()?);
         let rows: Vec<u32> = self.rows.as_slice()?.iter().map(|&row| row as u32).collect();
@@ -140,7 +140,7 @@ impl Parts<'_> {
     }
 }
 
-/// The scores of points, one column an output.
+/// The scores of points, one column per output.
 #[pyfunction]
 pub(crate) fn scores<'py>(
     py: Python<'py>,

@@ -14,7 +14,7 @@ use crate::errors::raise;
 use crate::losses::PyLoss;
 use crate::supervise::threads;
 
-/// The description of a machine: every key is always there (`margrave/_spec.py` makes the dictionary).
+/// The description of a machine; every key is required (`margrave/_spec.py` makes the dictionary).
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Params {
@@ -81,7 +81,7 @@ impl Params {
         })
     }
 
-    /// The loss of the library that was asked for or is the task's own; `None` for a user's own.
+    /// The loss of the library, given by name or by the task; `None` for a user-defined one.
     pub(crate) fn spec(&self) -> PyResult<Option<LossSpec>> {
         let spec = match &self.loss {
             Some(LossParam::Own(_)) => return Ok(None),
@@ -105,7 +105,7 @@ impl Params {
         }
     }
 
-    /// How several classes become machines; `None`: as the engine chooses.
+    /// How several classes become machines; `None`: chosen by the engine.
     pub(crate) fn scheme(&self) -> PyResult<Option<Scheme>> {
         Ok(match self.multiclass.as_deref() {
             None => None,
@@ -133,7 +133,7 @@ impl Params {
         Budget { seconds: self.max_seconds, iterations: self.max_iter, memory: self.memory }
     }
 
-    /// Whether there is so little to do that it is done at once, on one thread.
+    /// Whether the work is small enough to run on the calling thread.
     pub(crate) fn small(&self) -> bool {
         self.small && self.threads == 1
     }

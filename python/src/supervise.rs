@@ -1,4 +1,4 @@
-//! Long work on a thread of its own, with the interpreter free meanwhile, Ctrl-C heard and progress passed on.
+//! Runs long work on its own thread while the interpreter is free, handles Ctrl-C and reports progress.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -12,12 +12,12 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-/// How often a pending signal is looked for.
-const PULSE: Duration = Duration::from_millis(20);
-/// Steps kept of a fit; beyond that every second one is dropped, and from then on every second one not taken.
-const KEPT: usize = 4096;
+/// How often pending signals are checked.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(20);
+/// Number of steps kept of a fit. Beyond it every second step is dropped, and from then on only every second one is recorded.
+const MAX_STEPS: usize = 4096;
 
-/// Pools by number of threads. A forked child has none of its parent's threads, so that pools belong to a process.
+/// Pools by number of threads. A forked child has none of its parent's threads, so each process has its own pools.
 static POOLS: Mutex<Option<(u32, HashMap<usize, Threads>)>> = Mutex::new(None);
 
 /// `count` threads, 0 for all cores: the same pool each time.
@@ -30,7 +30,7 @@ pub(crate) fn threads(count: usize) -> Threads {
     match &mut *pools {
         Some((process, known)) if *process == own => known.entry(count).or_insert_with(|| Threads::new(count)).clone(),
         other => {
-            // The pools of a parent cannot be shut down from here: their threads are not there to listen.
+            // The pools of the parent cannot be shut down here: their threads do not exist in this process.
             std::mem::forget(other.take());
             let made = Threads::new(count);
             *other = Some((own, HashMap::from([(count, made.clone())])));
@@ -39,20 +39,20 @@ pub(crate) fn threads(count: usize) -> Threads {
     }
 }
 
-/// What the observer of a worker has heard.
+/// The steps that the observer of a worker has recorded.
 #[derive(Default)]
-pub(crate) struct History {
+pub(crate) struct StepHistory {
     steps: Vec<Step>,
     every: usize,
-    heard: usize,
+    received: usize,
 }
 
-impl History {
+impl StepHistory {
     fn push(&mut self, step: &Step) {
         let every = self.every.max(1);
-        if self.heard.is_multiple_of(every) {
+        if self.received.is_multiple_of(every) {
             self.steps.push(step.clone());
-            if self.steps.len() > KEPT {
+            if self.steps.len() > MAX_STEPS {
                 let mut at = 0;
                 self.steps.retain(|_| {
                     at += 1;
@@ -61,10 +61,10 @@ impl History {
                 self.every = 2 * every;
             }
         }
-        self.heard += 1;
+        self.received += 1;
     }
 
-    /// A list of dictionaries, fields a solver does not have left out.
+    /// A list of dictionaries, without the fields that a solver does not report.
     pub(crate) fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         for step in &self.steps {
@@ -100,33 +100,33 @@ fn step_dict<'py>(py: Python<'py>, step: &Step) -> PyResult<Bound<'py, PyDict>> 
     Ok(dict)
 }
 
-/// Passes steps to the history, and to the waiting thread if it wants them.
-struct Ear {
-    history: History,
-    live: Option<Sender<Step>>,
+/// Passes steps to the history, and to the waiting thread if it reports them.
+struct WorkerObserver {
+    history: StepHistory,
+    sender: Option<Sender<Step>>,
     stop: Cancel,
 }
 
-/// The same on the caller's own thread: looks for signals itself, now and then.
-struct OwnEar<'a> {
-    history: History,
+/// The same on the caller's thread: checks for signals itself from time to time.
+struct CallerObserver<'a> {
+    history: StepHistory,
     report: Option<&'a Py<PyAny>>,
     stop: Cancel,
-    looked: Instant,
+    last_check: Instant,
     interrupted: Option<PyErr>,
 }
 
-impl OwnEar<'_> {
-    fn look(&mut self, step: Option<&Step>) -> ControlFlow<()> {
-        if self.looked.elapsed() >= PULSE && self.interrupted.is_none() {
-            self.looked = Instant::now();
-            let told = Python::attach(|py| {
+impl CallerObserver<'_> {
+    fn check(&mut self, step: Option<&Step>) -> ControlFlow<()> {
+        if self.last_check.elapsed() >= SIGNAL_INTERVAL && self.interrupted.is_none() {
+            self.last_check = Instant::now();
+            let reported = Python::attach(|py| {
                 if let (Some(report), Some(step)) = (self.report, step) {
                     report.bind(py).call1((step_dict(py, step)?,))?;
                 }
                 py.check_signals()
             });
-            if let Err(error) = told {
+            if let Err(error) = reported {
                 self.stop.abandon();
                 self.interrupted = Some(error);
             }
@@ -135,21 +135,21 @@ impl OwnEar<'_> {
     }
 }
 
-impl Observer for OwnEar<'_> {
+impl Observer for CallerObserver<'_> {
     fn begin(&mut self, _begin: &Begin) -> ControlFlow<()> {
-        self.look(None)
+        self.check(None)
     }
     fn step(&mut self, step: &Step) -> ControlFlow<()> {
         self.history.push(step);
-        self.look(Some(step))
+        self.check(Some(step))
     }
     fn finish(&mut self, _status: Status, last: &Step) {
         self.history.push(last);
     }
 }
 
-/// Runs `work` on this very thread: a fit of a millisecond should not wait for another thread to wake up. The work must use
-/// one thread only, so that the observer is called here.
+/// Runs `work` on the calling thread: a fit of a millisecond should not wait for another thread to wake up. The work must use
+/// one thread only, so that the observer is called on this thread.
 fn alone<T: Send>(
     py: Python<'_>,
     report: Option<&Bound<'_, PyAny>>,
@@ -157,34 +157,34 @@ fn alone<T: Send>(
 ) -> PyResult<Supervised<T>> {
     let stop = Cancel::new();
     let own = report.map(|report| report.clone().unbind());
-    let (value, mut ear) = py.detach(|| {
-        let history = History::default();
-        let (report, looked) = (own.as_ref(), Instant::now());
-        let mut ear = OwnEar { history, report, stop: stop.clone(), looked, interrupted: None };
-        let value = work(stop, &mut ear);
-        (value, ear)
+    let (value, mut observer) = py.detach(|| {
+        let history = StepHistory::default();
+        let (report, last_check) = (own.as_ref(), Instant::now());
+        let mut observer = CallerObserver { history, report, stop: stop.clone(), last_check, interrupted: None };
+        let value = work(stop, &mut observer);
+        (value, observer)
     });
-    if let (Some(report), None, Some(last)) = (report, &ear.interrupted, ear.history.steps.last()) {
-        ear.interrupted = report.call1((step_dict(py, last)?,)).err();
+    if let (Some(report), None, Some(last)) = (report, &observer.interrupted, observer.history.steps.last()) {
+        observer.interrupted = report.call1((step_dict(py, last)?,)).err();
     }
-    Ok(Supervised { value, history: ear.history, interrupted: ear.interrupted })
+    Ok(Supervised { value, history: observer.history, interrupted: observer.interrupted })
 }
 
-impl Ear {
+impl WorkerObserver {
     fn flow(&self) -> ControlFlow<()> {
         if self.stop.is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
-impl Observer for Ear {
+impl Observer for WorkerObserver {
     fn begin(&mut self, _begin: &Begin) -> ControlFlow<()> {
         self.flow()
     }
     fn step(&mut self, step: &Step) -> ControlFlow<()> {
         self.history.push(step);
-        if let Some(live) = &self.live {
-            // Nobody listens any more only if the fit is about to end.
-            let _ = live.send(step.clone());
+        if let Some(sender) = &self.sender {
+            // The receiver is gone only if the fit is about to end.
+            let _ = sender.send(step.clone());
         }
         self.flow()
     }
@@ -195,17 +195,17 @@ impl Observer for Ear {
 
 /// The result of supervised work.
 pub(crate) struct Supervised<T> {
-    /// What the work gave.
+    /// The result of the work itself.
     pub(crate) value: T,
-    /// What the solvers said.
-    pub(crate) history: History,
+    /// The steps of the solvers.
+    pub(crate) history: StepHistory,
     /// The exception (KeyboardInterrupt, or one of `report`) that ended it early.
     pub(crate) interrupted: Option<PyErr>,
 }
 
-/// Runs `work` on a thread of its own. The interpreter is free; signals are looked for every 20 ms, and an exception they
-/// raise asks `work` to end at once with its best so far, without a proof. `report` is called with the latest step now and then. `small` work stays on
-/// the caller's thread.
+/// Runs `work` on its own thread. The interpreter is free. Signals are checked every 20 ms; if one raises an exception, `work`
+/// ends at once with its best result so far, without a proof. `report` is called with the latest step from time to time.
+/// `small` work stays on the caller's thread.
 pub(crate) fn supervise<T: Send>(
     py: Python<'_>,
     report: Option<&Bound<'_, PyAny>>,
@@ -216,33 +216,33 @@ pub(crate) fn supervise<T: Send>(
         return alone(py, report, work);
     }
     let stop = Cancel::new();
-    let (live, steps) = channel();
-    let live = report.map(|_| live);
+    let (sender, steps) = channel();
+    let sender = report.map(|_| sender);
     let (done, finished) = channel::<()>();
     let flag = stop.clone();
     let mut interrupted = None;
     let end = std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
-            let mut ear = Ear { history: History::default(), live, stop: flag.clone() };
-            let value = work(flag, &mut ear);
+            let mut observer = WorkerObserver { history: StepHistory::default(), sender, stop: flag.clone() };
+            let value = work(flag, &mut observer);
             drop(done);
-            (value, ear.history)
+            (value, observer.history)
         });
         let (steps, finished): (Mutex<Receiver<Step>>, Mutex<Receiver<()>>) = (Mutex::new(steps), Mutex::new(finished));
         loop {
             let over = py.detach(|| {
                 let finished = finished.lock().unwrap_or_else(PoisonError::into_inner);
                 // The sender sends nothing: it is dropped when the work is done, or has panicked.
-                finished.recv_timeout(PULSE) != Err(RecvTimeoutError::Timeout)
+                finished.recv_timeout(SIGNAL_INTERVAL) != Err(RecvTimeoutError::Timeout)
             });
             if over {
                 break;
             }
-            let told = match report {
+            let reported = match report {
                 Some(report) if interrupted.is_none() => pass_on(py, report, &steps),
                 _ => Ok(()),
             };
-            if let Err(error) = told.and_then(|()| py.check_signals()) {
+            if let Err(error) = reported.and_then(|()| py.check_signals()) {
                 stop.abandon();
                 interrupted.get_or_insert(error);
             }
@@ -260,7 +260,7 @@ pub(crate) fn supervise<T: Send>(
     }
 }
 
-/// The latest step, and whether to go on.
+/// The latest step, and whether to continue.
 fn pass_on(py: Python<'_>, report: &Bound<'_, PyAny>, steps: &Mutex<Receiver<Step>>) -> PyResult<()> {
     let steps = steps.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(step) = steps.try_iter().last() {

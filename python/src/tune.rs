@@ -1,4 +1,4 @@
-//! A whole grid by cross validation.
+//! Grid search by cross-validation.
 
 use margrave::tune::{Grid, Tuner};
 use numpy::PyReadonlyArray1;
@@ -10,9 +10,9 @@ use crate::errors::raise;
 use crate::params::Params;
 use crate::supervise::{Supervised, supervise};
 
-/// Scores of all combinations of `costs`, `gammas` and `epsilons`, an empty list standing for what the machine has.
+/// Scores of all combinations of `costs`, `gammas` and `epsilons`; an empty list means the value of the machine.
 /// `fold_of` numbers the fold of each row, below `folds`; `counts` is how much each row counts in a score; `race` is the number of
-/// deviations by which a combination must fall behind to be left out, if any may be.
+/// standard deviations by which a combination must fall behind to be dropped; `None`: none is dropped.
 #[pyfunction]
 #[pyo3(signature = (params, x, y, weights, costs, gammas, epsilons, folds, fold_of, counts=None, race=None, report=None))]
 pub(crate) fn tune<'py>(

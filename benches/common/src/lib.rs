@@ -1,4 +1,4 @@
-//! What the programs of the comparisons share: their arguments, data with targets, files of numbers, and how they end.
+//! Shared by the benchmark programs: arguments, data with targets, files of numbers, and exit codes.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::collections::HashMap;
@@ -7,16 +7,16 @@ use margrave_core::data::Dataset;
 use margrave_io::{ReadOptions, load};
 use serde_json::Value;
 
-/// Anything that ends a run.
+/// Any error that ends a run.
 pub type Failure = Box<dyn std::error::Error>;
 
-/// `COMMAND DATA [--name VALUE]…`; a single dash does as well.
+/// `COMMAND DATA [--name VALUE]…`; a single dash also works.
 pub struct Args {
-    /// What to do.
+    /// The command.
     pub command: String,
     /// The data file.
     pub data: String,
-    /// The rest, without dashes.
+    /// The options, without dashes.
     pub options: HashMap<String, String>,
 }
 
@@ -37,19 +37,19 @@ impl Args {
         Ok(Self { command, data, options })
     }
 
-    /// An option that is a number; fails if it is none.
+    /// An option that is a number; fails if it is not one.
     pub fn number(&self, name: &str) -> Result<Option<f64>, Failure> {
         let number = |v: &String| v.parse().map_err(|_| format!("--{name} {v} is not a number").into());
         self.options.get(name).map(number).transpose()
     }
 
-    /// An option that must be there.
+    /// A required option.
     pub fn text(&self, name: &str) -> Result<&str, Failure> {
         self.options.get(name).map(String::as_str).ok_or_else(|| format!("--{name} is missing").into())
     }
 }
 
-/// Prints what `run` returns as one line of JSON, or why it failed, with exit code 2.
+/// Prints the result of `run` as one line of JSON, or its error with exit code 2.
 pub fn finish(program: &str, run: impl FnOnce() -> Result<Value, Failure>) {
     match run() {
         Ok(value) => println!("{value}"),

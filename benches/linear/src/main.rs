@@ -9,8 +9,8 @@
 //! ```
 //!
 //! DATA is anything Margrave reads. Weight files are raw little-endian f64: w, then b. Times cover training without reading
-//! and without the certificate, whose time is told apart. `certify` gives P at the weights, and a lower bound on the optimum
-//! where the loss is smooth. One JSON object on standard output.
+//! and without the certificate, whose time is reported separately. `certify` gives P at the
+//! weights, and a lower bound on the optimum where the loss is smooth. One JSON object on standard output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::ops::ControlFlow;
@@ -55,9 +55,9 @@ fn classes(args: &Args) -> Result<Value, Failure> {
 }
 
 /// Prints every step.
-struct Trace;
+struct PrintSteps;
 
-impl Observer for Trace {
+impl Observer for PrintSteps {
     fn step(&mut self, s: &Step) -> ControlFlow<()> {
         let (primal, dual) = (s.primal.unwrap_or(f64::NAN), s.dual.unwrap_or(f64::NAN));
         eprintln!(
@@ -127,7 +127,7 @@ fn run() -> Result<Value, Failure> {
         let control = Control::unlimited(control.threads.clone());
         let begun = Instant::now();
         let solution = if args.options.contains_key("trace") {
-            linear::solve(&problem, &options, &control, &mut Trace)?
+            linear::solve(&problem, &options, &control, &mut PrintSteps)?
         } else {
             linear::solve(&problem, &options, &control, &mut Silent)?
         };

@@ -1,4 +1,4 @@
-//! RBF blocks beside a matrix product of the same shape.
+//! RBF blocks compared with a matrix product of the same shape.
 
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
@@ -13,7 +13,7 @@ use crate::timing::{least, points, uniform};
 const N: usize = 20_000;
 const Q: usize = 1_024;
 
-/// `c = a·bᵀ`, row-major, shared out by panels of columns of the product as faer's own threading is uneven.
+/// `c = a·bᵀ`, row-major, parallel over column panels of the product because faer's own threading is uneven.
 fn product<T: faer::traits::ComplexField + Send + Sync + Copy>(
     a: &[T],
     b: &[T],

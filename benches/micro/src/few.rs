@@ -1,4 +1,4 @@
-//! A few rows against everything: the request of pairwise solvers.
+//! A few rows of K against all columns: the access pattern of pairwise solvers.
 
 use margrave_core::backend::cpu::CpuGram;
 use margrave_core::gram::{Gram, Pick};

@@ -1,5 +1,5 @@
-//! One RBF machine on a file of two classes by decomposition, by IRWLS, and by IRWLS from scratch: every iteration forms and factors
-//! the whole system of paper 000 anew. All to a relative gap of 1e-6, certified, within the same number of seconds.
+//! One RBF machine on a file with two classes, by decomposition, by IRWLS, and by IRWLS from scratch, where every iteration forms
+//! and factors the whole system of paper 000 again. All to a relative gap of 1e-6, certified, with the same time limit.
 
 use margrave_core::backend::cpu::CpuGram;
 use margrave_core::certificate::certify;
@@ -13,7 +13,7 @@ use margrave_core::{Budget, Control, Threads};
 
 use crate::sparse::read_labelled;
 
-/// Bytes for the run from scratch, whose systems are large.
+/// Memory limit in bytes of the run from scratch, whose systems are large.
 const SCRATCH_MEMORY: u64 = 12 << 30;
 
 pub(crate) fn run(arguments: &[String]) {

@@ -1,7 +1,8 @@
-//! Micro-benchmarks of the Gram engine: each line shows ours, the yardstick measured in the same run, and the ratio.
+//! Micro-benchmarks of the Gram engine: each line shows ours, the reference measured in the same run, and the ratio.
 //!
 //! `cargo run --release -p margrave-bench-micro -- [blocks] [rows] [products] [sparse FILE.svm.gz …]`; everything but
-//! `sparse` by default; `ridge` alone answers `benches/ridge/run.py`; `irwls FILE C GAMMA [SECONDS [LOSS]]` trains. Times are the least of several repeats; on one thread, processor time of that thread.
+//! `sparse` by default; `ridge` serves `benches/ridge/run.py`; `irwls FILE C GAMMA [SECONDS [LOSS]]` trains.
+//! Times are the minimum of several repeats; on one thread, processor time of that thread.
 #![allow(clippy::print_stdout, reason = "the output of this program is its table")]
 
 mod blocks;

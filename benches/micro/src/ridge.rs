@@ -1,8 +1,8 @@
-//! Times of the ridge core, asked for line by line on standard input, so that another program can be timed in between.
+//! Times of the ridge core, by commands on standard input, so that another program can be timed in between.
 //!
 //! `load FILE N D` reads N × D doubles (little endian, row-major); then `cholesky THREADS`, `eigen THREADS` and
-//! `path THREADS LAMBDAS` say `begin` when their matrix is there and then the seconds the work took.
-//! `benches/ridge/run.py` talks to it.
+//! `path THREADS LAMBDAS` print `begin` when their matrix is ready and then the seconds of the work.
+//! `benches/ridge/run.py` sends the commands.
 
 use std::io::BufRead;
 use std::time::Instant;
@@ -32,7 +32,7 @@ fn load(file: &str, n: usize, d: usize) -> (CpuGram, Vec<f64>) {
     (CpuGram::square(Kernel::rbf(1.0 / d as f64), &points).expect("a kernel"), y)
 }
 
-/// Answers until standard input ends.
+/// Runs commands until standard input ends.
 pub(crate) fn serve() {
     let mut loaded: Option<(CpuGram, Vec<f64>)> = None;
     for line in std::io::stdin().lock().lines() {

@@ -1,4 +1,4 @@
-//! Sparse blocks beside the merge of two sorted lists.
+//! Sparse blocks compared with merging two sorted lists.
 
 use std::io::Read;
 
@@ -10,7 +10,7 @@ use margrave_core::{Control, Threads};
 
 use crate::timing::least;
 
-/// LIBSVM text, gzipped or not: enough for well-formed files.
+/// Reads LIBSVM text, gzipped or not; only for well-formed files.
 fn read(path: &str) -> Csr<f64> {
     read_labelled(path).0
 }
@@ -41,7 +41,7 @@ pub(crate) fn read_labelled(path: &str) -> (Csr<f64>, Vec<f64>) {
     (Csr::new(d, starts, columns, values).expect("sorted indices"), targets)
 }
 
-/// A node of a row as LIBSVM keeps it; index −1 ends the row.
+/// A node of a row as LIBSVM stores it; index −1 ends the row.
 #[derive(Clone, Copy)]
 struct Node {
     index: i32,

@@ -3,8 +3,8 @@
 use margrave_core::data::Points;
 use rand::{RngExt, SeedableRng};
 
-/// Seconds of `work`, the least of at least three repeats filling about `budget` seconds. On one thread the thread's own processor time, which
-/// other processes do not disturb; else wall-clock time.
+/// Seconds of `work`: the minimum of at least three repeats that take about `budget` seconds. On one thread the processor time
+/// of that thread, which other processes do not disturb; otherwise wall-clock time.
 pub(crate) fn least(threads: usize, budget: f64, mut work: impl FnMut()) -> f64 {
     let clock = if threads == 1 { thread_time } else { wall_time };
     let begin = wall_time();
@@ -29,7 +29,7 @@ fn thread_time() -> f64 {
 
 fn clock(which: libc::clockid_t) -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer.
+    // SAFETY: `time` is valid for writes.
     unsafe { libc::clock_gettime(which, &mut time) };
     time.tv_sec as f64 + 1e-9 * time.tv_nsec as f64
 }

@@ -6,7 +6,7 @@
 //! margrave-bench-peers certify DATA --gamma G -C C [--epsilon E] --beta IN
 //! ```
 //!
-//! DATA is anything Margrave reads; γ = 0 is the linear kernel. β files are raw little-endian f64, one a row. Times cover
+//! DATA is anything Margrave reads; γ = 0 is the linear kernel. β files are raw little-endian f64, one per row. Times cover
 //! training with its certificate, not reading. One JSON object on standard output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -46,7 +46,7 @@ fn run() -> Result<Value, Failure> {
     let costs = vec![cost; targets.len()];
     let threads = Threads::new(args.number("threads")?.unwrap_or(0.0) as usize);
     let control = Control::unlimited(threads);
-    let setup = Setup { data: &data, targets: &targets, costs: &costs, kernel, loss: &*loss, control: &control };
+    let setup = BenchProblem { data: &data, targets: &targets, costs: &costs, kernel, loss: &*loss, control: &control };
     match args.command.as_str() {
         "train" => setup.train(&args),
         "certify" => setup.certify(&args),
@@ -54,7 +54,7 @@ fn run() -> Result<Value, Failure> {
     }
 }
 
-struct Setup<'a> {
+struct BenchProblem<'a> {
     data: &'a Dataset,
     targets: &'a [f64],
     costs: &'a [f64],
@@ -63,7 +63,7 @@ struct Setup<'a> {
     control: &'a Control,
 }
 
-impl Setup<'_> {
+impl BenchProblem<'_> {
     fn train(&self, args: &Args) -> Result<Value, Failure> {
         let stop = Stop { tol: args.number("tol")?, gap: args.number("gap")? };
         let repeats = args.number("repeats")?.unwrap_or(1.0).max(1.0) as usize;
@@ -111,7 +111,7 @@ impl Setup<'_> {
         Ok(report)
     }
 
-    /// One pass K(train, SV)·β in single and in double precision: what any certificate needs.
+    /// One pass K(train, SV)·β in single and in double precision, which every certificate needs.
     fn passes(&self, beta: &[f64]) -> Result<Vec<f64>, Failure> {
         let gram = CpuGram::square(self.kernel, &self.data.points)?;
         let mut out = vec![0.0; beta.len()];
@@ -141,7 +141,7 @@ impl Setup<'_> {
     }
 }
 
-/// A line of what Linux tells of this process's memory, in MiB.
+/// A line of /proc/self/status about the memory of this process, in MiB.
 fn memory_mb(field: &str) -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;

@@ -1,8 +1,8 @@
-//! Options by what they are, not by what a front end calls them.
+//! Options in messages, independent of how a front end spells them.
 //!
-//! The engine refuses combinations of options, and its messages name options. The program writes `--penalty l1`, Python
-//! `penalty="l1"`, Rust `.penalty(L1)`: so the engine says [`OptionName`] and [`Setting`], and each front end brings its
-//! [`Spelling`]. Inside a message an option is a mark that [`spell`] replaces.
+//! The engine rejects some combinations of options, and its messages name them. The program writes `--penalty l1`, Python
+//! `penalty="l1"`, Rust `.penalty(L1)`: so the engine uses [`OptionName`] and [`Setting`], and each front end has its own
+//! [`Spelling`]. Inside a message an option is a placeholder that [`spell`] replaces.
 
 use std::fmt;
 
@@ -93,14 +93,14 @@ impl From<OptionName> for Setting {
 const OPEN: char = '⟦';
 const CLOSE: char = '⟧';
 
-/// The mark that [`spell`] replaces.
+/// The placeholder that [`spell`] replaces.
 impl fmt::Display for OptionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Setting::from(*self))
     }
 }
 
-/// The mark that [`spell`] replaces.
+/// The placeholder that [`spell`] replaces.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
@@ -130,7 +130,7 @@ impl Spelling for InRust {
     }
 }
 
-/// A message with every mark replaced.
+/// A message with every placeholder replaced.
 pub fn spell(message: &str, spelling: &dyn Spelling) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;
@@ -152,17 +152,17 @@ pub fn spell(message: &str, spelling: &dyn Spelling) -> String {
     out
 }
 
-/// What an option does not go together with.
+/// What an option cannot be combined with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum With {
     /// Another option.
     Setting(Setting),
-    /// This many targets.
+    /// Several targets; their number.
     Targets(usize),
     /// More than two classes.
     SeveralClasses,
-    /// A kernel, solver or formulation for which there is no linear machine with a cost C.
+    /// A kernel, solver or formulation that is not a linear machine with a cost C.
     NotLinear,
     /// A convex loss.
     ConvexLoss,
@@ -238,7 +238,7 @@ mod tests {
             format!("{} and {}: raise {}", OptionName::Penalty.at("l1"), With::Targets(2), OptionName::Memory);
         assert_eq!(spell(&message, &Shout), "PENALTY:l1 and 2 targets: raise MEMORY:-");
         assert_eq!(spell(&message, &InRust), ".penalty(l1) and 2 targets: raise .memory(…)");
-        // Text that only looks like a mark stays readable.
+        // Text that only looks like a placeholder stays as it is.
         assert_eq!(spell("a ⟦b⟧ c ⟦d", &Shout), "a b c ⟦d");
     }
 

@@ -1,21 +1,21 @@
-//! Bad input is an [`Error`]; an outcome of a computation is a [`Status`](crate::Status).
+//! Invalid input is an [`Error`]; how a computation ended is a [`Status`](crate::Status).
 
 use std::fmt;
 
 use crate::conflict::{InRust, OptionName, Remedy, Setting, Spelling, With, spell};
 use crate::control::Interrupt;
 
-/// What a caller did wrong, with the numbers needed to put it right.
+/// Invalid input, with the numbers needed to correct it.
 ///
-/// Displayed, options are spelled as in Rust; a front end with a [`Spelling`] of its own uses [`text`](Self::text).
+/// `Display` spells options as in Rust; a front end with its own [`Spelling`] uses [`text`](Self::text).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
-    /// An option does not go together with another, or with the data.
+    /// An option cannot be combined with another, or with the data.
     Conflict {
         /// The option.
         option: Setting,
-        /// What it does not go together with.
+        /// What it cannot be combined with.
         with: With,
         /// Why, where that is not obvious; empty otherwise.
         why: &'static str,
@@ -51,18 +51,18 @@ pub enum Error {
         /// The value.
         value: f64,
     },
-    /// The data cannot be trained on as asked (no rows, one class, negative features for χ², …).
+    /// The data does not allow this training (no rows, one class, negative features for χ², …).
     Data {
         /// What is wrong and what to do.
         message: String,
     },
-    /// A solver was asked for something it has no view of.
+    /// A solver does not support what the training needs.
     Unsupported {
-        /// The solver asked.
+        /// The solver.
         solver: &'static str,
-        /// What was asked of it.
+        /// What it does not support.
         what: String,
-        /// A solver or option that does.
+        /// A solver or option to use instead.
         instead: String,
     },
     /// The memory budget is too small for the smallest possible working set.
@@ -98,7 +98,7 @@ impl Error {
         spell(&self.marked(), spelling)
     }
 
-    /// The message, with options as marks.
+    /// The message, with placeholders for options.
     pub(crate) fn marked(&self) -> String {
         match self {
             Error::Conflict { option, with, why, remedy } => {
@@ -146,7 +146,7 @@ impl Error {
     }
 }
 
-/// The result of anything that may be given bad input.
+/// The result of a function that may get invalid input.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Fails with [`Error::Shape`] unless `found == expected`.

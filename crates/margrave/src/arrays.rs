@@ -1,4 +1,4 @@
-//! Arrays of the crate [`ndarray`] as data of the engine.
+//! Data from arrays of the crate [`ndarray`].
 
 use margrave_core::Result;
 use margrave_core::data::{Dataset, Points, Targets};

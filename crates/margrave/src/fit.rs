@@ -1,4 +1,4 @@
-//! A trained model with its proof, as the crate hands it out.
+//! A trained model with its proof, as returned by this crate.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -11,12 +11,12 @@ use margrave_core::train;
 pub struct Fit(train::Fit);
 
 impl Fit {
-    /// Writes the model to a file, whole or not at all.
+    /// Writes the model to a file atomically.
     pub fn save(&self, path: impl AsRef<Path>) -> margrave_io::Result<()> {
         margrave_io::model::save(self.0.model(), path)
     }
 
-    /// The model, without the rest.
+    /// The model alone.
     pub fn into_model(self) -> Model {
         self.0.into_model()
     }

@@ -1,7 +1,7 @@
 //! Kernel machines for any loss, with a proof of optimality on every fit.
 //!
-//! This crate is what to depend on: the builder [`Svm`], what a training gives ([`Fit`]), the readers ([`io`]), and the parts of
-//! the engine that users name. [`engine`] is the whole of it.
+//! This is the crate to depend on: the builder [`Svm`], the result of a training ([`Fit`]), the readers ([`io`]), and the parts
+//! of the engine that users need by name. [`engine`] is the complete engine.
 //!
 //! ```
 //! use margrave::{Kernel, Svm, loss};
@@ -42,7 +42,7 @@ pub use margrave_io as io;
 pub use margrave_io::model::{LibsvmProof, LibsvmTraining, verify_libsvm};
 pub use svm::Svm;
 
-/// Reads a data file, everything told from its content and name. [`io::load`] takes options.
+/// Reads a data file; its format is detected from content and name. [`io::load`] takes options.
 pub fn load(path: impl AsRef<Path>) -> io::Result<Dataset> {
     Ok(io::load(path, &io::ReadOptions::default())?.data)
 }

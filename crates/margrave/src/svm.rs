@@ -47,7 +47,7 @@ impl Svm {
         Self::new(Task::Regress)
     }
 
-    /// A machine that tells whether a point is like the training data: one-class, ν = ½ unless another is given.
+    /// A machine that detects whether a point is like the training data: one-class, ν = ½ unless another is given.
     pub fn novelty() -> Self {
         Self::new(Task::Novelty)
     }
@@ -69,7 +69,7 @@ impl Svm {
         self
     }
 
-    /// γ by a rule that looks at the (scaled) data; call it after [`kernel`](Self::kernel).
+    /// γ by a rule computed from the (scaled) data; call it after [`kernel`](Self::kernel).
     pub fn gamma(mut self, gamma: Gamma) -> Self {
         self.options.gamma = Some(gamma);
         self
@@ -87,9 +87,9 @@ impl Svm {
         self
     }
 
-    /// The loss: one of [`crate::loss`], or a type of one's own.
+    /// The loss: one of [`crate::loss`], or a user-defined type.
     pub fn loss(mut self, loss: impl Loss + 'static) -> Self {
-        // A loss of the library is kept by its description, so that the model file can say which it was.
+        // A loss of the library is kept by its description, so that the model file can name it.
         self.options.loss = match loss.spec() {
             Some(spec) => LossChoice::Spec(spec),
             None => LossChoice::Own(Arc::new(loss)),
@@ -103,7 +103,7 @@ impl Svm {
         self
     }
 
-    /// Half-width of the tube of losses that have one; 0.1 by default.
+    /// Half-width ε of the tube, for losses that have one; 0.1 by default.
     pub fn epsilon(mut self, epsilon: f64) -> Self {
         self.options.epsilon = Some(epsilon);
         self
@@ -115,8 +115,8 @@ impl Svm {
         self
     }
 
-    /// Where ν-classification cannot have its ν with these classes, take 0.99 of the largest possible one instead of failing; each
-    /// pair of classes by itself.
+    /// If the classes do not allow the given ν in ν-classification, use 0.99 of the largest possible one instead of failing,
+    /// separately for each pair of classes.
     pub fn lower_nu(mut self, lower: bool) -> Self {
         self.options.lower_nu = lower;
         self
@@ -141,7 +141,7 @@ impl Svm {
         self
     }
 
-    /// For the linear kernel: what is put on the weights, ½‖w‖² by default. L1 needs a smooth loss: squared hinge, logistic, …
+    /// For the linear kernel: the penalty on the weights, ½‖w‖² by default. L1 needs a smooth loss: squared hinge, logistic, …
     pub fn penalty(mut self, penalty: Penalty) -> Self {
         self.options.penalty = penalty;
         self
@@ -153,9 +153,9 @@ impl Svm {
         self
     }
 
-    /// How several classes become machines. Unless one is given: [`Scheme::OneVsRest`] where the linear solver trains, otherwise
-    /// [`Scheme::OneVsOne`]. [`Scheme::CrammerSinger`] is for the linear kernel with the hinge; it is penalised in its bias, by
-    /// [`intercept_scaling`](Self::intercept_scaling) or 1, or has none.
+    /// How several classes become machines. The default is [`Scheme::OneVsRest`] with the linear solver and
+    /// [`Scheme::OneVsOne`] otherwise. [`Scheme::CrammerSinger`] is for the linear kernel with the hinge loss; its bias is
+    /// penalised, with [`intercept_scaling`](Self::intercept_scaling) or 1, or there is none.
     pub fn multiclass(mut self, scheme: Scheme) -> Self {
         self.options.multiclass = Some(scheme);
         self
@@ -167,7 +167,7 @@ impl Svm {
         self
     }
 
-    /// Scale the features first; the scaling travels with the model.
+    /// Scale the features first; the scaling is saved with the model.
     pub fn scale(mut self, kind: Option<ScaleKind>) -> Self {
         self.options.scale = kind;
         self
@@ -180,7 +180,7 @@ impl Svm {
     }
 
     /// When the answer counts as optimal. By default the KKT violation is at most 1e-3 (in regression, of the standard deviation of
-    /// the targets); wherever a violation is asked for without a gap, a relative gap of 1e-2 is asked for as well.
+    /// the targets); a violation given without a gap also requires a relative gap of 1e-2.
     pub fn stop(mut self, stop: Stop) -> Self {
         self.options.stop = stop;
         self.options.default_tol = false;
@@ -194,7 +194,7 @@ impl Svm {
         self
     }
 
-    /// A smaller KKT violation that solvers aim at where it comes cheaply; the answer counts as optimal without it.
+    /// A smaller KKT violation that solvers aim at where it is cheap; it is not required for the status optimal.
     pub fn aim(mut self, tol: f64) -> Self {
         self.options.aim = Some(tol);
         self
@@ -230,13 +230,13 @@ impl Svm {
         self
     }
 
-    /// Training ends with its best machine so far once this asks for it.
+    /// Ends the training early when cancelled, with the best machine so far.
     pub fn cancel(mut self, cancel: impl Into<Cancel>) -> Self {
         self.options.cancel = Some(cancel.into());
         self
     }
 
-    /// Where to compute; the fastest device there is by default.
+    /// Where to compute; the fastest available device by default.
     pub fn device(mut self, device: Device) -> Self {
         self.options.device = device;
         self
@@ -248,27 +248,27 @@ impl Svm {
         self
     }
 
-    /// For a loss that is not convex: also go through this many softer losses from the convex start (sigmoid: η/2ᵏ, …, η/2), and
-    /// keep the better end. 0 by default.
+    /// For a non-convex loss: train a second time through this many softer losses from the convex start (sigmoid: η/2ᵏ, …, η/2),
+    /// and keep the better result. 0 by default.
     pub fn anneal(mut self, stages: usize) -> Self {
         self.options.anneal = stages;
         self
     }
 
     /// Drop training rows whose share of f, |βᵢ|√k(xᵢ, xᵢ) over the sum of all, is below `share`; the certificate is that of
-    /// what is left.
+    /// the remaining model.
     pub fn compact(mut self, share: Option<f64>) -> Self {
         self.options.compact = share;
         self
     }
 
-    /// Whether equal samples with equal targets are trained on as one; they are by default. The model is the same, only sooner there.
+    /// Whether to merge equal samples with equal targets before training; true by default. The model is the same, in less time.
     pub fn merge_equal(mut self, merge: bool) -> Self {
         self.options.merge_equal = merge;
         self
     }
 
-    /// How columns of a file became the features: travels with the model.
+    /// How the columns of a file map to features; saved with the model.
     pub fn schema(mut self, schema: &margrave_io::Schema) -> Result<Self> {
         let text = serde_json::to_string(schema);
         self.options.schema = Some(text.map_err(|e| Error::data(format!("the schema cannot be written: {e}")))?);
@@ -276,12 +276,12 @@ impl Svm {
     }
 
     /// Trains. With [`Targets::Several`](margrave_core::data::Targets::Several), regression with the square loss predicts all of
-    /// them: one factorisation, the same centres, a certificate an output.
+    /// them: one factorisation, the same centres, one certificate per output.
     pub fn fit(&self, data: &Dataset) -> Result<Fit> {
         self.fit_observed(data, &mut Silent)
     }
 
-    /// Trains with a listener.
+    /// Trains with an observer.
     pub fn fit_observed(&self, data: &Dataset, observer: &mut dyn Observer) -> Result<Fit> {
         Ok(self.plan(data)?.train(observer)?.into())
     }
@@ -291,7 +291,7 @@ impl Svm {
         Plan::new(&self.options, data)
     }
 
-    /// Trains a linear machine on rows that are not in memory: `data` has the targets, and points without features.
+    /// Trains a linear machine on rows that are not in memory: `data` has the targets and points without features.
     pub fn fit_streamed(
         &self,
         data: &Dataset,

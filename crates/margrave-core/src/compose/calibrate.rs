@@ -1,8 +1,8 @@
 //! Fitting calibrations: leave-one-out scores without refitting, and the sigmoid.
 //!
 //! **Leave-one-out.** At the optimum the free variables F (inside their box, where h is smooth) satisfy M·(β_F, b) = const
-//! with M = [K_FF + D, 1; 1ᵀ, 0], D = diag(d) of their dual terms, those at a bound staying put. Leaving out sample i
-//! while no other variable changes its state takes its score from zᵢ to
+//! with M = [K_FF + D, 1; 1ᵀ, 0], D = diag(d) of their dual terms, while bounded variables stay at their bounds. If no other
+//! variable changes its state, leaving out sample i changes its score from zᵢ to
 //!
 //! ```text
 //! zᵢ − βᵢ·(1/(M⁻¹)ᵢᵢ − dᵢ)              i free
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! which is exact for the square loss (everything is free) and the span rule of Vapnik and Chapelle for the hinge. Cost:
-//! |F|³/3 to factor, |F|² a sample.
+//! |F|³/3 to factor, |F|² per sample.
 //!
 //! **Sigmoid.** Platt's P = 1/(1 + exp(a·z + b)), maximum likelihood with his smoothed targets (n₊ + 1)/(n₊ + 2) and
 //! 1/(n₋ + 2), by Newton's method with a line search (Lin, Lin and Weng 2007).
@@ -23,9 +23,9 @@ use crate::problem::{Constraint, KernelProblem};
 use crate::solver::ridge::Halt;
 use crate::solver::ridge::direct::System;
 
-/// Samples at a bound that are left out at most, evenly spread: a sigmoid needs no more.
-const MOST_BOUND: usize = 2000;
-/// Samples solved for at a time.
+/// Largest number of bounded samples that are left out, evenly spread: a sigmoid needs no more.
+const MAX_BOUNDED_SAMPLES: usize = 2000;
+/// Number of samples per block of right-hand sides.
 const BATCH: usize = 128;
 
 /// Rows and their leave-one-out scores, bias included.
@@ -33,12 +33,12 @@ const BATCH: usize = 128;
 pub struct LeftOut {
     /// Rows of the problem.
     pub rows: Vec<u32>,
-    /// The score each would have had without being trained on.
+    /// Out-of-sample score of each.
     pub scores: Vec<f64>,
 }
 
-/// Leave-one-out scores of a solution (β, b) with K·β = `f`. Of samples at a bound at most some thousands, evenly spread,
-/// are looked at (and then as large a share of the others). `None` where there is no closed form (a loss without a dual
+/// Leave-one-out scores of a solution (β, b) with K·β = `f`. At most a few thousand bounded samples, evenly
+/// spread, are evaluated (and then the same fraction of the others). `None` where there is no closed form (a loss without a dual
 /// term, several biases, an indefinite K) or the factor does not fit in `memory` bytes.
 pub fn leave_one_out(
     problem: &KernelProblem<'_>,
@@ -74,14 +74,14 @@ pub fn leave_one_out(
     if 3 * (free.len() as u64).pow(2) * 8 > memory {
         return Ok(None);
     }
-    let step = bound.len().div_ceil(MOST_BOUND).max(1);
+    let step = bound.len().div_ceil(MAX_BOUNDED_SAMPLES).max(1);
     let spread = |list: &[u32]| list.iter().copied().step_by(step).collect::<Vec<u32>>();
     let bound = spread(&bound);
     let mut out = LeftOut { rows: spread(&rest), scores: Vec::new() };
     out.scores = out.rows.iter().map(|&i| f[i as usize] + b).collect();
     let diag = problem.gram.diag();
     if free.is_empty() {
-        // Nothing can make up for a sample at its bound but the bias, which is then any of an interval: let it be.
+        // No variable but the bias can compensate for a bounded sample. The bias is then anywhere in an interval: it is kept.
         for &i in &bound {
             out.rows.push(i);
             out.scores.push(f[i as usize] + b - beta[i as usize] * diag[i as usize]);
@@ -95,7 +95,7 @@ pub fn leave_one_out(
     };
     let inverse = system.inverse_diag(control)?;
     for ((&i, m), d) in free.iter().zip(&inverse).zip(&ridge).step_by(step) {
-        // A free sample that alone carries the bias cannot be left out: it is on its margin either way.
+        // A free sample that alone determines the bias cannot be left out: it is on its margin either way.
         let moved = if *m > 0.0 { beta[i as usize] * (1.0 / m - d).max(0.0) } else { 0.0 };
         out.rows.push(i);
         out.scores.push(f[i as usize] + b - moved);
@@ -122,7 +122,7 @@ fn columns(gram: &dyn Gram, rows: &[u32], cols: &[u32], control: &Control) -> Re
 }
 
 /// a and b of the most likely sigmoid for scores with labels ±1; with `keep_threshold` b = 0. a < 0 unless scores and
-/// labels have nothing to do with each other, when it is 0 with the threshold kept.
+/// labels are unrelated; then a = 0 if the threshold is kept.
 pub fn fit_sigmoid(scores: &[f64], labels: &[f64], keep_threshold: bool) -> (f64, f64) {
     let positive = labels.iter().filter(|y| **y > 0.0).count() as f64;
     let negative = labels.len() as f64 - positive;
@@ -176,15 +176,15 @@ pub fn fit_sigmoid(scores: &[f64], labels: &[f64], keep_threshold: bool) -> (f64
             break;
         }
     }
-    // With the threshold kept a score must not count against its own side.
+    // If the threshold is kept, the slope must not have the wrong sign.
     if keep_threshold { (a.min(0.0), 0.0) } else { (a, b) }
 }
 
-/// Mean size of residuals, without those beyond five deviations, and the radii that hold given shares of them.
+/// Mean absolute residual, without those beyond five standard deviations, and the radii that contain given fractions of them.
 pub fn residual_scale(residuals: &[f64], shares: &[f64]) -> (f64, Vec<(f64, f64)>) {
     let n = residuals.len().max(1) as f64;
     let mean = residuals.iter().map(|r| r.abs()).sum::<f64>() / n;
-    // The deviation of a Laplace distribution of this mean size.
+    // Standard deviation of a Laplace distribution with this mean absolute value.
     let deviation = (2.0 * mean * mean).sqrt();
     let kept: Vec<f64> = residuals.iter().map(|r| r.abs()).filter(|r| *r <= 5.0 * deviation).collect();
     let sigma = if kept.is_empty() { mean } else { kept.iter().sum::<f64>() / kept.len() as f64 };

@@ -42,7 +42,7 @@ fn solve(
     (gram, setup, solution.beta, solution.bias, f)
 }
 
-/// The score of row `i` by a machine trained without it.
+/// The score of row `i` from a machine trained without it.
 fn honest(points: &Points, y: &[f64], loss: Arc<dyn Loss>, bias: bool, i: usize) -> f64 {
     let rows: Vec<u32> = (0..y.len() as u32).filter(|&r| r as usize != i).collect();
     let part: Vec<f64> = rows.iter().map(|&r| y[r as usize]).collect();
@@ -73,8 +73,8 @@ fn least_squares_are_left_out_exactly() {
 #[test]
 fn the_span_rule_is_close_for_the_hinge_losses() {
     let (points, y) = sample(60);
-    // States of other samples do change, so it is an approximation, and a coarse one where a sample at a bound is a large
-    // part of all; but better than training scores, far better without bounds.
+    // States of other samples do change, so this is an approximation, and a coarse one where a single sample at its bound is a
+    // large part of the data. It is still better than training scores, and much better without bounds.
     let losses: [(Arc<dyn Loss>, f64); 2] = [(Arc::new(Hinge), 0.8), (Arc::new(SquaredHinge), 0.4)];
     for (loss, share) in losses {
         let (gram, setup, beta, b, f) = solve(&points, &y, loss.clone(), true);
@@ -93,7 +93,7 @@ fn the_span_rule_is_close_for_the_hinge_losses() {
 
 #[test]
 fn a_sigmoid_is_recovered() {
-    // Scores on a grid, labels in the proportions the sigmoid says.
+    // Scores on a grid, labels in the proportions given by the sigmoid.
     let (mut scores, mut labels) = (Vec::new(), Vec::new());
     for step in -20..=20 {
         let z = f64::from(step) * 0.1;
@@ -106,7 +106,7 @@ fn a_sigmoid_is_recovered() {
     assert!((a + 2.0).abs() < 0.05 && b == 0.0, "{a} {b}");
     let (a, b) = fit_sigmoid(&scores, &labels, false);
     assert!((a + 2.0).abs() < 0.05 && b.abs() < 0.02, "{a} {b}");
-    // Labels against the scores: no slope, never the wrong way round.
+    // Labels opposed to the scores: the slope is 0, never of the wrong sign.
     let turned: Vec<f64> = labels.iter().map(|y| -y).collect();
     assert_eq!(fit_sigmoid(&scores, &turned, true), (0.0, 0.0));
 }

@@ -1,4 +1,4 @@
-//! Folds: which rows are held out when.
+//! Folds: which rows are held out together.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::error::{Error, Result};
 
-/// How rows are dealt into folds.
+/// How rows are assigned to folds.
 #[derive(Debug, Clone, Copy)]
 pub enum Deal<'a> {
     /// At random.
@@ -32,7 +32,7 @@ pub fn folds(n: usize, k: usize, deal: Deal<'_>, seed: u64) -> Result<Vec<u32>> 
         }
         Deal::Stratified(classes) => {
             let count = classes.iter().max().map_or(0, |c| *c as usize + 1);
-            // Dealing goes on where the last class stopped, so that folds differ by one row at most.
+            // Each class continues at the fold after the last one used, so that fold sizes differ by one row at most.
             let mut next = 0;
             for class in 0..count {
                 let mut rows: Vec<u32> = (0..n as u32).filter(|&row| classes[row as usize] as usize == class).collect();

@@ -1,4 +1,4 @@
-//! Independent trainings side by side.
+//! Independent trainings in parallel.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,14 +10,14 @@ use crate::control::{Control, Interrupt, Status, Threads};
 use crate::error::{Error, Result};
 use crate::observe::{Begin, Observer, Step};
 
-/// Trainings that run at the same time at most. Memory is shared out by this number, not by the number of threads: how
-/// much a solver may keep can change the last digits of its answer, and threads must not.
+/// Largest number of trainings that run at the same time. Memory is divided by this number, not by the number of threads: the
+/// memory of a solver can affect the last digits of its result, and the number of threads must not.
 pub const LANES: usize = 8;
 
-/// How often the listener is told and asked.
-const BEAT: Duration = Duration::from_millis(40);
+/// How often the observer is called.
+const REPORT_INTERVAL: Duration = Duration::from_millis(40);
 
-/// Passes on what a lane's solver says, and its wish to stop.
+/// Passes the steps of a lane's solver on, and passes a request to stop back to it.
 struct Lane<'a> {
     task: usize,
     iterations: &'a [AtomicUsize],
@@ -31,11 +31,11 @@ impl Observer for Lane<'_> {
     }
 }
 
-/// Does `work(task)` for every task, several at a time, the largest (by `sizes`) first; results in order.
+/// Runs `work(task)` for every task, several at a time, the largest (by `sizes`) first. Results are in the order of the tasks.
 ///
-/// `work` gets a control and an observer of its own. Once `control` or `observer` ask to stop, tasks under way end with
-/// their best answer so far and the rest are given a control that has already ended. The first error, by task, is
-/// returned; with one the tasks not yet begun are left out.
+/// `work` gets its own control and observer. Once `control` or `observer` requests a stop, running tasks end with their best
+/// result so far, and the remaining ones get a control that has already ended. The first error, in the order of the tasks, is
+/// returned; after an error no further task is started.
 pub fn run<T: Send>(
     sizes: &[u64],
     begin: &Begin,
@@ -52,13 +52,13 @@ pub fn run<T: Send>(
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let iterations: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
     let slots: Vec<Mutex<Option<Result<T>>>> = (0..tasks).map(|_| Mutex::new(None)).collect();
-    let (tell, hear) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let mut done = 0u64;
     let mut last = Step { phase: begin.solver, fraction: Some(0.0), ..Step::default() };
     std::thread::scope(|scope| {
         for lane in 0..lanes {
             let share = control.threads.count() / lanes + usize::from(lane < control.threads.count() % lanes);
-            let (tell, stop, order, next) = (tell.clone(), stop.clone(), &order, &next);
+            let (sender, stop, order, next) = (sender.clone(), stop.clone(), &order, &next);
             let (failed, iterations, slots, work) = (&failed, &iterations, &slots, &work);
             scope.spawn(move || {
                 let control =
@@ -71,14 +71,14 @@ pub fn run<T: Send>(
                     let result = work(task, &control, &mut observer);
                     failed.fetch_or(result.is_err(), Ordering::Relaxed);
                     *slots[task].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-                    // Whoever listened may have ended already.
-                    let _ = tell.send(task);
+                    // An error means that the receiver is gone, which is harmless.
+                    let _ = sender.send(task);
                 }
             });
         }
-        drop(tell);
+        drop(sender);
         loop {
-            match hear.recv_timeout(BEAT) {
+            match receiver.recv_timeout(REPORT_INTERVAL) {
                 Ok(task) => done += sizes[task],
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -86,7 +86,7 @@ pub fn run<T: Send>(
             last.iteration = iterations.iter().map(|i| i.load(Ordering::Relaxed) as u64).sum();
             last.seconds = control.seconds();
             last.fraction = Some(done as f64 / whole as f64);
-            // A deadline each lane sees by itself, and knows for one.
+            // Deadlines are not passed on: each lane checks them itself, and reports them as such.
             if observer.step(&last).is_break() || control.check() == Err(Interrupt::Cancelled) {
                 stop.store(true, Ordering::Relaxed);
             }

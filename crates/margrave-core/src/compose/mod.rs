@@ -1,8 +1,8 @@
-//! Wrappers around any trainer: several classes from binary machines, folds, calibration.
+//! Wrappers around any solver: several classes from binary machines, folds, calibration.
 //!
-//! A wrapper cuts one data set into [`Part`]s, rows with targets ±1, and has each trained by whatever trains: nothing here
-//! knows a solver. Parts are trained side by side in [`lanes`](run), each within a share of the memory that does not depend
-//! on the number of threads, so that neither does the result.
+//! A wrapper divides a data set into [`Part`]s, rows with targets ±1. Nothing here depends on the solver that trains them.
+//! Parts are trained in parallel in [`lanes`](run), each with a share of the memory that does not depend on the number of
+//! threads, so that the result does not either.
 
 pub mod calibrate;
 pub mod cross_validate;
@@ -12,11 +12,11 @@ pub mod one_vs_rest;
 
 pub use lanes::{LANES, run};
 
-/// A binary problem cut out of a data set.
+/// A binary problem over some rows of a data set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
     /// Rows of the data set.
     pub rows: Vec<u32>,
-    /// −1 or +1 for each.
+    /// −1 or +1 for each row.
     pub targets: Vec<f64>,
 }

@@ -1,4 +1,4 @@
-//! One machine for each pair of classes.
+//! One machine per pair of classes.
 
 use super::Part;
 use crate::model::pairs;

@@ -1,4 +1,4 @@
-//! One machine for each class against all others.
+//! One machine per class, against all others.
 
 use super::Part;
 
@@ -9,7 +9,7 @@ pub fn parts(classes: usize, codes: &[u32]) -> Vec<Part> {
     (0..classes).map(|class| Part { rows: (0..codes.len() as u32).collect(), targets: side(class) }).collect()
 }
 
-/// The targets of all classes together, n × classes row-major: for trainers that take several at once.
+/// The targets of all classes together, n × classes row-major: for solvers that train several targets at once.
 pub fn targets(classes: usize, codes: &[u32]) -> Vec<f64> {
     let mut targets = vec![-1.0; codes.len() * classes];
     codes.iter().enumerate().for_each(|(row, &code)| targets[row * classes + code as usize] = 1.0);

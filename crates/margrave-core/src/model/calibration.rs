@@ -3,7 +3,7 @@
 //! A binary machine's score z becomes P(+1 | z) = 1/(1 + exp(a·z + b)). With b = 0, as fitted here, ½ falls on z = 0, so that
 //! the more probable class is the predicted one. For several classes the probabilities of all pairs are coupled (Wu, Lin and
 //! Weng 2004, second method: minimise Σᵢ Σ_{j≠i} (r_ji·p_i − r_ij·p_j)² over the simplex), or those of all classes
-//! against the rest divided by their sum; the result is then moved, as little as possible, to where the predicted class
+//! against the rest divided by their sum; the result is then changed, as little as possible, so that the predicted class
 //! is the most probable one.
 
 use serde::{Deserialize, Serialize};
@@ -12,10 +12,10 @@ use super::expansion::pairs;
 use super::{Model, Prediction, Scheme};
 use crate::problem::Task;
 
-/// Shares of residuals whose radius a model keeps.
+/// Fractions of the residuals for which a model keeps the radius.
 pub const SHARES: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
 
-/// Where the scores came from that a calibration was fitted to.
+/// The kind of scores a calibration was fitted to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -27,11 +27,11 @@ pub enum Origin {
     Unknown,
 }
 
-/// How scores become probabilities, or a number an interval.
+/// How scores become probabilities, or predicted numbers become intervals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "kebab-case")]
 pub enum Calibration {
-    /// P(+1 | z) = 1/(1 + exp(a·z + b)), one a and b a machine.
+    /// P(+1 | z) = 1/(1 + exp(a·z + b)), one a and one b per machine.
     Sigmoid {
         /// Below 0 where a larger score means a more probable +1.
         a: Vec<f64>,
@@ -42,16 +42,16 @@ pub enum Calibration {
     },
     /// Residuals of regression.
     Residuals {
-        /// Mean size of a residual: the scale of a Laplace distribution.
+        /// Mean absolute residual: the scale of a Laplace distribution.
         sigma: f64,
-        /// Shares of residuals and the radius that holds each, ascending.
+        /// Fractions of the residuals and the radius that contains each, ascending.
         radii: Vec<(f64, f64)>,
         /// What it was measured on.
         origin: Origin,
     },
-    /// Residuals of a regression of several numbers.
+    /// Residuals of a regression with several targets.
     ResidualsByOutput {
-        /// One an output, as in [`Residuals`](Calibration::Residuals).
+        /// One per output, as in [`Residuals`](Calibration::Residuals).
         sigma: Vec<f64>,
         /// The same.
         radii: Vec<Vec<(f64, f64)>>,
@@ -60,8 +60,8 @@ pub enum Calibration {
     },
 }
 
-/// Probabilities stay away from 0 and 1 by this.
-const LEAST: f64 = 1e-7;
+/// Smallest distance of probabilities from 0 and 1.
+const MIN_PROBABILITY: f64 = 1e-7;
 
 /// 1/(1 + exp(a·z + b)), without overflow.
 pub fn sigmoid(z: f64, a: f64, b: f64) -> f64 {
@@ -83,7 +83,7 @@ pub fn couple(k: usize, r: &[f64], tolerance: f64, p: &mut [f64]) {
     p.fill(1.0 / k as f64);
     let mut qp = vec![0.0; k];
     for _ in 0..k.max(100) {
-        // Recomputed each round: updates alone would drift.
+        // Recomputed in each iteration: incremental updates would accumulate rounding errors.
         for t in 0..k {
             qp[t] = (0..k).map(|j| q[t * k + j] * p[j]).sum();
         }
@@ -110,7 +110,7 @@ pub fn make_largest(p: &mut [f64], winner: usize) {
         return;
     }
     above.sort_by(|&a, &b| p[b].total_cmp(&p[a]));
-    // The winner and the largest others share one value: their mean, with as many of them as still exceed it.
+    // The winner and the largest others get one value, their mean, over all entries that still exceed it.
     let (mut sum, mut count) = (p[winner], 1.0);
     for &c in &above {
         if p[c] <= sum / count {
@@ -121,7 +121,7 @@ pub fn make_largest(p: &mut [f64], winner: usize) {
     }
     let level = sum / count;
     // Equal values would leave the choice to the order of the classes.
-    let edge = 1e-9 * level.max(LEAST);
+    let edge = 1e-9 * level.max(MIN_PROBABILITY);
     for &c in &above {
         p[c] = p[c].min(level - edge);
     }
@@ -132,7 +132,7 @@ pub fn make_largest(p: &mut [f64], winner: usize) {
 impl Calibration {
     /// The probabilities of the two sides of machine `machine`: P(+1).
     fn positive(a: &[f64], b: &[f64], machine: usize, z: f64) -> f64 {
-        sigmoid(z, a[machine], b[machine]).clamp(LEAST, 1.0 - LEAST)
+        sigmoid(z, a[machine], b[machine]).clamp(MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
     }
 }
 
@@ -158,7 +158,7 @@ impl Model {
                     }
                     couple(classes, &r, 1e-9 / classes as f64, p);
                 }
-                // Not a classifier: it has been turned away above.
+                // Not a classifier: rejected above.
                 Scheme::Outputs => return None,
                 Scheme::OneVsRest | Scheme::CrammerSinger => {
                     for (machine, p) in p.iter_mut().enumerate() {
@@ -173,7 +173,7 @@ impl Model {
         Some(all)
     }
 
-    /// The radius around each predicted number that held a share `level` of its residuals; `None` unless it was measured.
+    /// The radius around each predicted number that contains a fraction `level` of its residuals; `None` unless it was measured.
     pub fn radii(&self, level: f64) -> Option<Vec<f64>> {
         let own = |radii: &Vec<(f64, f64)>| {
             radii.iter().find(|(share, _)| (share - level).abs() < 1e-12).map(|(_, radius)| *radius)
@@ -187,7 +187,7 @@ impl Model {
         }
     }
 
-    /// The same of a model that predicts one number.
+    /// The same for a model with one target.
     pub fn radius(&self, level: f64) -> Option<f64> {
         match self.radii(level)?.as_slice() {
             &[one] => Some(one),

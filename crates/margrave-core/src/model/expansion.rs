@@ -6,13 +6,13 @@ use crate::error::{Error, Result, check_len};
 use crate::gram::{Pick, Precision};
 use crate::kernel::{Kernel, Statistic};
 
-/// Rows of one task of a collapsed machine.
-const CHUNK: usize = 256;
+/// Number of rows per task for a collapsed machine.
+const ROWS_PER_TASK: usize = 256;
 
-/// How the coefficients of a centre are spread over the outputs.
+/// How the coefficients of a centre are assigned to the outputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Layout {
-    /// One an output: m × k numbers.
+    /// One per output: m × k numbers.
     Full,
     /// The outputs are the pairs (i, j), i < j, of classes, in lexical order. A centre of class c has a coefficient for each
     /// pair that c is in, in the order of the other class: m × (classes − 1) numbers.
@@ -35,7 +35,7 @@ pub fn pairs(classes: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl Layout {
-    /// Coefficients a centre has, with k outputs.
+    /// Number of coefficients per centre, with k outputs.
     fn stride(&self, k: usize) -> usize {
         match self {
             Layout::Full => k,
@@ -73,7 +73,7 @@ pub struct Expansion {
 
 impl Expansion {
     /// From its parts. `centres` are m points (without features for a precomputed kernel), `rows` their numbers in the training
-    /// data, `coefficients` m × k row-major, `bias` one an output, `width` the number of features a point must have (of
+    /// data, `coefficients` m × k row-major, `bias` one per output, `width` the number of features a point must have (of
     /// training rows, for a precomputed kernel). Fails if they do not agree or a number is not finite.
     pub fn new(
         kernel: Kernel,
@@ -131,7 +131,7 @@ impl Expansion {
         Ok(expansion)
     }
 
-    /// A linear machine by its weights, `width × k` row-major: it keeps no centres. `rows` and `coefficients` (in
+    /// A linear machine given by its weights, `width × k` row-major: it has no centres. `rows` and `coefficients` (in
     /// the order of the layout) are the dual point that proves it. Fails if the parts do not agree or a number is not finite.
     pub fn linear(
         weights: Vec<f64>,
@@ -152,7 +152,7 @@ impl Expansion {
         Ok(Self { width, collapsed: Some(weights), ..bare })
     }
 
-    /// Whether the machine is given by its weights alone.
+    /// Whether the machine is stored as weights alone.
     pub fn is_weights(&self) -> bool {
         self.kernel == Kernel::Linear && self.centres.dims() != self.width
     }
@@ -175,7 +175,7 @@ impl Expansion {
     fn collapse(&self) -> Option<Vec<f64>> {
         let (k, stride) = (self.bias.len(), self.layout.stride(self.bias.len()));
         let (linear, lookup) = (self.kernel == Kernel::Linear, self.kernel == Kernel::Precomputed);
-        // Sparse data of very many features: w would be larger than the centres it replaces.
+        // Sparse data with very many features: w would be larger than the centres it replaces.
         let stored = self.centres.stored().saturating_mul(stride);
         if !(lookup || linear && self.width.saturating_mul(k) <= stored.max(1 << 20)) {
             return None;
@@ -205,15 +205,15 @@ impl Expansion {
     pub fn rows(&self) -> &[u32] {
         &self.rows
     }
-    /// Those of each centre one after the other, in the order of the layout.
+    /// The coefficients, centre by centre, in the order of the layout.
     pub fn coefficients(&self) -> &[f64] {
         &self.coefficients
     }
-    /// How the coefficients are spread over the outputs.
+    /// How the coefficients are assigned to the outputs.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
-    /// Coefficients a centre has.
+    /// Number of coefficients per centre.
     pub fn stride(&self) -> usize {
         self.layout.stride(self.outputs())
     }
@@ -233,7 +233,7 @@ impl Expansion {
             }
         }
     }
-    /// One an output.
+    /// One bias per output.
     pub fn bias(&self) -> &[f64] {
         &self.bias
     }
@@ -253,13 +253,13 @@ impl Expansion {
     pub fn width(&self) -> usize {
         self.width
     }
-    /// w of each output, `width × k` row-major, where the machine is linear.
+    /// w of each output, `width × k` row-major, if the machine is linear.
     pub fn weights(&self) -> Option<&[f64]> {
         self.collapsed.as_deref()
     }
 
-    /// The scores of every point, n × k row-major. Sparse points may have fewer features than the centres, or more (those
-    /// count as zeros of the centres); others must agree. Kernel entries are of the given precision, sums are double.
+    /// The scores of every point, n × k row-major. Sparse points may have fewer features than the centres, or more (the
+    /// centres are zero there); otherwise the numbers must agree. Kernel entries have the given precision, sums are double.
     pub fn scores(&self, points: &Points, precision: Precision, control: &Control) -> Result<Vec<f64>> {
         let k = self.outputs();
         let points = &points.clone().widen(self.width);
@@ -289,7 +289,7 @@ impl Expansion {
         Ok(scores)
     }
 
-    /// Class by class, so that every kernel entry is computed once and meets only the pairs it belongs to.
+    /// Class by class, so that every kernel entry is computed once and used only for the pairs it belongs to.
     fn pair_scores(
         &self,
         classes: usize,
@@ -328,13 +328,13 @@ impl Expansion {
         control: &Control,
     ) -> Result<(), Interrupt> {
         let k = self.outputs();
-        // A task that finds the time over leaves its scores at zero; the check afterwards reports it.
-        control.threads.chunks(scores, CHUNK * k, |task, part| {
+        // A task that runs out of time leaves its scores at zero; the check below reports it.
+        control.threads.chunks(scores, ROWS_PER_TASK * k, |task, part| {
             if control.check().is_err() {
                 return;
             }
             for (at, out) in part.chunks_mut(k).enumerate() {
-                points.visit(task * CHUNK + at, |column, value| {
+                points.visit(task * ROWS_PER_TASK + at, |column, value| {
                     if column < self.width {
                         let own = &w[column * k..(column + 1) * k];
                         out.iter_mut().zip(own).for_each(|(z, w)| *z += value * w);
@@ -345,7 +345,7 @@ impl Expansion {
         control.check()
     }
 
-    /// k(x, x) of every point; fails for a precomputed kernel, whose rows do not hold it.
+    /// k(x, x) of every point; fails for a precomputed kernel, whose rows do not contain it.
     pub fn diagonal(&self, points: &Points) -> Result<Vec<f64>> {
         if self.kernel.unit_diagonal() {
             return Ok(vec![1.0; points.len()]);

@@ -8,7 +8,7 @@ use crate::problem::Setup;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Case {
-    /// β = 0: the point has no say; on the right side of its margin, or in the tube.
+    /// β = 0: not a support vector; on the right side of its margin, or inside the tube.
     Zero,
     /// β strictly inside its box: on the margin, or on the edge of the tube.
     Free,
@@ -16,7 +16,7 @@ pub enum Case {
     Bound,
 }
 
-/// The case of every *row*; a row with two variables has the case of the one that is not zero.
+/// The case of every *row*; a row with two variables has the case of the nonzero one.
 pub fn cases(setup: &Setup, beta: &[f64]) -> Vec<Case> {
     let mut cases = vec![Case::Zero; setup.rows()];
     for (i, b) in beta.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Fitted machines.
 //!
-//! An [`Expansion`] is the function f(x) + b alone; a [`Model`] adds what is needed to predict, to verify and to go on
+//! An [`Expansion`] is the function f(x) + b alone; a [`Model`] adds what is needed to predict, to verify and to resume
 //! training: the task, labels, scaling, loss, costs, certificate. For two classes a score > 0 means the *second*,
-//! `labels[1]`, whose samples have y = +1; several classes have one output a binary machine (see [`Scheme`]).
+//! `labels[1]`, whose samples have y = +1; several classes have one output per binary machine (see [`Scheme`]).
 
 pub mod calibration;
 mod expansion;
@@ -26,14 +26,14 @@ use crate::loss::LossSpec;
 use crate::problem::{Formulation, Machine, Penalty, Setup, Task};
 use crate::train::Proven;
 
-/// How one binary machine of a model came to be, and its proof.
+/// The training record of one binary machine of a model, and its proof.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Its proof.
     pub certificate: Certificate,
     /// How the training ended: see [`crate::train::verdict`].
     pub status: Status,
-    /// Iterations, of the solver's own kind.
+    /// Iterations; what counts as one depends on the solver.
     pub iterations: u64,
     /// Seconds of training.
     pub seconds: f64,
@@ -41,7 +41,7 @@ pub struct Record {
     pub kernel_entries: u64,
     /// Support vectors: rows with a coefficient ≠ 0.
     pub support_vectors: usize,
-    /// Those whose β is at its bound.
+    /// Support vectors whose β is at its bound.
     pub bounded: usize,
     /// β = rho · coefficient; 1 except for ν-classification.
     pub rho: f64,
@@ -60,54 +60,54 @@ pub enum Prediction {
     Inside(Vec<bool>),
 }
 
-/// A trained machine and all that belongs to it.
+/// A trained machine with everything needed to use it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Model {
     /// What it predicts.
     pub task: Task,
-    /// How costs were stated.
+    /// The formulation of the problem.
     pub formulation: Formulation,
-    /// The loss; `None` where the formulation brings its own, or it was a user's.
+    /// The loss; `None` if the formulation defines its own, or the loss was user-defined.
     pub loss: Option<LossSpec>,
     /// Whether the machine has a free bias.
     pub free_bias: bool,
     /// The penalty on the weights; L2 unless the kernel is linear.
     pub penalty: Penalty,
-    /// Value of the constant feature whose weight is the bias, where that is penalised; then there is no free one.
+    /// Value of the constant feature whose weight is the bias, if the bias is penalised; then there is no free bias.
     pub intercept_scaling: Option<f64>,
     /// The labels: sorted if trained here, in the file's order if read from LIBSVM's; empty unless classifying.
     pub labels: Vec<Label>,
-    /// How the outputs make the prediction.
+    /// How predictions follow from the outputs.
     pub scheme: Scheme,
     /// Cost factor of each label; empty if all are 1.
     pub class_weights: Vec<f64>,
-    /// Features are scaled so before they meet the kernel.
+    /// Scaling of the features, applied before the kernel.
     pub scaling: Option<Scaling>,
-    /// How columns of the training file became features, as JSON text that only its reader understands.
+    /// How the columns of the training file map to features, as JSON text that only the file reader interprets.
     pub schema: Option<String>,
     /// f(x) + b, over scaled features.
     pub expansion: Expansion,
     /// Cost of each centre.
     pub costs: Vec<f64>,
-    /// One a binary machine.
+    /// One record per binary machine.
     pub machines: Vec<Record>,
     /// The solver.
     pub solver: String,
     /// Rows of the training data.
     pub n: usize,
-    /// How scores become probabilities or intervals, if that was asked for.
+    /// How scores become probabilities or intervals, if calibrated.
     pub calibration: Option<Calibration>,
 }
 
-/// The parameters of a fit, apart from the data: what a model remembers of them.
+/// The parameters of a fit that a model keeps, apart from the data.
 #[derive(Debug, Clone)]
 pub struct Recipe {
     /// What to predict.
     pub task: Task,
-    /// How costs are stated.
+    /// The formulation of the problem.
     pub formulation: Formulation,
-    /// The loss, unless the formulation brings its own.
+    /// The loss, unless the formulation defines its own.
     pub loss: Option<LossSpec>,
     /// Whether there is a free bias.
     pub free_bias: bool,
@@ -136,7 +136,7 @@ pub struct Column {
     pub coefficients: Vec<f64>,
     /// The bias.
     pub bias: f64,
-    /// How it came to be.
+    /// Its training record.
     pub record: Record,
 }
 
@@ -171,7 +171,7 @@ impl Record {
     }
 }
 
-/// What the binary machines of a model come to together.
+/// Sums over the binary machines of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Totals {
     /// Σ of the primal objectives, or of the objectives of a non-convex loss.
@@ -188,21 +188,21 @@ pub struct Totals {
     pub violation: f64,
     /// Whether every machine was checked.
     pub known: bool,
-    /// The worst ending.
+    /// The worst status.
     pub status: Status,
     /// Σ of the iterations.
     pub iterations: u64,
     /// Seconds of the whole training.
     pub seconds: f64,
-    /// Kernel entries computed in all.
+    /// Kernel entries computed in total.
     pub kernel_entries: u64,
-    /// Rows that are a support vector of any machine.
+    /// Number of rows that are support vectors of at least one machine.
     pub support_vectors: usize,
-    /// Σ of the numbers at their bound.
+    /// Σ of the numbers of bounded support vectors.
     pub bounded: usize,
 }
 
-/// How bad an ending is.
+/// Severity of a status.
 fn severity(status: Status) -> u8 {
     match status {
         Status::Optimal => 0,
@@ -320,7 +320,7 @@ impl Model {
         Ok(Self::new(recipe, scheme, expansion, costs, records, codes.len()))
     }
 
-    /// The machine of Crammer and Singer: `weights` d × k and `alpha` n × k, row-major, `costs` one a row.
+    /// The machine of Crammer and Singer: `weights` d × k and `alpha` n × k, row-major, `costs` one per row.
     pub fn crammer_singer(
         recipe: Recipe,
         weights: Vec<f64>,
@@ -341,8 +341,8 @@ impl Model {
         Ok(Self::new(recipe, Scheme::CrammerSinger, expansion, kept, vec![record], n))
     }
 
-    /// The model of several numbers to predict, a regression each over the same (scaled) training points: `coefficients` n × k
-    /// row-major, `costs` one a row. `weights` (dims × k) where the kernel is linear: then no centres are kept.
+    /// The model of several targets, one regression each over the same (scaled) training points: `coefficients` n × k
+    /// row-major, `costs` one per row. `weights` (dims × k) if the kernel is linear: then no centres are kept.
     pub fn outputs(
         recipe: Recipe,
         kernel: crate::kernel::Kernel,
@@ -370,7 +370,7 @@ impl Model {
         Ok(Self::new(recipe, Scheme::Outputs, expansion, kept, records, n))
     }
 
-    /// A model from what was asked for, its expansion (over scaled features), the cost of each centre, one record per machine, and
+    /// A model from its parameters, its expansion (over scaled features), the cost of each centre, one record per machine, and
     /// the number of training rows. It has no calibration.
     pub fn new(
         recipe: Recipe,
@@ -452,7 +452,7 @@ impl Model {
         }
     }
 
-    /// Scores and decides. Many outputs are scored some rows at a time, so that memory does not grow with both.
+    /// Computes scores and predictions. With many outputs rows are processed in blocks, to bound the memory.
     pub fn predict(&self, points: &Points, precision: Precision, control: &Control) -> Result<Prediction> {
         let at_once = ((1 << 23) / self.expansion.outputs()).max(1);
         if points.len() <= at_once || self.scheme == Scheme::One {
@@ -464,7 +464,7 @@ impl Model {
             match self.decide(&self.scores(&points.gather(&rows), precision, control)?) {
                 Prediction::Labels(part) => labels.extend(part),
                 Prediction::Values(part) => values.extend(part),
-                // One output, scored above.
+                // A single output: handled above.
                 Prediction::Inside(_) => {}
             }
         }
@@ -493,14 +493,14 @@ impl Model {
         Ok(setup.solution(&self.machine(0)))
     }
 
-    /// An independent certificate of a binary model: K·β is computed anew in double precision.
+    /// An independent certificate of a binary model: K·β is recomputed in double precision.
     pub fn certify(&self, setup: &Setup, gram: &dyn Gram, control: &Control) -> Result<Certificate> {
         check_len("number of training rows", self.n, setup.rows())?;
         crate::train::certify_machine(setup, gram, &self.machine(0), control)
     }
 }
 
-/// Columns side by side, over the rows that any of them uses.
+/// Combines columns into a matrix over the rows that at least one of them uses.
 struct Stacked {
     rows: Vec<u32>,
     coefficients: Vec<f64>,

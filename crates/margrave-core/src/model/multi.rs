@@ -1,27 +1,27 @@
-//! Several binary machines as one classifier: who wins.
+//! Several binary machines as one classifier: which class wins.
 //!
 //! One-vs-one has a machine for each pair of classes i < j, whose score is > 0 for j; the class with the most votes wins,
-//! the first of them on a tie, as in LIBSVM. One-vs-rest has a machine a class; the largest score wins, the first on a tie. The
-//! machine of Crammer and Singer has a score a class from one problem, and decides likewise.
+//! the first of them on a tie, as in LIBSVM. One-vs-rest has one machine per class; the largest score wins, the first
+//! on a tie. The machine of Crammer and Singer has one score per class from a single problem; again the largest wins.
 
 use serde::{Deserialize, Serialize};
 
 use super::expansion::pairs;
 
-/// How the outputs of a model make its prediction.
+/// How predictions follow from the outputs of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
     /// One output: two classes, one number, or inside and outside.
     #[default]
     One,
-    /// A machine for each pair of classes.
+    /// One machine per pair of classes.
     OneVsOne,
-    /// A machine for each class.
+    /// One machine per class.
     OneVsRest,
-    /// One machine for all classes at once, a score a class (Crammer and Singer).
+    /// One machine for all classes at once, with one score per class (Crammer and Singer).
     CrammerSinger,
-    /// Several numbers to predict: a regression a number, over the same centres.
+    /// Several targets: one regression per target, over the same centres.
     Outputs,
 }
 
@@ -37,7 +37,7 @@ impl Scheme {
         }
     }
 
-    /// Machines for `classes` classes (or that many numbers to predict), each with a proof of its own.
+    /// Number of machines for `classes` classes (or that many targets), each with its own proof.
     pub fn machines(self, classes: usize) -> usize {
         match self {
             Scheme::One | Scheme::CrammerSinger => 1,
@@ -45,7 +45,7 @@ impl Scheme {
         }
     }
 
-    /// Scores of a point for `classes` classes, or that many numbers to predict.
+    /// Number of scores of a point for `classes` classes (or that many targets).
     pub fn outputs(self, classes: usize) -> usize {
         match self {
             Scheme::One => 1,
@@ -63,7 +63,7 @@ pub fn votes(classes: usize, scores: &[f64], votes: &mut [u32]) {
     }
 }
 
-/// The winner by votes, the first of equals.
+/// The class with the most votes, the first on a tie.
 pub fn by_votes(classes: usize, scores: &[f64], scratch: &mut [u32]) -> u32 {
     votes(classes, scores, scratch);
     let mut best = 0;
@@ -75,7 +75,7 @@ pub fn by_votes(classes: usize, scores: &[f64], scratch: &mut [u32]) -> u32 {
     best as u32
 }
 
-/// The winner by score, the first of equals.
+/// The class with the largest score, the first on a tie.
 pub fn by_score(scores: &[f64]) -> u32 {
     let mut best = 0;
     for class in 1..scores.len() {

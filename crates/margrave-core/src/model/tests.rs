@@ -1,4 +1,4 @@
-//! Machines worked by hand, and the same numbers by every way they can be computed.
+//! Machines computed by hand, and the same numbers from every code path.
 
 use std::sync::Arc;
 

@@ -11,8 +11,8 @@ use crate::observe::Silent;
 use crate::problem::{Setup, Task};
 use crate::solver::Stop;
 
-/// Folds where there is no closed form of leave-one-out scores.
-const FOLDS: usize = 5;
+/// Number of folds where leave-one-out scores have no closed form.
+const DEFAULT_FOLDS: usize = 5;
 
 /// A machine whose scores are to be calibrated: the rows it was trained on, and how its problem follows from targets and weights.
 pub(crate) struct Subject<'a> {
@@ -23,7 +23,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) problem: &'a dyn Fn(&dyn Space, &[f64], Option<&[f64]>) -> Result<Setup>,
 }
 
-/// Out-of-sample scores of the training rows, and where they are from.
+/// Out-of-sample scores of the training rows, and how they were computed.
 pub(crate) fn out_of_sample(
     subject: &Subject<'_>,
     setup: &Setup,
@@ -38,17 +38,17 @@ pub(crate) fn out_of_sample(
     }
     match subject.space.leave_one_out(trained, setup, request)? {
         Some(left) => Ok((left, Origin::LeaveOneOut)),
-        None => Ok((out_of_fold(subject, FOLDS.min(n), request)?, Origin::Folds)),
+        None => Ok((out_of_fold(subject, DEFAULT_FOLDS.min(n), request)?, Origin::Folds)),
     }
 }
 
-/// The options of the machines of folds: as asked, but trained no further than calibration can notice.
+/// The options of the machines of folds: those of the training, but with a tolerance no tighter than calibration needs.
 fn for_folds(options: &TrainOptions) -> TrainOptions {
     let stop = Stop { tol: options.stop.tol.map(|tol| tol.max(1e-3)), gap: options.stop.gap.map(|gap| gap.max(1e-3)) };
     TrainOptions { probability: None, start: None, stop, aim: None, aim_gap: None, ..options.clone() }
 }
 
-/// The scores of each fold by a machine trained on the others.
+/// The scores of each fold, from a machine trained on the other folds.
 fn out_of_fold(subject: &Subject<'_>, k: usize, request: Request<'_>) -> Result<LeftOut> {
     let n = subject.targets.len();
     let codes: Vec<u32> = subject.targets.iter().map(|y| u32::from(*y > 0.0)).collect();

@@ -30,18 +30,18 @@ use crate::solver::ridge::{self, Halt, RidgeOptions, Source};
 struct One {
     column: Column,
     part: Part,
-    /// z of the rows of its part.
+    /// Scores z of the rows of its part.
     scores: Vec<f64>,
-    /// w, where the machine is given by its weights.
+    /// w, if the machine is stored as weights.
     weights: Option<Vec<f64>>,
-    /// a and b of its sigmoid, and what that was fitted to, if probabilities were asked for.
+    /// a and b of its sigmoid, and the kind of scores it was fitted to, if probabilities are enabled.
     sigmoid: Option<(f64, f64, Origin)>,
     solver: &'static str,
     reason: String,
     merged: usize,
 }
 
-/// The parts a scheme cuts the data into.
+/// The parts a scheme divides the data into.
 pub(crate) fn parts(scheme: Scheme, classes: usize, codes: &[u32]) -> Vec<Part> {
     match scheme {
         Scheme::OneVsRest => one_vs_rest::parts(classes, codes),
@@ -49,7 +49,7 @@ pub(crate) fn parts(scheme: Scheme, classes: usize, codes: &[u32]) -> Vec<Part> 
     }
 }
 
-/// The names of the classes a machine tells apart, for messages.
+/// The names of the classes that a machine separates, for messages.
 fn name(plan: &Plan<'_>, scheme: Scheme, at: usize) -> String {
     let labels = &plan.prepared.labels;
     match scheme {
@@ -116,7 +116,7 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
     })
 }
 
-/// The weights of all machines, d × machines; `None` unless every machine is given by its weights.
+/// The weights of all machines, d × machines; `None` unless every machine is stored as weights.
 fn stacked_weights(machines: &[One], dims: usize) -> Option<Vec<f64>> {
     let outputs = machines.len();
     let mut weights = vec![0.0; dims * outputs];
@@ -140,8 +140,8 @@ pub(crate) fn solved_at_once(plan: &Plan<'_>, scheme: Scheme) -> bool {
         && matches!(plan.formulation, Formulation::Cost { .. })
 }
 
-/// Rows that may not be given their own class: those that one of the machines they trained has on the wrong side. A class
-/// that wins all its pairs has more votes than any other.
+/// Rows that may be misclassified: those on the wrong side of one of the machines trained on them. All others are right,
+/// because a class that wins all its pairs has more votes than any other.
 fn lost(classes: usize, scheme: Scheme, codes: &[u32], machines: &[One]) -> Vec<u32> {
     let mut lost = vec![false; codes.len()];
     if scheme == Scheme::OneVsRest {
@@ -160,7 +160,7 @@ fn lost(classes: usize, scheme: Scheme, codes: &[u32], machines: &[One]) -> Vec<
     (0..codes.len() as u32).filter(|&row| lost[row as usize]).collect()
 }
 
-/// Share of the training rows that are not given their own class; only those `lost` can be among them.
+/// Fraction of the training rows that are misclassified; only rows in `lost` can be.
 fn error(model: &Model, prepared: &Prepared, codes: &[u32], lost: &[u32], control: &Control) -> Result<f64> {
     if model.scheme == Scheme::OneVsRest {
         return Ok(lost.len() as f64 / codes.len().max(1) as f64);
@@ -176,7 +176,7 @@ fn error(model: &Model, prepared: &Prepared, codes: &[u32], lost: &[u32], contro
     Ok(wrong as f64 / codes.len().max(1) as f64)
 }
 
-/// Every machine by itself, several at a time.
+/// Trains every machine separately, several at a time.
 fn one_by_one(
     plan: &Plan<'_>,
     scheme: Scheme,
@@ -196,7 +196,7 @@ fn one_by_one(
             )));
         }
     }
-    // A share that does not depend on the threads: see `LANES`.
+    // This share of the memory does not depend on the number of threads: see `LANES`.
     let memory = options.budget.memory / parts.len().clamp(1, LANES) as u64;
     let sizes: Vec<u64> = parts.iter().map(|part| space.work(part.rows.len())).collect();
     let begin = Begin {
@@ -215,7 +215,7 @@ fn one_by_one(
         one_machine(plan, scheme, at, &parts[at], space, request, observer).map_err(named)
     })?;
     if scheme == Scheme::OneVsRest {
-        // All count on the same Gram at the same time: only what they computed together is known.
+        // All machines count entries on the same Gram at the same time: only the total is known.
         let each = (space.entries() - from) / machines.len().max(1) as u64;
         machines.iter_mut().for_each(|machine| machine.column.record.kernel_entries = each);
     }
@@ -248,7 +248,7 @@ fn one_machine(
             let (targets, weights) = (part.targets.as_slice(), weights.as_deref());
             let subject = Subject { space: space.as_ref(), targets, weights, problem: &problem };
             let (left, origin) = out_of_sample(&subject, &setup, &trained, request)?;
-            // The class against the rest wins by score, not by its side of 0.
+            // In one-vs-rest the largest score wins, whatever its sign.
             let (a, b) = sigmoid_of(&left, targets, scheme != Scheme::OneVsRest);
             Some((a, b, origin))
         }
@@ -262,7 +262,7 @@ fn one_machine(
     Ok(One { column, part: part.clone(), scores, weights, sigmoid, solver, reason, merged })
 }
 
-/// Least squares of all classes against the rest: one factorisation, a right-hand side a class.
+/// One-vs-rest least squares for all classes: one factorisation, one right-hand side per class.
 fn all_at_once(
     plan: &Plan<'_>,
     codes: &[u32],
@@ -288,7 +288,7 @@ fn all_at_once(
     {
         Ok(fit) if !stopped => Some(fit),
         Ok(_) | Err(Halt::Interrupted(_)) => None,
-        // Too large to factorise: each by itself, by a solver that needs less.
+        // Too large to factorise: each machine separately, with a solver that needs less memory.
         Err(Halt::Error(_)) => return one_by_one(plan, Scheme::OneVsRest, codes, space, control, observer),
     };
     let status = match control.check() {
@@ -330,7 +330,7 @@ fn all_at_once(
     last.fraction = Some(1.0);
     observer.finish(status, &last);
     if short && control.check().is_ok() {
-        // The system is too ill-conditioned for its factorisation: each machine by itself, with other solvers to turn to.
+        // The system is too ill-conditioned to factorise: each machine separately, where other solvers can be tried.
         return one_by_one(plan, Scheme::OneVsRest, codes, space, control, observer);
     }
     Ok(machines)

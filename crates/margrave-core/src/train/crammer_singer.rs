@@ -33,7 +33,7 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     let codes = codes_of(prepared);
     let costs = prepared.costs(plan.formulation);
     let (bias, note) = match options.bias_kind() {
-        // Its dual has no equality a free bias could come from.
+        // Its dual has no equality constraint, so there is no free bias.
         Bias::Free => (Bias::Penalised { scaling: 1.0 }, "; the bias is penalised as the weight of a feature 1"),
         given => (given, ""),
     };
@@ -87,7 +87,7 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     })
 }
 
-/// Share of the (scaled) training rows that are not given their own class.
+/// Fraction of the (scaled) training rows that are misclassified.
 fn error(model: &Model, points: &Points, codes: &[u32], control: &Control) -> Result<f64> {
     let at_once = ((1 << 22) / model.expansion.outputs()).max(1);
     let mut wrong = 0;
@@ -102,7 +102,7 @@ fn error(model: &Model, points: &Points, codes: &[u32], control: &Control) -> Re
     Ok(wrong as f64 / codes.len().max(1) as f64)
 }
 
-/// Certifies a machine of Crammer and Singer anew.
+/// Certifies a machine of Crammer and Singer independently of its training.
 pub(crate) fn verify(
     model: &Model,
     prepared: &Prepared,

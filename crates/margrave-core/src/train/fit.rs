@@ -1,4 +1,4 @@
-//! What a training gives: the model with its proof.
+//! The result of a training: the model with its proof.
 
 use serde::{Serialize, Serializer};
 
@@ -27,7 +27,7 @@ pub struct Fit {
     pub(crate) merged: usize,
 }
 
-/// What a fit was like, without the arrays of its model.
+/// A summary of a fit, without the arrays of its model.
 impl Serialize for Fit {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -63,14 +63,14 @@ impl Fit {
         &self.model
     }
 
-    /// The model, without the rest.
+    /// The model alone.
     pub fn into_model(self) -> Model {
         self.model
     }
 
-    /// What the fit was like: status, iterations, seconds, support vectors. Of several machines, the one with the worst proof.
+    /// The record of the fit: status, iterations, seconds, support vectors. With several machines, that of the worst proof.
     pub fn record(&self) -> &Record {
-        // What was not checked is worse than anything that was.
+        // A machine that was not checked ranks below every machine that was.
         let measure = |r: &Record| match &r.certificate {
             Certificate::Unknown => f64::INFINITY,
             known => known.relative_gap().unwrap_or(known.violation()),
@@ -84,8 +84,8 @@ impl Fit {
         &self.model.machines
     }
 
-    /// The proof: primal, dual and gap, from the independent certificate. Of several binary machines, the worst: all are in
-    /// [`certificates`](Self::certificates), the sums in [`totals`](Self::totals).
+    /// The proof: primal, dual and gap, from the independent certificate. With several binary machines, the worst one: see
+    /// [`certificates`](Self::certificates) for all and [`totals`](Self::totals) for the sums.
     pub fn certificate(&self) -> &Certificate {
         &self.record().certificate
     }
@@ -95,17 +95,17 @@ impl Fit {
         self.model.machines.iter().map(|record| &record.certificate)
     }
 
-    /// What a machine had to meet to be called optimal.
+    /// The criteria a machine had to meet to count as optimal.
     pub fn asked(&self) -> Asked {
         self.asked
     }
 
-    /// What computed: `cpu`.
+    /// The device used: `cpu`.
     pub fn device(&self) -> &'static str {
         self.device
     }
 
-    /// Training samples that were merged into equal ones with equal targets, all machines together.
+    /// Training samples that were merged into equal ones with equal targets, summed over all machines.
     pub fn merged(&self) -> usize {
         self.merged
     }
@@ -115,22 +115,23 @@ impl Fit {
         Totals { seconds: self.seconds, kernel_entries: self.kernel_entries, ..self.model.totals() }
     }
 
-    /// How it ended; of several binary machines, the one that ended worst.
+    /// How the training ended; with several binary machines, the worst status.
     pub fn status(&self) -> Status {
         self.totals().status
     }
 
-    /// Why this solver.
+    /// Why this solver was chosen.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// What was dropped to make the model compact, if that was asked for.
+    /// What was dropped to make the model compact, if that was enabled.
     pub fn compacted(&self) -> Option<Compacted> {
         self.compact
     }
 
-    /// On the training data: share of wrong labels, mean squared error (over all outputs), or share of outliers, by the task.
+    /// Error on the training data, by task: fraction of wrong labels, mean squared error (over all outputs), or
+    /// fraction of outliers.
     pub fn train_error(&self) -> f64 {
         self.train_error
     }

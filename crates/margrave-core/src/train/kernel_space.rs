@@ -1,6 +1,6 @@
-//! The space of a kernel: machines are expansions over rows, seen through the Gram matrix.
+//! The space of a kernel: machines are expansions over rows, accessed through the Gram matrix.
 //!
-//! Picks the solver, runs it with a stricter rule until the proof holds, and turns to another solver where it does not.
+//! Chooses the solver, runs it with stricter stopping rules until the proof holds, and tries another solver if it does not.
 
 use super::merge::{Merged, equal_among, equal_rows};
 use super::options::{LossChoice, SolverName, TrainOptions};
@@ -27,9 +27,9 @@ use crate::solver::{Solution, Stop, decomposition, irwls, ridge};
 /// Rows of a kernel matrix.
 pub(crate) struct KernelSpace<'a> {
     gram: GramOf<'a>,
-    /// The points, where K is the linear kernel over them: some solvers work on them directly.
+    /// The points, if K is the linear kernel over them: some solvers work on them directly.
     linear: Option<Points>,
-    /// The first row equal to each row, where there are many copies.
+    /// The first row equal to each row, if there are many duplicates.
     equal: Option<Vec<u32>>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> KernelSpace<'a> {
         Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()), equal })
     }
 
-    /// A Gram matrix that someone else keeps.
+    /// A borrowed Gram matrix.
     pub(crate) fn over(gram: &'a dyn Gram) -> Self {
         Self { gram: GramOf::Shared(gram), linear: None, equal: None }
     }
@@ -86,7 +86,7 @@ impl Space for KernelSpace<'_> {
         let gram: GramOf<'s> = if rows.len() == self.len() {
             GramOf::Shared(self.gram())
         } else if control.check().is_err() {
-            // Out of time: a view that prepares nothing.
+            // Out of time: a view that needs no preparation.
             GramOf::Own(Box::new(Picked::new(self.gram(), rows.to_vec())))
         } else {
             GramOf::Own(part(self.gram(), rows))
@@ -139,7 +139,7 @@ impl Space for KernelSpace<'_> {
         {
             let from = StartPoint { beta: best.proven.beta.clone(), bias: best.proven.bias.clone(), weights: vec![] };
             let reason = format!("{}; finished by {}, as {solver} ended short of the proof", best.reason, other.name());
-            // What the other solver cannot do is no reason to lose what there is.
+            // If the other solver fails, the solution found so far is kept.
             if let Ok(next) = attempt.train(Which::Library(other), other.name(), Some(from), reason, observer)
                 && is_better(&next.proven, &best.proven, &asked)
             {
@@ -178,14 +178,14 @@ impl Space for KernelSpace<'_> {
         if scores.is_empty() {
             return Ok(None);
         }
-        // Without the time for it, folds take its place.
+        // If time runs out here, folds are used instead.
         setup.with(self.gram(), |problem| {
             Ok(leave_one_out(problem, beta, bias, scores, request.memory, request.control).unwrap_or(None))
         })
     }
 }
 
-/// A solver of the library, or one of the textbook's.
+/// A solver of the library, or one of the papers' solvers.
 #[derive(Clone, Copy, PartialEq)]
 enum Which {
     Library(Choice),
@@ -227,8 +227,7 @@ fn pick(
     }
 }
 
-/// A solution, and for a loss that is not convex the objective of its convex start. What else is worth knowing is added to
-/// `reason`.
+/// A solution, and for a non-convex loss the objective of its convex start. Further remarks are appended to `reason`.
 fn run(
     request: Request<'_>,
     which: Which,
@@ -304,7 +303,7 @@ fn run(
     }
 }
 
-/// The softer losses an annealed start goes through, softest first.
+/// The softer losses of an annealed start, softest first.
 fn annealed(options: &TrainOptions) -> Result<Vec<std::sync::Arc<dyn Loss>>> {
     let spec: Option<LossSpec> = match &options.loss {
         LossChoice::Spec(spec) => Some(*spec),
@@ -324,7 +323,7 @@ fn annealed(options: &TrainOptions) -> Result<Vec<std::sync::Arc<dyn Loss>>> {
     softer.iter().map(LossSpec::build).collect()
 }
 
-/// The solver to try when `which` has not met what was asked: another view of the same convex problem.
+/// The solver to try when `which` has not met the criteria: another view of the same convex problem.
 fn alternative(which: Which, problem: &KernelProblem<'_>) -> Option<Choice> {
     let has_dual = (0..problem.len()).all(|i| problem.dual_term(i).is_some());
     let convex = (0..problem.len()).all(|i| problem.loss(i).properties().convex);
@@ -342,7 +341,7 @@ struct Distinct<'a> {
     linear: Option<Points>,
 }
 
-/// One training: its problem, and what it may use.
+/// One training: its problem and its resources.
 struct Attempt<'a> {
     setup: &'a Setup,
     gram: &'a dyn Gram,
@@ -353,7 +352,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// One run of a solver and the proof of what it found. `used`: iterations of earlier runs.
+    /// One run of a solver and the proof of its solution. `used`: iterations of earlier runs.
     fn run(
         &self,
         which: Which,
@@ -377,7 +376,7 @@ impl Attempt<'_> {
         })?;
         let mut proven = prove(self.setup, self.gram, &solution, &self.asked, &control.for_proof())?;
         proven.iterations += used;
-        // A run without time for a single step returns its start.
+        // A run that has no time for a single step returns its start.
         let objective = proven.certificate.primal();
         proven.certificate = proven.certificate.with_start(started.map(|p| if p.is_finite() { p } else { objective }));
         Ok(proven)
@@ -388,7 +387,7 @@ impl Attempt<'_> {
         self.merged.as_ref().map_or(0, |distinct| distinct.merged.copies())
     }
 
-    /// Trains until the proof holds, the solver gives up or nothing is gained any more.
+    /// Trains until the proof holds, the solver gives up, or another attempt gains nothing.
     fn train(
         &self,
         which: Which,
@@ -416,7 +415,7 @@ impl Attempt<'_> {
         until_proven(stop, &self.asked, self.request.control, attempt)
     }
 
-    /// Drops the rows whose share of f is below `threshold`; the certificate is that of what is left.
+    /// Drops the rows whose share of f is below `threshold`, and certifies the remaining machine.
     fn compact(&self, threshold: f64, trained: &mut Trained) -> Result<()> {
         let (setup, gram, proof) = (self.setup, self.gram, self.request.control.for_proof());
         let proven = &trained.proven;

@@ -17,13 +17,13 @@ use crate::problem::{Bias, LinearProblem, Machine, Penalty, Setup};
 use crate::solver::linear::{self, Options, Start};
 use crate::solver::{Solution, Stop, decomposition};
 
-/// Rows up to which a machine that falls short of its proof is tried by decomposition as well.
-const BY_KERNEL: usize = 5000;
+/// Number of rows up to which decomposition is tried as well, if the proof of a machine does not hold.
+const MAX_DECOMPOSITION_ROWS: usize = 5000;
 
 /// Rows of the data matrix.
 pub(crate) struct LinearSpace<'a> {
     matrix: MatrixOf<'a>,
-    /// The rows, where they are in memory; no features otherwise.
+    /// The rows, if they are in memory; otherwise points without features.
     points: Points,
 }
 
@@ -33,7 +33,7 @@ enum MatrixOf<'a> {
 }
 
 impl<'a> LinearSpace<'a> {
-    /// The rows of points in memory, or those of `streamed`, read in blocks.
+    /// Over points in memory, or over the rows of `streamed`, which are read in blocks.
     pub(crate) fn new(points: &Points, streamed: Option<&'a dyn Matrix>, control: &Control) -> Self {
         let matrix = match streamed {
             Some(matrix) => MatrixOf::Streamed(matrix),
@@ -50,7 +50,7 @@ impl<'a> LinearSpace<'a> {
     }
 }
 
-/// Why the linear solver.
+/// Why the linear solver was chosen.
 pub(crate) fn reason_for(options: &TrainOptions, reason: &str) -> String {
     match options.solver {
         SolverName::Linear => format!("asked for; {reason}"),
@@ -204,14 +204,14 @@ impl Space for LinearSpace<'_> {
             return Ok(None);
         }
         let gram = control.backend().square_gram(Kernel::Linear, &self.points)?;
-        // Without the time for it, folds take its place.
+        // If time runs out here, folds are used instead.
         setup.with(gram.as_ref(), |problem| {
             Ok(leave_one_out(problem, beta, bias, scores, memory, control).unwrap_or(None))
         })
     }
 }
 
-/// The same machine by decomposition, where it has a dual that decomposition can take and is small enough.
+/// The same machine by decomposition, if decomposition supports its dual and the problem is small enough.
 fn by_decomposition(
     setup: &Setup,
     problem: &LinearProblem<'_>,
@@ -221,7 +221,9 @@ fn by_decomposition(
     observer: &mut dyn Observer,
 ) -> Result<Option<Trained>> {
     let Request { options, memory, control } = request;
-    let Some(points) = problem.matrix.points().filter(|points| points.len() <= BY_KERNEL) else { return Ok(None) };
+    let Some(points) = problem.matrix.points().filter(|points| points.len() <= MAX_DECOMPOSITION_ROWS) else {
+        return Ok(None);
+    };
     if options.penalty != Penalty::L2 || options.intercept_scaling.is_some() {
         return Ok(None);
     }

@@ -2,8 +2,9 @@
 //!
 //! Samples with the same point and the same target have the same score, hence the same loss: c₁ℓ + c₂ℓ = (c₁ + c₂)ℓ, for every loss
 //! and every constraint whose groups they share. So the problem over the distinct samples, with summed costs, has the same
-//! optimum, and β of a merged sample is shared out among its members, in proportion to their costs (βᵢ/cᵢ = −ℓ′ is the same for
-//! all of them) or, where the dual is linear, one after the other up to their bounds. What is saved and certified is the solution of the original problem.
+//! optimum, and β of a merged sample is divided among its members, in proportion to their costs (βᵢ/cᵢ = −ℓ′ is the same for
+//! all of them) or, where the dual is linear, one after the other up to their bounds. The solution of the original problem is
+//! what is saved and certified.
 
 use crate::data::{Points, Storage};
 use crate::gram::Gram;
@@ -11,10 +12,10 @@ use crate::problem::{Constraint, KernelProblem, Losses};
 use crate::solver::Solution;
 use crate::train::space::StartPoint;
 
-/// Share of copies from which on merging is worth its while.
-const WORTHWHILE: f64 = 0.02;
+/// Fraction of duplicates from which on rows are merged.
+const MIN_DUPLICATE_FRACTION: f64 = 0.02;
 
-/// For every row, the first row that is equal to it; `None` if there are few copies.
+/// For every row, the first row that is equal to it; `None` if there are few duplicates.
 pub(crate) fn equal_rows(points: &Points) -> Option<Vec<u32>> {
     let n = points.len();
     let mut order: Vec<(u64, u32)> = (0..n as u32).map(|row| (hash(points, row as usize), row)).collect();
@@ -22,7 +23,7 @@ pub(crate) fn equal_rows(points: &Points) -> Option<Vec<u32>> {
     let mut first: Vec<u32> = (0..n as u32).collect();
     let mut copies = 0;
     for group in order.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
-        // Rows ascend within a group. Different rows of one hash are rare: each is compared with those kept so far.
+        // Rows ascend within a group. Different rows with one hash are rare: each is compared with those kept so far.
         let mut kept: Vec<u32> = vec![group[0].1];
         for &(_, row) in &group[1..] {
             match kept.iter().find(|&&other| equal(points, other as usize, row as usize)) {
@@ -34,10 +35,10 @@ pub(crate) fn equal_rows(points: &Points) -> Option<Vec<u32>> {
             }
         }
     }
-    (copies as f64 >= WORTHWHILE * n as f64 && copies > 0).then_some(first)
+    (copies as f64 >= MIN_DUPLICATE_FRACTION * n as f64 && copies > 0).then_some(first)
 }
 
-/// The same for some of the rows, numbered anew.
+/// The same for some of the rows, as indices into `rows`.
 pub(crate) fn equal_among(first: &[u32], rows: &[u32]) -> Option<Vec<u32>> {
     let mut place = vec![u32::MAX; first.len()];
     let mut copies = 0;
@@ -51,10 +52,10 @@ pub(crate) fn equal_among(first: &[u32], rows: &[u32]) -> Option<Vec<u32>> {
         }
         own.push(*slot);
     }
-    (copies as f64 >= WORTHWHILE * rows.len() as f64 && copies > 0).then_some(own)
+    (copies as f64 >= MIN_DUPLICATE_FRACTION * rows.len() as f64 && copies > 0).then_some(own)
 }
 
-/// A hash of the values of a row that are not 0.
+/// A hash of the nonzero values of a row.
 fn hash(points: &Points, row: usize) -> u64 {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let mut mix = |word: u64| {
@@ -91,9 +92,9 @@ fn equal(points: &Points, a: usize, b: usize) -> bool {
 
 /// A problem over the distinct samples of another.
 pub(crate) struct Merged {
-    /// Rows of the original problem that are kept.
+    /// Rows of the original problem that remain.
     pub(crate) rows: Vec<u32>,
-    /// The variable that each original one became.
+    /// The merged variable of each original one.
     variable_of: Vec<u32>,
     /// Its share of that variable's cost.
     share: Vec<f64>,
@@ -119,7 +120,7 @@ impl Merged {
             group.iter().for_each(|&i| leader[i as usize] = group[0]);
         }
         let leaders: Vec<u32> = (0..problem.len() as u32).filter(|&i| leader[i as usize] == i).collect();
-        if problem.len() - leaders.len() < (WORTHWHILE * problem.len() as f64).ceil() as usize {
+        if problem.len() - leaders.len() < (MIN_DUPLICATE_FRACTION * problem.len() as f64).ceil() as usize {
             return None;
         }
         let mut place = vec![0u32; problem.len()];
@@ -148,7 +149,7 @@ impl Merged {
         Some(Self { rows, variable_of, share, targets, costs, row_of, constraint })
     }
 
-    /// Samples that went into others.
+    /// Number of samples that were merged into others.
     pub(crate) fn copies(&self) -> usize {
         self.variable_of.len() - self.targets.len()
     }
@@ -176,8 +177,8 @@ impl Merged {
     }
 
     /// The solution of `problem`, the original one. Where the dual of the loss is linear within its bounds (hinge, ε-insensitive)
-    /// every split of β within them is optimal: the first copies get all they can hold, so that there are few support vectors.
-    /// Elsewhere each gets its share of the cost.
+    /// every split of β within them is optimal: the first duplicates are filled up to their bounds, so that there are few
+    /// support vectors. Otherwise each gets β in proportion to its cost.
     pub(crate) fn spread(&self, solution: Solution, problem: &KernelProblem<'_>) -> Solution {
         let merged = &solution.beta;
         let mut left = merged.clone();
@@ -209,7 +210,7 @@ mod tests {
     fn equal_rows_are_found_whatever_their_storage() {
         let dense = Points::dense_f64(5, 2, vec![1.0, 0.0, 2.0, 3.0, 1.0, -0.0, 2.0, 3.0, 3.0, 2.0]).unwrap();
         assert_eq!(equal_rows(&dense), Some(vec![0, 1, 0, 1, 4]));
-        // The same point with a zero stored and without.
+        // The same point with and without a stored zero.
         let starts = vec![0, 2, 3, 4];
         let sparse: Points = Csr::new(3, starts, vec![0, 1, 0, 2], vec![1.0, 0.0, 1.0, 1.0]).unwrap().into();
         assert_eq!(equal_rows(&sparse), Some(vec![0, 0, 2]));

@@ -1,10 +1,11 @@
 //! From options and data to a model with its proof.
 //!
-//! [`TrainOptions`] say what to train; [`Plan::new`] resolves them for the data and refuses what cannot be combined;
-//! [`Plan::train`] trains. Machines live in a `Space` (`space.rs`), of a kernel or of linear machines, and everything made of
-//! several machines (classes, folds, calibration, verification) is written once on it. A solver says how it ended; [`prove`]
-//! makes the machine that will be saved and certifies *that*, with scores of its own; and [`verdict`](mod@verdict) alone turns
-//! what was asked, what the certificate found and how the solver ended into a [`Status`].
+//! [`TrainOptions`] say what to train; [`Plan::new`] resolves them for the data and rejects combinations that are not
+//! supported; [`Plan::train`] trains. Machines belong to a `Space` (`space.rs`), of a kernel or of linear machines, and
+//! everything made of several machines (classes, folds, calibration, verification) is written once on top of it. A solver
+//! reports how it ended; [`prove`] builds the machine that will be saved and certifies *that*, with scores computed
+//! independently; and [`verdict`](mod@verdict) alone turns the criteria, the certificate and the solver's ending into a
+//! [`Status`].
 
 mod calibrate;
 mod classes;

@@ -94,8 +94,8 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     })
 }
 
-/// From the task and the scores z of the training points: share of wrong labels, mean squared error, or share of outliers. NaN
-/// where the proof, which computes the scores, was cut short.
+/// The training error by task, from the scores z of the training points: fraction of wrong labels, mean squared error, or
+/// fraction of outliers. NaN if the proof, which computes the scores, was interrupted.
 fn train_error(task: Task, targets: &[f64], scores: &[f64]) -> f64 {
     if scores.iter().any(|z| z.is_nan()) {
         return f64::NAN;

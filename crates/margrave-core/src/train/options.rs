@@ -18,7 +18,7 @@ use crate::train::verdict::default_tol;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum SolverName {
-    /// The best for the problem, with the reason reported.
+    /// Chosen by the problem; the reason is reported.
     #[default]
     Auto,
     /// Decomposition with a Newton polish: exact, for every loss with a box-quadratic dual.
@@ -36,7 +36,7 @@ pub enum SolverName {
 }
 
 impl SolverName {
-    /// Every solver by the name users write.
+    /// Every solver with its name in the interfaces.
     pub const ALL: [(&'static str, SolverName); 7] = [
         ("auto", SolverName::Auto),
         ("decomposition", SolverName::Decomposition),
@@ -47,7 +47,7 @@ impl SolverName {
         ("svmtorch", SolverName::SvmTorch),
     ];
 
-    /// The name users write.
+    /// The name in the interfaces.
     pub fn name(self) -> &'static str {
         Self::ALL.into_iter().find(|(_, solver)| *solver == self).map_or("auto", |(name, _)| name)
     }
@@ -67,7 +67,7 @@ impl FromStr for SolverName {
     }
 }
 
-/// Which scores probabilities and intervals are fitted to. Neither is random.
+/// Which scores probabilities and intervals are fitted to. Both are deterministic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Probability {
@@ -78,7 +78,7 @@ pub enum Probability {
     Folds(usize),
 }
 
-/// How strongly losses count against smoothness.
+/// The trade-off between losses and smoothness.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Tradeoff {
     /// C of ½‖f‖² + C·Σℓ.
@@ -87,7 +87,7 @@ pub enum Tradeoff {
     Lambda(f64),
 }
 
-/// The loss: the default of the task, one of the library, or a user's own.
+/// The loss: the default of the task, one of the library, or a user-defined one.
 #[derive(Clone, Default)]
 pub enum LossChoice {
     /// Hinge for classification, ε-insensitive for regression.
@@ -95,7 +95,7 @@ pub enum LossChoice {
     Usual,
     /// One of the library.
     Spec(LossSpec),
-    /// A user's own.
+    /// User-defined.
     Own(Arc<dyn Loss>),
 }
 
@@ -106,19 +106,19 @@ pub enum LossChoice {
 pub struct TrainOptions {
     /// What to predict.
     pub task: Task,
-    /// The kernel; its γ is replaced where [`gamma`](Self::gamma) has a rule.
+    /// The kernel; its γ is replaced if [`gamma`](Self::gamma) has a rule.
     pub kernel: Kernel,
-    /// How γ follows from the (scaled) data.
+    /// Rule for γ from the (scaled) data.
     pub gamma: Option<Gamma>,
     /// The loss.
     pub loss: LossChoice,
     /// C or λ.
     pub tradeoff: Tradeoff,
-    /// Half-width of the tube of losses that have one; 0.1 if not given.
+    /// Half-width ε of the tube, for losses that have one; 0.1 if not given.
     pub epsilon: Option<f64>,
     /// ν in place of C (classification) or of ε (regression); the share of outliers (novelty).
     pub nu: Option<f64>,
-    /// Take 0.99 of the largest possible ν, pair by pair, where the classes do not allow the ν given.
+    /// Use 0.99 of the largest possible ν, per pair of classes, if the classes do not allow the given ν.
     pub lower_nu: bool,
     /// Novelty detection by the smallest ball instead of the one-class machine.
     pub svdd: bool,
@@ -140,9 +140,9 @@ pub struct TrainOptions {
     pub solver: SolverName,
     /// When the answer counts as optimal.
     pub stop: Stop,
-    /// No tolerance was given: it follows the spread of the targets.
+    /// No tolerance was given: it is relative to the standard deviation of the targets.
     pub default_tol: bool,
-    /// A smaller KKT violation that solvers aim at where it is cheap; the answer counts as optimal without it.
+    /// A smaller KKT violation that solvers aim at where it is cheap; it is not required for the status optimal.
     pub aim: Option<f64>,
     /// The same for the relative gap.
     pub aim_gap: Option<f64>,
@@ -154,15 +154,15 @@ pub struct TrainOptions {
     pub device: Device,
     /// Seed of everything random.
     pub seed: u64,
-    /// Ends the training early, with its best machine so far.
+    /// Ends the training early, with the best machine so far.
     pub cancel: Option<Cancel>,
     /// A model trained on the same rows to start from.
     pub start: Option<Arc<Model>>,
-    /// How columns of a file became features: saved with the model.
+    /// How the columns of a file map to features; saved with the model.
     pub schema: Option<String>,
-    /// Losses that are not convex: number of softer losses on the way from the convex start.
+    /// Non-convex losses: number of softer losses between the convex start and the loss itself.
     pub anneal: usize,
-    /// Train on one sample in place of equal ones with equal targets: the same model, sooner.
+    /// Merge equal samples with equal targets before training: the same model in less time.
     pub merge_equal: bool,
     /// Drop training rows whose share of f is below this.
     pub compact: Option<f64>,
@@ -221,7 +221,7 @@ impl TrainOptions {
         }
     }
 
-    /// Whether the linear solver trains this.
+    /// Whether the linear solver is used.
     pub(crate) fn is_linear(&self, kernel: &Kernel, formulation: &Formulation) -> bool {
         *kernel == Kernel::Linear
             && matches!(formulation, Formulation::Cost { .. })
@@ -272,7 +272,7 @@ mod tests {
     fn every_solver_has_a_name() {
         use SolverName::{Auto, Decomposition, Irwls, Linear, Ridge, Smo, SvmTorch};
         for solver in [Auto, Decomposition, Irwls, Linear, Ridge, Smo, SvmTorch] {
-            // A new solver belongs into this list and into `ALL`: the match names what is missing.
+            // A new solver belongs in this list and in `ALL`: the match does not compile without it.
             match solver {
                 Auto | Decomposition | Irwls | Linear | Ridge | Smo | SvmTorch => {}
             }

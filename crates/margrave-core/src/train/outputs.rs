@@ -56,7 +56,7 @@ impl Outputs<'_> {
     }
 }
 
-/// β = 0 and the means of the targets: what a run without time can still answer.
+/// β = 0 and the means of the targets: the result if there is no time to train.
 fn nothing_yet(job: &Outputs<'_>) -> ridge::Fit {
     let (n, k, costs) = (job.rows(), job.k, &job.costs);
     let total: f64 = costs.iter().sum();
@@ -154,7 +154,7 @@ pub(crate) fn train(plan: &Plan<'_>, k: usize, control: &Control, observer: &mut
     }
     let short = records.iter().any(|record| record.status == Status::Inaccurate);
     if short && options.solver == SolverName::Auto && control.check().is_ok() {
-        // The system is too ill-conditioned for its factorisation: each target by itself, with other solvers to turn to.
+        // The system is too ill-conditioned to factorise: each target separately, where other solvers can be tried.
         let why = "as the factorisation ended short of the proof";
         return one_by_one(job, observer, why);
     }
@@ -192,7 +192,7 @@ fn finished(plan: &Plan<'_>, model: Model, reason: String, train_error: f64, ker
     }
 }
 
-/// Each target by itself; `why` there is no factorisation for all.
+/// Trains each target separately; `why`: the reason there is no shared factorisation.
 fn one_by_one(job: &Outputs<'_>, observer: &mut dyn Observer, why: &str) -> Result<Fit> {
     let Plan { options, prepared, kernel, .. } = job.plan;
     let (k, n) = (job.k, job.rows());

@@ -1,6 +1,6 @@
 //! The plan of a training: every option resolved and checked against the others and the data, before anything is computed.
 //!
-//! Only a [`Plan`] can be trained. What cannot be combined is refused here, as [`Error::Conflict`], and nowhere else.
+//! Only a [`Plan`] can be trained. Unsupported combinations are rejected here, as [`Error::Conflict`], and nowhere else.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,7 +27,7 @@ pub enum Shape {
     One,
     /// Binary machines for several classes.
     Classes(Scheme),
-    /// One machine for all classes.
+    /// A single machine for all classes.
     CrammerSinger,
     /// This many regressions that share rows and kernel.
     Outputs(usize),
@@ -46,7 +46,7 @@ pub struct Plan<'a> {
     pub(crate) streamed: Option<&'a dyn Matrix>,
     loss_spec: Option<LossSpec>,
     scaling: Option<Scaling>,
-    /// Seconds that preparing the data took: part of the training's time.
+    /// Seconds spent preparing the data; they count as training time.
     spent: f64,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Plan<'a> {
         Self::build(options, data, None)
     }
 
-    /// The same for rows that are read in blocks: `data` has the targets, and points without features.
+    /// The same for rows that are read in blocks: `data` has the targets and points without features.
     pub fn streamed(options: &TrainOptions, data: &Dataset, rows: &'a dyn Matrix) -> Result<Self> {
         Self::build(options, data, Some(rows))
     }
@@ -159,7 +159,7 @@ impl<'a> Plan<'a> {
         self.options.bias && self.options.intercept_scaling.is_none()
     }
 
-    /// What every machine has to meet to be called optimal.
+    /// The criteria every machine has to meet to count as optimal.
     pub(crate) fn asked(&self) -> Asked {
         let regression = (self.options.task == Task::Regress).then_some(self.prepared.targets.as_slice());
         Asked::from(self.options.stop_of(regression))
@@ -241,7 +241,7 @@ fn conflict(option: impl Into<Setting>, with: With, why: &'static str, remedy: R
     Error::conflict(option, with, why, remedy)
 }
 
-/// Refuses combinations of options that no data could make possible.
+/// Rejects combinations of options that are not supported for any data.
 pub(crate) fn check(options: &TrainOptions, kernel: &Kernel, formulation: &Formulation, loss: &dyn Loss) -> Result<()> {
     use OptionName as Name;
     options.budget.check()?;
@@ -343,7 +343,7 @@ pub(crate) fn check(options: &TrainOptions, kernel: &Kernel, formulation: &Formu
     }
 }
 
-/// Refuses what is not least squares of several numbers.
+/// Rejects everything but least squares for several targets.
 fn check_outputs(options: &TrainOptions, k: usize) -> Result<()> {
     use OptionName as Name;
     let with = With::Targets(k);
@@ -388,7 +388,7 @@ fn check_outputs(options: &TrainOptions, k: usize) -> Result<()> {
     }
 }
 
-/// Refuses what cross-validation, which trains on kernels, cannot score.
+/// Rejects options that cross-validation, which trains on kernels, cannot score.
 pub(crate) fn check_tunable(options: &TrainOptions) -> Result<()> {
     use OptionName as Name;
     let rules = [
@@ -535,7 +535,7 @@ mod tests {
         for (options, option, with) in cases {
             assert_eq!(refused(&options), Some((option, with)), "{options:?}");
         }
-        // What is possible is not refused.
+        // Supported combinations are accepted.
         for options in [new(Task::Classify), linear(), cs(), TrainOptions { penalty: Penalty::L1, ..linear() }] {
             assert_eq!(refused(&TrainOptions { class_weight: ClassWeight::Balanced, ..options }), None);
         }

@@ -1,4 +1,4 @@
-//! Data as a training sees it: scaled points, targets, weights with class factors.
+//! Data prepared for training: scaled points, targets, weights with class factors.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::loss::Loss;
 use crate::model::Model;
 use crate::problem::{ClassWeight, Formulation, Setup, Task};
 
-/// Data as a machine sees it: scaled points, targets ±1 or real, weights with class factors.
+/// Data prepared for training: scaled points, targets ±1 or real, weights with class factors.
 pub(crate) struct Prepared {
     pub(crate) points: Points,
-    /// ±1 or real; of several classes, the index of the label; several numbers a row where there are several targets.
+    /// ±1 or real; the index of the label for several classes; several numbers per row for several targets.
     pub(crate) targets: Vec<f64>,
     pub(crate) weights: Option<Vec<f64>>,
     pub(crate) labels: Vec<Label>,
@@ -23,8 +23,8 @@ pub(crate) struct Prepared {
     pub(crate) lower_nu: bool,
 }
 
-/// Share of the largest possible ν that is taken where a larger one was asked for.
-const LARGEST_NU: f64 = 0.99;
+/// Fraction of the largest possible ν that is used where the given ν is larger.
+const FRACTION_OF_LARGEST_NU: f64 = 0.99;
 
 impl Prepared {
     /// Targets and weights for a task. `known` are the labels of an earlier model, and its class factors.
@@ -82,7 +82,7 @@ impl Prepared {
         Ok(Self { points, targets, weights, labels, class_weights, lower_nu: false })
     }
 
-    /// Several numbers a row.
+    /// Several targets per row.
     pub(crate) fn outputs(data: &Dataset, points: Points, values: &[f64]) -> Result<Self> {
         if points.is_empty() {
             return Err(Error::data("the data has no rows"));
@@ -91,7 +91,7 @@ impl Prepared {
         Ok(Self { points, targets, weights, labels: vec![], class_weights: vec![], lower_nu: false })
     }
 
-    /// The class of each row, where there are more than two.
+    /// The class of each row, if there are more than two.
     pub(crate) fn codes(&self) -> Vec<u32> {
         self.targets.iter().map(|y| *y as u32).collect()
     }
@@ -116,7 +116,7 @@ impl Prepared {
         self.weights.as_ref().map(|all| rows.iter().map(|&row| all[row as usize]).collect())
     }
 
-    /// The cost of each row, as every machine trained on it has it.
+    /// The cost of each row, the same in every machine trained on it.
     pub(crate) fn costs(&self, formulation: Formulation) -> Vec<f64> {
         let c = match formulation {
             Formulation::Cost { c } => c,
@@ -126,7 +126,7 @@ impl Prepared {
         self.weights.as_ref().map_or_else(|| vec![c; n], |w| w.iter().map(|w| c * w).collect())
     }
 
-    /// The formulation with a ν that the two classes allow, if it may be lowered.
+    /// The formulation, with ν lowered to what the two classes allow if that is enabled.
     fn possible(&self, task: Task, formulation: Formulation, targets: &[f64], weights: Option<&[f64]>) -> Formulation {
         let (Task::Classify, Formulation::Nu { nu, c }, true) = (task, formulation, self.lower_nu) else {
             return formulation;
@@ -135,7 +135,7 @@ impl Prepared {
         let side = |sign: f64| (0..targets.len()).filter(|&i| targets[i] == sign).map(weight).sum::<f64>();
         let (positive, negative) = (side(1.0), side(-1.0));
         let largest = 2.0 * positive.min(negative) / (positive + negative);
-        Formulation::Nu { nu: if nu > largest { LARGEST_NU * largest } else { nu }, c }
+        Formulation::Nu { nu: if nu > largest { FRACTION_OF_LARGEST_NU * largest } else { nu }, c }
     }
 }
 
@@ -156,7 +156,7 @@ fn check_classes(classes: &[Label], targets: &Targets) -> Result<()> {
     }
 }
 
-/// Fails unless the centres of `model` are rows of `points`, where it says they are.
+/// Fails unless the centres of `model` equal the rows of `points` that it names.
 pub(crate) fn check_same_rows(model: &Model, points: &Points) -> Result<()> {
     if model.n != points.len() {
         return Err(Error::data(format!(

@@ -14,22 +14,22 @@ use crate::solver::Solution;
 pub struct Proven {
     /// Coefficients by row, bias and scale.
     pub machine: Machine,
-    /// The dual point it stands for, one entry per variable.
+    /// Its dual point, one entry per variable.
     pub beta: Vec<f64>,
     /// The bias of each group.
     pub bias: Vec<f64>,
-    /// f of every row, without bias; of a linear machine, w·x. Empty if the proof was cut short.
+    /// f of every row, without bias; of a linear machine, w·x. Empty if the proof was interrupted.
     pub scores: Vec<f64>,
     /// The certificate of exactly this machine.
     pub certificate: Certificate,
-    /// What follows from it.
+    /// The status that follows from it.
     pub status: Status,
     /// Iterations of the solver.
     pub iterations: u64,
 }
 
-/// The machine of a solution and its proof: scores are computed anew, the best bias is chosen for them, and what is certified is
-/// what the machine says when it is read back. A proof that is cut short leaves the certificate unknown.
+/// The machine of a solution and its proof: scores are recomputed, the best bias is chosen for them, and the certificate is that
+/// of the machine exactly as it will be read back. If the proof is interrupted, the certificate is unknown.
 pub fn prove(setup: &Setup, gram: &dyn Gram, solution: &Solution, asked: &Asked, control: &Control) -> Result<Proven> {
     setup.with(gram, |problem| {
         let beta: Vec<f64> = solution.beta.iter().map(|b| if b.is_finite() { *b } else { 0.0 }).collect();
@@ -51,7 +51,7 @@ pub fn prove(setup: &Setup, gram: &dyn Gram, solution: &Solution, asked: &Asked,
     })
 }
 
-/// The certificate of a machine as it was saved: its scores are computed anew in double precision.
+/// The certificate of a machine as it was saved: its scores are recomputed in double precision.
 pub fn certify_machine(setup: &Setup, gram: &dyn Gram, machine: &Machine, control: &Control) -> Result<Certificate> {
     let (beta, mut bias) = setup.solution(machine);
     setup.with(gram, |problem| {

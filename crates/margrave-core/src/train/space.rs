@@ -1,7 +1,7 @@
-//! Where the machines of a training live: in the space of a kernel, seen through K, or of a linear machine, seen through X.
+//! The space of the machines of a training: that of a kernel, accessed through K, or of linear machines, accessed through X.
 //!
-//! Everything that is trained from binary machines or regressions (several classes, calibration, folds, verification) is written
-//! once, on any [`Space`].
+//! Everything built from binary machines or regressions (several classes, calibration, folds, verification) is written once,
+//! for any [`Space`].
 
 use super::options::TrainOptions;
 use super::proof::Proven;
@@ -20,7 +20,7 @@ use crate::solver::Stop;
 pub struct Compacted {
     /// Training rows dropped.
     pub dropped: usize,
-    /// No score f(x) has changed by more than this times √k(x, x).
+    /// Bound: no score f(x) has changed by more than this times √k(x, x).
     pub norm: f64,
     /// The largest change of a score on the training rows.
     pub change: f64,
@@ -29,11 +29,11 @@ pub struct Compacted {
 /// One trained machine with its proof.
 pub(crate) struct Trained {
     pub(crate) proven: Proven,
-    /// w, where the machine is given by its weights.
+    /// w, if the machine is stored as weights.
     pub(crate) weights: Option<Vec<f64>>,
     /// Name of the solver.
     pub(crate) solver: &'static str,
-    /// Why this solver.
+    /// Why this solver was chosen.
     pub(crate) reason: String,
     pub(crate) compact: Option<Compacted>,
     /// Samples that were merged into equal ones.
@@ -41,7 +41,7 @@ pub(crate) struct Trained {
 }
 
 impl Trained {
-    /// z = f + b of the training rows; NaN where the proof, which computes them, was cut short.
+    /// z = f + b of the training rows; NaN if the proof, which computes them, was interrupted.
     pub(crate) fn scores(&self, rows: usize) -> Vec<f64> {
         let machine = &self.proven.machine;
         let mut z: Vec<f64> = self.proven.scores.iter().map(|f| f / machine.rho + machine.bias).collect();
@@ -50,7 +50,7 @@ impl Trained {
     }
 }
 
-/// Where a solver starts: β, the biases, and w where it is known.
+/// The start of a solver: β, the biases, and w if it is known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StartPoint {
     pub(crate) beta: Vec<f64>,
@@ -58,7 +58,7 @@ pub(crate) struct StartPoint {
     pub(crate) weights: Vec<f64>,
 }
 
-/// What a training may use besides its problem.
+/// The options and resources of a training.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) options: &'a TrainOptions,
@@ -67,7 +67,7 @@ pub(crate) struct Request<'a> {
     pub(crate) control: &'a Control,
 }
 
-/// The rows of a training as its machines see them.
+/// The rows of a training in the form its machines use.
 pub(crate) trait Space: Send + Sync {
     /// Number of rows.
     fn len(&self) -> usize;
@@ -78,13 +78,13 @@ pub(crate) trait Space: Send + Sync {
     /// Kernel entries computed so far.
     fn entries(&self) -> u64;
 
-    /// Work of training on so many rows, for deciding which of several machines is trained first.
+    /// Estimated work of training on this many rows: of several machines the largest is trained first.
     fn work(&self, rows: usize) -> u64;
 
     /// The same over some of the rows.
     fn restrict<'s>(&'s self, rows: &[u32], control: &Control) -> Box<dyn Space + 's>;
 
-    /// Where machine `at` of a model, trained on these rows, left off.
+    /// The start given by machine `at` of a model that was trained on these rows.
     fn start(&self, model: &Model, at: usize, machine: &Machine, setup: &Setup) -> StartPoint;
 
     /// Solves one problem over the rows and proves it.
@@ -106,7 +106,7 @@ pub(crate) trait Space: Send + Sync {
         control: &Control,
     ) -> Result<Certificate>;
 
-    /// f + b of `rows`, by a machine that was trained on the rows `trained_on`.
+    /// f + b of `rows`, from a machine that was trained on the rows `trained_on`.
     fn score(&self, trained: &Trained, trained_on: &[u32], rows: &[u32], control: &Control) -> Result<Vec<f64>>;
 
     /// Leave-one-out scores of a machine trained on all rows, where there is a closed form.
@@ -142,7 +142,7 @@ pub(crate) fn until_proven(
     Ok(best)
 }
 
-/// Whether `new` is the better machine: it meets what was asked, or its gap (its residual) is smaller.
+/// Whether `new` is the better machine: it meets the criteria, or its gap (its residual) is smaller.
 pub(crate) fn is_better(new: &Proven, old: &Proven, asked: &Asked) -> bool {
     let met = |p: &Proven| asked.met(&p.certificate) != Met::No;
     let measure = |p: &Proven| p.certificate.gap().unwrap_or(p.certificate.violation());

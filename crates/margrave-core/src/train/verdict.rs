@@ -1,4 +1,4 @@
-//! The verdict: what was asked + what the certificate found + how the solver ended → status.
+//! The verdict: criteria + certificate + how the solver ended → status.
 
 use serde::Serialize;
 
@@ -6,19 +6,19 @@ use crate::certificate::Certificate;
 use crate::control::Status;
 use crate::solver::Stop;
 
-/// The relative gap asked for where only a KKT violation was given: at large costs a small violation proves little.
+/// The relative gap required where only a KKT violation was given: at large costs a small violation proves little.
 pub const DEFAULT_GAP: f64 = 1e-2;
 
-/// The KKT violation asked for where nothing was given, in units of the score of a classifier or of the spread of the targets.
+/// The KKT violation required where nothing was given, in units of the score of a classifier or of the spread of the targets.
 pub const DEFAULT_TOL: f64 = 1e-3;
 
-/// How much larger than the tolerance the violation of the saved machine may be: a solver measures it before the bias is chosen.
-const SLACK: f64 = 2.0;
+/// Factor by which the violation of the saved machine may exceed the tolerance: solvers measure it before the bias is chosen.
+const VIOLATION_SLACK: f64 = 2.0;
 
-/// A relative gap beyond this is excused by rounding only where the conditions of optimality hold.
-const ROUNDING_AT_MOST: f64 = 1e-6;
+/// A relative gap above this is attributed to rounding only if the optimality conditions hold.
+const MAX_ROUNDING_GAP: f64 = 1e-6;
 
-/// What a machine has to meet to be called optimal.
+/// The criteria a machine has to meet to count as optimal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Asked {
     /// Largest KKT violation, in units of the score.
@@ -27,12 +27,12 @@ pub struct Asked {
     pub gap: Option<f64>,
 }
 
-/// Whether a certificate meets what was asked.
+/// Whether a certificate meets the criteria.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Met {
     /// It does.
     Yes,
-    /// The gap is within the bound on its own rounding: double precision cannot tell more.
+    /// The gap is within the bound on its own rounding error: double precision cannot resolve it further.
     WithinRounding,
     /// It does not.
     No,
@@ -48,27 +48,27 @@ impl From<Stop> for Asked {
 impl Asked {
     /// Whether the violation is small enough.
     fn violation_met(&self, certificate: &Certificate) -> bool {
-        self.tol.is_none_or(|tol| certificate.violation() <= SLACK * tol)
+        self.tol.is_none_or(|tol| certificate.violation() <= VIOLATION_SLACK * tol)
     }
 
-    /// Whether `certificate` meets it. What was not checked meets nothing.
+    /// Whether `certificate` meets the criteria. One that was not checked never does.
     pub fn met(&self, certificate: &Certificate) -> Met {
         match certificate {
             Certificate::Unknown => Met::No,
             Certificate::Stationarity(s) => {
-                // There is no gap to ask for: without a tolerance the usual one holds.
-                let most = SLACK * self.tol.unwrap_or(DEFAULT_TOL);
+                // There is no gap to require: without a tolerance the default one applies.
+                let most = VIOLATION_SLACK * self.tol.unwrap_or(DEFAULT_TOL);
                 if s.stationarity() <= most { Met::Yes } else { Met::No }
             }
             Certificate::Optimality(o) => {
                 let enough = |gap: f64| o.relative_gap() <= gap;
-                // Where the best value is 0 every gap is large beside it: then the conditions of optimality decide.
-                let conditions = o.violation() <= SLACK * self.tol.unwrap_or(DEFAULT_TOL).min(DEFAULT_TOL);
+                // If the optimum is 0, every relative gap is large: then the optimality conditions decide.
+                let conditions = o.violation() <= VIOLATION_SLACK * self.tol.unwrap_or(DEFAULT_TOL).min(DEFAULT_TOL);
                 let as_good_as_it_gets =
-                    o.gap() <= 2.0 * o.rounding() && (o.relative_gap() <= ROUNDING_AT_MOST || conditions);
+                    o.gap() <= 2.0 * o.rounding() && (o.relative_gap() <= MAX_ROUNDING_GAP || conditions);
                 match (self.gap.is_none_or(enough), self.violation_met(certificate)) {
                     (true, true) => Met::Yes,
-                    // Rounding shows in the violation of a machine, too.
+                    // Rounding affects the violation of a machine, too.
                     _ if as_good_as_it_gets => Met::WithinRounding,
                     _ => Met::No,
                 }
@@ -76,7 +76,7 @@ impl Asked {
         }
     }
 
-    /// A stopping rule for another attempt, after one that ended with `certificate` under `stop`: stricter where it fell short.
+    /// A stopping rule for another attempt, after one that ended with `certificate` under `stop`: stricter where it was not met.
     pub fn stricter(&self, stop: Stop, certificate: &Certificate) -> Stop {
         let tol = match stop.tol {
             Some(tol) if !self.violation_met(certificate) => Some(0.1 * tol),
@@ -92,8 +92,8 @@ impl Asked {
     }
 }
 
-/// How a training ended. The certificate decides: a machine that meets what was asked is optimal however its solver ended (unless
-/// somebody stopped it), and one that does not never is.
+/// How a training ended. The certificate decides: a machine that meets the criteria is optimal however its solver ended (unless
+/// it was interrupted by the user), and one that does not meet them never is.
 pub fn verdict(asked: &Asked, certificate: &Certificate, ended: Status) -> Status {
     match (asked.met(certificate), ended) {
         (_, Status::Interrupted) => Status::Interrupted,
@@ -111,7 +111,7 @@ pub fn default_tol(regression_targets: Option<&[f64]>) -> f64 {
     if !(largest > 0.0 && largest.is_finite()) {
         return DEFAULT_TOL;
     }
-    // In units of the largest, so that squares neither overflow nor vanish.
+    // Scaled by the largest, so that squares neither overflow nor underflow.
     let mean = targets.iter().map(|y| y / largest).sum::<f64>() / n;
     let spread = (targets.iter().map(|y| (y / largest - mean).powi(2)).sum::<f64>() / n).sqrt();
     let unit = if spread > 1e-12 { spread } else { 1.0 };
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(verdict(&asked, &at(0.3), Status::Optimal), Status::Inaccurate);
         assert_eq!(verdict(&asked, &at(0.3), Status::TimeLimit), Status::TimeLimit);
         assert_eq!(verdict(&asked, &Certificate::Unknown, Status::Optimal), Status::Inaccurate);
-        // A gap alone does not ask for a violation, and the other way round it does.
+        // A gap alone requires no violation, but a violation alone also requires a gap.
         let loose = Asked::from(Stop { tol: None, gap: Some(0.9) });
         assert_eq!((loose.met(&at(0.45)), asked.met(&at(0.45))), (Met::Yes, Met::No));
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn another_attempt_asks_for_more_where_the_first_fell_short() {
+    fn another_attempt_is_stricter_where_the_first_fell_short() {
         let asked = Asked::from(Stop::default());
         let next = asked.stricter(Stop::default(), &at(0.3));
         assert_eq!(next, Stop { tol: Some(1e-4), gap: Some(0.5e-2) });

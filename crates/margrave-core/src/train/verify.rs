@@ -20,10 +20,10 @@ use crate::model::{Model, Scheme};
 use crate::observe::{Begin, Silent};
 use crate::problem::{ClassWeight, Formulation, Penalty};
 
-/// Certifies `model` on its training data: the scores are computed anew, in double precision, and nothing the model says about
-/// itself is used. `cost` takes the place of the C the model was trained with.
+/// Certifies `model` on its training data: the scores are recomputed in double precision, and the certificate stored in the
+/// model is not used. `cost` replaces the C the model was trained with.
 ///
-/// Fails if the data is not what the model was trained on.
+/// Fails if the data is not the data the model was trained on.
 ///
 /// One certificate per binary machine or target.
 pub fn verify(model: &Model, data: &Dataset, cost: Option<f64>, control: &Control) -> Result<Vec<Certificate>> {
@@ -54,14 +54,14 @@ pub fn certify_all(
         (None, Formulation::Cost { .. }) => {
             return Err(Error::data("the model was trained with a user's own loss, which the file cannot hold"));
         }
-        // ν-machines bring their own losses; this one is not used.
+        // ν-machines define their own loss; this one is not used.
         (None, _) => Arc::new(Hinge),
     };
     let prepared = prepared(model, data, points)?;
     if model.scheme == Scheme::CrammerSinger {
         return Ok(vec![crammer_singer::verify(model, &prepared, formulation, control)?]);
     }
-    // Only linear machines have these; without features they cannot be told by their weights.
+    // Only linear machines have these options; `is_weights` alone misses models without features.
     let linear = model.intercept_scaling.is_some() || model.penalty == Penalty::L1 || model.expansion.is_weights();
     let space: Box<dyn Space> = match linear && *model.expansion.kernel() == Kernel::Linear {
         true => Box::new(LinearSpace::new(&prepared.points, None, control)),
@@ -88,7 +88,7 @@ pub fn certify_all(
     })
 }
 
-/// The data as the model saw it.
+/// The data as it was prepared for training the model.
 fn prepared(model: &Model, data: &Dataset, points: Points) -> Result<Prepared> {
     if model.scheme == Scheme::Outputs {
         let k = model.expansion.outputs();
@@ -105,7 +105,7 @@ fn prepared(model: &Model, data: &Dataset, points: Points) -> Result<Prepared> {
     }
     let known = Some((model.labels.as_slice(), model.class_weights.as_slice()));
     let mut prepared = Prepared::new(model.task, data, points, &ClassWeight::Equal, known)?;
-    // It may have been lowered in training; a model of another ν does not pass for optimal here.
+    // ν may have been lowered in training; a model of another ν is not certified as optimal here.
     prepared.lower_nu = true;
     Ok(prepared)
 }

@@ -24,60 +24,60 @@ use crate::train::space::{Request, Space, StartPoint};
 
 /// Where entries of K come from, rows in the order of the folds.
 #[derive(Clone, Copy)]
-pub(super) enum Source<'a> {
+pub(super) enum KernelEntries<'a> {
     /// All of K in memory.
     Stored(&'a StoredGram),
     /// Computed on demand.
     Live(&'a dyn Gram),
 }
 
-/// One binary machine of a combination, over all rows in the order of the folds.
+/// One binary machine of a combination trained on one fold; rows are all rows, in the order of the folds.
 #[derive(Debug, Clone)]
-pub(super) struct Before {
+pub(super) struct FoldMachine {
     beta: Vec<f64>,
     /// K·β.
     scores: Vec<f64>,
     bias: f64,
 }
 
-/// What came of a combination on a fold.
-pub(super) struct Outcome {
-    /// Share of right labels, or minus the mean squared error.
+/// The result of a combination on one fold.
+pub(super) struct FoldResult {
+    /// Fraction of correct labels, or minus the mean squared error.
     pub(super) score: f64,
-    /// Of each held-out row: 1 if the label is wrong, or the squared error.
+    /// Loss of each held-out row: 1 if its label is wrong (0 otherwise), or its squared error.
     pub(super) losses: Vec<f32>,
-    /// Its machines, where they may help another fold.
-    pub(super) machines: Vec<Before>,
+    /// Its machines, kept where they can warm-start another fold.
+    pub(super) machines: Vec<FoldMachine>,
 }
 
-/// What all combinations have in common.
-pub(super) struct Bench<'a> {
+/// Trains combinations on folds: everything that all of them have in common.
+pub(super) struct FoldTrainer<'a> {
     pub(super) tuner: &'a Tuner,
     pub(super) prepared: &'a Prepared,
     pub(super) ordered: &'a Ordered,
-    /// Bytes a training may use.
+    /// Bytes one training may use.
     pub(super) memory: u64,
-    /// Memory of trainings that are done.
+    /// Buffers of finished trainings, to be reused.
     pub(super) spare: &'a Mutex<Vec<Scratch>>,
 }
 
-impl Bench<'_> {
-    /// Cells on one fold, in order; `None` where there was no time, and the seconds each took. `before`: the machines of each on
-    /// an earlier fold, if any.
-    pub(super) fn walk(
+impl FoldTrainer<'_> {
+    /// Trains and scores cells on one fold, in order. Returns the result of each (`None` if time ran out) and its seconds.
+    /// `earlier`: the machines of each cell on an earlier fold, if any.
+    pub(super) fn train_cells(
         &self,
         cells: &[&Params],
-        before: &[&[Before]],
-        source: Source<'_>,
+        earlier: &[&[FoldMachine]],
+        source: KernelEntries<'_>,
         fold: usize,
         control: &Control,
-    ) -> Result<Vec<(Option<Outcome>, f64)>> {
+    ) -> Result<Vec<(Option<FoldResult>, f64)>> {
         let mut out = Vec::with_capacity(cells.len());
         let mut scratch = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        let mut last: Option<(Params, Vec<Before>)> = None;
+        let mut last: Option<(Params, Vec<FoldMachine>)> = None;
         let mut chain: Option<(Params, Vec<Vec<f64>>)> = None;
-        for (params, before) in cells.iter().zip(before) {
-            let begun = Instant::now();
+        for (params, earlier) in cells.iter().zip(earlier) {
+            let start_time = Instant::now();
             if control.check().is_err() {
                 out.push((None, 0.0));
                 continue;
@@ -85,20 +85,22 @@ impl Bench<'_> {
             let plain = self.tuner.machine(params);
             let machine = TrainOptions { threads: Threads::one(), start: None, probability: None, ..plain };
             let (loss, _) = loss_of(&machine)?;
-            let (from, to) = self.ordered.held(fold);
+            let (from, to) = self.ordered.held_out(fold);
             let kept = self.ordered.rows.len() - (to - from);
             let formulation = formulation_of(&machine, kept)?;
             let neighbour = last.take().filter(|(last, _)| same_but_cost(last, params));
             let resident = match source {
-                Source::Stored(stored) if in_memory(&machine, params, formulation, loss.as_ref()) => Some(stored),
+                KernelEntries::Stored(stored) if in_memory(&machine, params, formulation, loss.as_ref()) => {
+                    Some(stored)
+                }
                 _ => None,
             };
-            let job = Job { machine: &machine, loss: loss.as_ref(), formulation, fold, control };
+            let cell = CellSetup { machine: &machine, loss: loss.as_ref(), formulation, fold, control };
             let found = match resident {
                 Some(stored) => {
                     let ratio = neighbour.as_ref().map(|(last, _)| cost_of(params, kept) / cost_of(last, kept));
                     let near = neighbour.as_ref().zip(ratio).map(|((_, machines), ratio)| (machines.as_slice(), ratio));
-                    self.resident(&job, stored, near, before, &mut scratch, &loss)?
+                    self.train_in_memory(&cell, stored, near, earlier, &mut scratch, &loss)?
                 }
                 None => {
                     let start = chain.take().filter(|(last, _)| same_but_cost(last, params)).map(|(last, betas)| {
@@ -106,7 +108,7 @@ impl Bench<'_> {
                         let scaled = |beta: Vec<f64>| beta.into_iter().map(|b| b * ratio).collect::<Vec<f64>>();
                         betas.into_iter().map(scaled).collect::<Vec<_>>()
                     });
-                    match self.anew(&job, source, start, &loss)? {
+                    match self.train_on_kept(&cell, source, start, &loss)? {
                         Some((z, betas)) => {
                             chain = Some(((*params).clone(), betas));
                             Some((z, Vec::new()))
@@ -115,32 +117,32 @@ impl Bench<'_> {
                     }
                 }
             };
-            let outcome = found.map(|(z, machines)| {
+            let result = found.map(|(z, machines)| {
                 if !machines.is_empty() {
                     last = Some(((*params).clone(), machines.clone()));
                 }
                 let (score, losses) = self.score(&machine, &z, from, to);
-                Outcome { score, losses, machines }
+                FoldResult { score, losses, machines }
             });
-            out.push((outcome, begun.elapsed().as_secs_f64()));
+            out.push((result, start_time.elapsed().as_secs_f64()));
         }
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
         Ok(out)
     }
 
-    /// The machines of a cell where all of K lies in memory: the scores of the held-out rows, one row after the other, and the
-    /// machines. `near`: those of a neighbour on the same fold and the ratio of the costs.
-    fn resident(
+    /// Trains the machines of a cell with all of K in memory. Returns the scores of the held-out rows (row-major) and the
+    /// machines. `near`: the machines of a neighbouring cell on the same fold, and the ratio of the costs.
+    fn train_in_memory(
         &self,
-        job: &Job<'_>,
+        cell: &CellSetup<'_>,
         stored: &StoredGram,
-        near: Option<(&[Before], f64)>,
-        before: &[Before],
+        near: Option<(&[FoldMachine], f64)>,
+        earlier: &[FoldMachine],
         scratch: &mut Scratch,
         loss: &std::sync::Arc<dyn Loss>,
-    ) -> Result<Option<(Vec<f64>, Vec<Before>)>> {
-        let (from, to) = self.ordered.held(job.fold);
-        let list = self.parts(job.machine, None);
+    ) -> Result<Option<(Vec<f64>, Vec<FoldMachine>)>> {
+        let (from, to) = self.ordered.held_out(cell.fold);
+        let list = self.parts(cell.machine, None);
         let view = stored.without(0, 0);
         let mut z = vec![0.0; (to - from) * list.len()];
         let mut machines = Vec::with_capacity(list.len());
@@ -154,20 +156,20 @@ impl Bench<'_> {
                     weights[row] = self.ordered.weights.as_ref().map_or(1.0, |w| w[row]);
                 }
             }
-            let (task, formulation) = (job.machine.task, job.formulation);
+            let (task, formulation) = (cell.machine.task, cell.formulation);
             let setup =
-                Setup::new(task, formulation, &targets, Some(&weights), loss.clone(), job.machine.bias, Vec::new)?;
+                Setup::new(task, formulation, &targets, Some(&weights), loss.clone(), cell.machine.bias, Vec::new)?;
             let Formulation::Cost { c } = formulation else { return Ok(None) };
             let costs: Vec<f64> = weights.iter().map(|w| c * w).collect();
             let mut warm = Vec::new();
             if let Some((machines, ratio)) = near {
-                warm.push(along_cost(&machines[at], ratio, &costs, job.machine.bias));
+                warm.push(along_cost(&machines[at], ratio, &costs, cell.machine.bias));
             }
-            if let Some(machine) = before.get(at) {
-                warm.push(across_folds(machine, &targets, &costs, job.loss, job.machine.bias));
+            if let Some(machine) = earlier.get(at) {
+                warm.push(across_folds(machine, &targets, &costs, cell.loss, cell.machine.bias));
             }
             let found = setup.with(&view, |problem| {
-                resident(problem, stored, job.machine.stop, &warm, self.memory, scratch, job.control)
+                resident(problem, stored, cell.machine.stop, &warm, self.memory, scratch, cell.control)
             })?;
             if matches!(found.status, Status::TimeLimit | Status::Interrupted) {
                 return Ok(None);
@@ -176,7 +178,7 @@ impl Bench<'_> {
                 Some(scores) => scores,
                 None => {
                     let mut f = vec![0.0; n];
-                    view.apply(crate::gram::Precision::Double, Pick::All, &found.beta, 1, &mut f, job.control)?;
+                    view.apply(crate::gram::Precision::Double, Pick::All, &found.beta, 1, &mut f, cell.control)?;
                     f
                 }
             };
@@ -184,35 +186,36 @@ impl Bench<'_> {
             for row in from..to {
                 z[(row - from) * list.len() + at] = scores[row] + bias;
             }
-            machines.push(Before { beta: found.beta, scores, bias });
+            machines.push(FoldMachine { beta: found.beta, scores, bias });
         }
         Ok(Some((z, machines)))
     }
 
-    /// The machines of a cell from scratch or a start: the scores of the held-out rows, and β of each machine.
-    fn anew(
+    /// Trains the machines of a cell on the rows not held out, cold or from a start. Returns the scores of the held-out rows
+    /// and β of each machine.
+    fn train_on_kept(
         &self,
-        job: &Job<'_>,
-        source: Source<'_>,
+        cell: &CellSetup<'_>,
+        source: KernelEntries<'_>,
         start: Option<Vec<Vec<f64>>>,
         loss: &std::sync::Arc<dyn Loss>,
     ) -> Result<Option<(Vec<f64>, Vec<Vec<f64>>)>> {
-        let (from, to) = self.ordered.held(job.fold);
+        let (from, to) = self.ordered.held_out(cell.fold);
         let n = self.ordered.rows.len();
         let kept: Vec<u32> = (0..from as u32).chain(to as u32..n as u32).collect();
         let without;
         let live;
         let gram: &dyn Gram = match source {
-            Source::Stored(stored) => {
+            KernelEntries::Stored(stored) => {
                 without = stored.without(from, to);
                 &without
             }
-            Source::Live(gram) => {
+            KernelEntries::Live(gram) => {
                 live = part(gram, &kept);
                 live.as_ref()
             }
         };
-        let list = self.parts(job.machine, Some(&kept));
+        let list = self.parts(cell.machine, Some(&kept));
         let outputs = list.len();
         let mut z = vec![0.0; (to - from) * outputs];
         let mut betas = Vec::with_capacity(outputs);
@@ -224,15 +227,15 @@ impl Bench<'_> {
                 .weights
                 .as_ref()
                 .map(|w| one.rows.iter().map(|&row| w[kept[row as usize] as usize]).collect());
-            let (task, bias) = (job.machine.task, job.machine.bias);
+            let (task, bias) = (cell.machine.task, cell.machine.bias);
             let setup =
-                Setup::new(task, job.formulation, &one.targets, weights.as_deref(), loss.clone(), bias, || {
+                Setup::new(task, cell.formulation, &one.targets, weights.as_deref(), loss.clone(), bias, || {
                     gram.diag()
                 })?;
             let start = start.as_ref().and_then(|betas| betas.get(at).cloned()).filter(|b| b.len() == setup.len());
-            // The bias of the last cell is not kept: the best one for its β is found anew.
+            // The bias of the last cell is not kept: the best one for its β is computed again.
             let start = start.map(|beta| StartPoint { beta, ..StartPoint::default() });
-            let request = Request { options: job.machine, memory: self.memory, control: job.control };
+            let request = Request { options: cell.machine, memory: self.memory, control: cell.control };
             let solved = KernelSpace::over(gram).solve(&setup, start, request, &mut Silent)?;
             if matches!(solved.proven.status, Status::TimeLimit | Status::Interrupted) {
                 return Ok(None);
@@ -249,12 +252,12 @@ impl Bench<'_> {
             let mut block = vec![0.0; columns.len()];
             for row in from..to {
                 let f: f64 = match source {
-                    Source::Stored(stored) => {
+                    KernelEntries::Stored(stored) => {
                         let entries = stored.row(row);
                         used.iter().map(|&(column, c)| f64::from(entries[column as usize]) * c).sum()
                     }
-                    Source::Live(gram) => {
-                        gram.block_f64(Pick::Range(row, row + 1), Pick::List(&columns), &mut block, job.control)?;
+                    KernelEntries::Live(gram) => {
+                        gram.block_f64(Pick::Range(row, row + 1), Pick::List(&columns), &mut block, cell.control)?;
                         block.iter().zip(&used).map(|(k, (_, c))| k * c).sum()
                     }
                 };
@@ -265,7 +268,7 @@ impl Bench<'_> {
         Ok(Some((z, betas)))
     }
 
-    /// The binary problems of a machine: over all rows, or over those of `kept`, which they are then numbered by.
+    /// The binary problems of a machine, over all rows or over those of `kept`; row numbers are then indices into `kept`.
     fn parts(&self, machine: &TrainOptions, kept: Option<&[u32]>) -> Vec<Part> {
         let targets: Vec<f64> = match kept {
             None => self.ordered.targets.clone(),
@@ -311,14 +314,14 @@ impl Bench<'_> {
         };
         let losses: Vec<f64> = losses.iter().enumerate().map(|(at, loss)| share(at) * loss).collect();
         let total = losses.iter().sum::<f64>();
-        // Of labels those right are counted, so that equal counts are equal scores to the bit.
+        // For labels the correct ones are counted, so that equal counts give equal scores to the bit.
         let score = if machine.task == Task::Classify { (count - total) / count } else { -total / count };
         (score, losses.iter().map(|l| *l as f32).collect())
     }
 }
 
-/// One cell on one fold.
-struct Job<'a> {
+/// The options of one cell on one fold.
+struct CellSetup<'a> {
     machine: &'a TrainOptions,
     loss: &'a dyn Loss,
     formulation: Formulation,
@@ -326,8 +329,8 @@ struct Job<'a> {
     control: &'a Control,
 }
 
-/// Whether a machine is for the solver that works on K in memory: a loss with a box-quadratic dual that is no linear system,
-/// and a kernel whose entries single precision tells apart.
+/// Whether the solver that works on K in memory can train this machine. It needs a loss with a box-quadratic dual that is not
+/// just a linear system, and a kernel whose entries are accurate enough in single precision.
 fn in_memory(machine: &TrainOptions, params: &Params, formulation: Formulation, loss: &dyn Loss) -> bool {
     use crate::kernel::Statistic;
     let bounded = matches!(
@@ -339,7 +342,7 @@ fn in_memory(machine: &TrainOptions, params: &Params, formulation: Formulation, 
     bounded && suits && solver && matches!(formulation, Formulation::Cost { .. }) && machine.budget.iterations.is_none()
 }
 
-/// Spreads what a β lacks to a sum of zero over those strictly inside their boxes.
+/// Makes β sum to zero: the missing amount is spread evenly over the free variables.
 fn balance(beta: &mut [f64], costs: &[f64]) {
     let inside: Vec<usize> = (0..beta.len()).filter(|&i| beta[i] != 0.0 && beta[i].abs() < costs[i]).collect();
     if inside.is_empty() {
@@ -347,14 +350,14 @@ fn balance(beta: &mut [f64], costs: &[f64]) {
     }
     let share = -beta.iter().sum::<f64>() / inside.len() as f64;
     for i in inside {
-        // Labels of 0 do not occur among those inside; a β keeps its sign.
+        // A free β is not 0; it keeps its sign.
         let moved = beta[i] + share;
         beta[i] = if beta[i] > 0.0 { moved.clamp(0.0, costs[i]) } else { moved.clamp(-costs[i], 0.0) };
     }
 }
 
-/// From the machine of another C: all of β scaled, or only what was at its bound.
-fn along_cost(machine: &Before, ratio: f64, costs: &[f64], bias: bool) -> Warm {
+/// A warm start from the machine for another C: β scaled as a whole, or only where it was at its bound.
+fn along_cost(machine: &FoldMachine, ratio: f64, costs: &[f64], bias: bool) -> Warm {
     let known: Vec<f64> = machine.beta.iter().map(|b| ratio * b).collect();
     let scores = machine.scores.iter().map(|f| ratio * f).collect();
     let mut kept: Vec<f64> = known
@@ -371,8 +374,9 @@ fn along_cost(machine: &Before, ratio: f64, costs: &[f64], bias: bool) -> Warm {
     Warm { known, scores, guesses }
 }
 
-/// From the machine of another fold: rows held out now drop out, and those that were get the β their score calls for.
-fn across_folds(machine: &Before, targets: &[f64], costs: &[f64], loss: &dyn Loss, bias: bool) -> Warm {
+/// A warm start from the machine of another fold: rows held out now get β = 0, and rows held out then get β from the slope of
+/// the loss at their score.
+fn across_folds(machine: &FoldMachine, targets: &[f64], costs: &[f64], loss: &dyn Loss, bias: bool) -> Warm {
     let mut guess: Vec<f64> = (0..costs.len())
         .map(|i| match (costs[i] > 0.0, machine.beta[i]) {
             (false, _) => 0.0,

@@ -1,4 +1,4 @@
-//! What is tried: values, combinations of them, and how those did.
+//! The grid: values to try, their combinations, and the scores of those.
 
 use crate::data::Points;
 use crate::kernel::Kernel;
@@ -7,7 +7,7 @@ use crate::{Error, Result};
 
 use super::Tuner;
 
-/// The values to try; an empty list stands for what the machine has already.
+/// The values to try; where a list is empty, the value set in the options is used.
 #[derive(Debug, Clone, Default)]
 pub struct Grid {
     /// C.
@@ -43,51 +43,51 @@ pub struct Params {
     pub nu: Option<f64>,
 }
 
-/// A combination and how it did.
+/// A combination and its scores.
 #[derive(Debug, Clone)]
 pub struct Cell {
     /// The combination.
     pub params: Params,
-    /// Of each fold it has seen, in order: share of right labels, or minus the mean squared error.
+    /// Score on each fold completed so far, in order: fraction of correct labels, or minus the mean squared error.
     pub folds: Vec<f64>,
-    /// How many folds there are.
+    /// Total number of folds.
     pub of: usize,
-    /// Whether it was left out by the race, having seen the folds above.
+    /// Whether the race dropped it after the folds above.
     pub dropped: bool,
     /// Seconds of training, over all folds.
     pub seconds: f64,
 }
 
 impl Cell {
-    /// Mean over all folds; `None` if it was left out, or there was no time for all of them.
+    /// Mean over all folds; `None` if it was dropped, or time ran out before the last fold.
     pub fn score(&self) -> Option<f64> {
         if self.is_finished() { self.seen() } else { None }
     }
 
-    /// Whether it has seen all folds.
+    /// Whether all folds are completed.
     pub fn is_finished(&self) -> bool {
         !self.folds.is_empty() && self.folds.len() == self.of
     }
 
-    /// Mean over the folds seen so far; `None` if there are none.
+    /// Mean over the folds completed so far; `None` if there are none.
     pub fn seen(&self) -> Option<f64> {
         (!self.folds.is_empty()).then(|| self.folds.iter().sum::<f64>() / self.folds.len() as f64)
     }
 
-    /// Deviation over the folds seen.
+    /// Standard deviation over the folds completed.
     pub fn deviation(&self) -> Option<f64> {
         let mean = self.seen()?;
         Some((self.folds.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / self.folds.len() as f64).sqrt())
     }
 }
 
-/// Values, or one stand-in where there are none.
+/// The values, or a single `None` if the list is empty.
 fn or_one<T: Clone>(values: &[T]) -> Vec<Option<T>> {
     if values.is_empty() { vec![None] } else { values.iter().cloned().map(Some).collect() }
 }
 
 impl Tuner {
-    /// All combinations for data whose scaled points are given: γ of a rule is resolved there.
+    /// All combinations by kernel. `points` are the scaled points, from which a rule for γ is resolved.
     pub(super) fn params(&self, points: &Points) -> Result<Vec<Vec<Params>>> {
         let g = &self.grid;
         if !g.costs.is_empty() && !g.lambdas.is_empty() {
@@ -107,7 +107,7 @@ impl Tuner {
                 });
             }
         }
-        // Along C upwards, and so along λ downwards: each machine starts from a smoother one.
+        // C ascending, hence λ descending: each machine starts from a smoother one.
         let (mut costs, mut lambdas) = (g.costs.clone(), g.lambdas.clone());
         costs.sort_by(f64::total_cmp);
         lambdas.sort_by(|a, b| b.total_cmp(a));
@@ -134,7 +134,7 @@ impl Tuner {
     }
 }
 
-/// Whether two neighbours differ in C or λ alone.
+/// Whether two combinations differ in C or λ alone.
 pub(super) fn same_but_cost(a: &Params, b: &Params) -> bool {
     let strip = |p: &Params| Params { c: None, lambda: None, ..p.clone() };
     strip(a) == strip(b)

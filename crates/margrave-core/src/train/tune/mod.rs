@@ -1,12 +1,12 @@
-//! Searching a grid by cross validation.
+//! Grid search by cross-validation.
 //!
-//! Rows are put in the order of their folds once. What the kernels are functions of, inner products or squared distances,
-//! is computed once for all γ, and the Gram matrix of each γ follows in one pass, in single precision, for all folds,
-//! costs and losses (where n² numbers fit into the memory; rows on demand elsewhere). Machines with a box-quadratic dual are
-//! trained on that matrix where it lies, and the scores of the held-out rows come with the solution. A fold is walked along
-//! ascending C, each machine starting from the one before or from its own on another fold. Kernels and folds run side by side.
-//! Hopeless combinations are left out after some folds (see [`Tuner::race`]). Scaling, if asked for, is learnt from
-//! all rows: it does not look at targets. Nothing depends on the number of threads.
+//! Rows are sorted by fold once. The statistics that kernels are functions of (inner products or squared distances) are
+//! computed once for all γ. The Gram matrix of each γ then takes one pass, in single precision, and serves all folds, costs
+//! and losses (if n² numbers fit in memory; otherwise rows are computed on demand). Machines with a box-quadratic dual are
+//! trained on that matrix in place, and the scores of the held-out rows come with the solution. On each fold C ascends: every
+//! machine is warm-started from the one for the previous C, or from its own on another fold. Kernels and folds run in
+//! parallel. Combinations that fall too far behind are dropped after some folds (see [`Tuner::race`]). Scaling, if enabled, is
+//! fitted to all rows: it does not use the targets. The result does not depend on the number of threads.
 
 mod fold;
 mod grid;
@@ -35,36 +35,36 @@ pub use self::grid::{Cell, Grid, Params};
 pub struct Tuned {
     /// All combinations, in the order of the grid: kernel, γ, loss, ε, ν, C.
     pub cells: Vec<Cell>,
-    /// The best of those that have seen most folds: of equals the one of least C (largest λ), then of least γ. `None` if
-    /// there was no time for a single fold of one.
+    /// The best of those with the most folds completed; ties go to the smallest C (largest λ), then to the smallest γ. `None`
+    /// if time ran out before any combination completed a fold.
     pub best: Option<usize>,
     /// How it ended.
     pub status: Status,
-    /// Seconds in all.
+    /// Total seconds.
     pub seconds: f64,
 }
 
-/// A search: a machine, a grid, folds.
+/// A grid search: options, a grid, folds.
 #[derive(Debug, Clone)]
 pub struct Tuner {
-    /// What is common to all cells.
+    /// The options that all cells share.
     pub options: TrainOptions,
-    /// What is tried.
+    /// The values to try.
     pub grid: Grid,
     /// Folds, at least 2.
     pub folds: usize,
     /// Rows of one group stay together: the group of each row.
     pub groups: Option<Vec<u32>>,
-    /// The fold of each row, a number below `folds`, in place of dealing them: `groups` and the seed then count for nothing.
+    /// The fold of each row, a number below `folds`, instead of a random assignment: `groups` and the seed are then ignored.
     pub fold_of: Option<Vec<u32>>,
-    /// How much each row counts in the score of its fold; `None`: all the same.
+    /// How much each row counts in the score of its fold; `None`: all equally.
     pub counts: Option<Vec<f64>>,
-    /// Leave a combination out once its losses on the held-out rows exceed those of the best so far by this many deviations of
-    /// the difference; looked at after each fold, in grids of four kernels (values of γ) or more. `None`:
-    /// every combination sees every fold. With 4, the default, the chance that the combination that would have won is left
-    /// out is about 3·10⁻⁵ for each look and each rival that could have led, if rows are independent.
+    /// Drop a combination once its losses on the held-out rows exceed those of the best so far by this many standard deviations
+    /// of the difference. Checked after each fold, in grids of at least four kernels (values of γ). `None`: every combination
+    /// is trained on every fold. With 4, the default, the probability that the combination that would have won is dropped is
+    /// about 3·10⁻⁵ per check and per rival that could have led, if rows are independent.
     pub race: Option<f64>,
-    /// Cells known from an earlier search with the same data, folds and seed: finished, left out, or with some folds done.
+    /// Cells from an earlier search with the same data, folds and seed: finished, dropped, or with some folds completed.
     pub known: Vec<Cell>,
 }
 
@@ -75,7 +75,7 @@ impl Tuner {
         Self { options, grid, folds: 5, groups: None, fold_of: None, counts: None, race: Some(4.0), known: Vec::new() }
     }
 
-    /// The machine of a combination.
+    /// The options of a combination.
     pub fn machine(&self, params: &Params) -> TrainOptions {
         let mut options = TrainOptions { kernel: params.kernel, gamma: None, ..self.options.clone() };
         if let Some(c) = params.c {
@@ -92,9 +92,9 @@ impl Tuner {
         options
     }
 
-    /// Searches.
+    /// Runs the search.
     pub fn search(&self, data: &Dataset, observer: &mut dyn Observer) -> Result<Tuned> {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let options = &self.options;
         options.budget.check()?;
         options.stop.check()?;
@@ -112,7 +112,7 @@ impl Tuner {
         };
         let prepared = Prepared::new(options.task, data, points, &options.class_weight, None)?;
         let by_kernel = self.params(&prepared.points)?;
-        // Every combination is looked at before anything is computed.
+        // Every combination is checked before anything is computed.
         for params in by_kernel.iter().flatten() {
             let machine = self.machine(params);
             let (loss, _) = loss_of(&machine)?;
@@ -136,7 +136,7 @@ impl Tuner {
             Ok(()) if stopped => Status::Interrupted,
             Ok(()) => Status::Optimal,
         };
-        let seconds = begun.elapsed().as_secs_f64();
+        let seconds = start_time.elapsed().as_secs_f64();
         observer.finish(status, &Step { seconds, phase: "done", fraction: Some(1.0), ..Step::default() });
         Ok(Tuned { cells, best, status, seconds })
     }
@@ -147,7 +147,7 @@ impl Tuner {
     }
 }
 
-/// The best cell of those that have seen most folds.
+/// The best of the cells with the most folds completed.
 fn choose(cells: &[Cell]) -> Option<usize> {
     let key = |at: usize| {
         let p = &cells[at].params;

@@ -7,10 +7,10 @@ use crate::{Error, Result};
 use super::Tuner;
 use crate::train::prepared::Prepared;
 
-/// Rows in the order of their folds, so that what is held out is one range.
+/// Rows in the order of their folds, so that the held-out rows are one contiguous range.
 pub(super) struct Ordered {
     pub(super) rows: Vec<u32>,
-    /// Where each fold begins, and the end.
+    /// First position of each fold, then the number of rows.
     pub(super) starts: Vec<usize>,
     pub(super) targets: Vec<f64>,
     pub(super) weights: Option<Vec<f64>>,
@@ -57,12 +57,12 @@ impl Ordered {
     }
 
     /// The range held out in a fold.
-    pub(super) fn held(&self, fold: usize) -> (usize, usize) {
+    pub(super) fn held_out(&self, fold: usize) -> (usize, usize) {
         (self.starts[fold], self.starts[fold + 1])
     }
 }
 
-/// Folds somebody has dealt; fails unless there is one for each row and none is empty.
+/// Folds given by the caller; fails unless there is one for each row and none is empty.
 fn given(fold: &[u32], n: usize, folds: usize) -> Result<Vec<u32>> {
     if fold.len() != n || fold.iter().any(|&f| f as usize >= folds) {
         return Err(Error::data(format!("the folds given are not {n} numbers below {folds}")));

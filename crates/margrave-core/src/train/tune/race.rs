@@ -1,15 +1,15 @@
-//! Leaving hopeless combinations out early.
+//! Dropping combinations early that fall too far behind.
 //!
-//! After a fold the combination with the best mean leads. Another is left out when, over the rows held out so far, its losses
-//! exceed the leader's row by row by more than `z` times the root of the summed squares of the differences: for labels, when
-//! of the rows on which the two disagree it has lost more than ½(m + z√m) of m. If the two were equally good
-//! the signs of the differences would be fair coins, and that would happen with probability at most exp(−z²/2) (Hoeffding),
-//! about Φ(−z) in truth. With z = 4 that is 3·10⁻⁵ a comparison; the winner of the full search is lost in at most
-//! (folds − 1) such comparisons with a given leader. Rows are taken as independent, which rows of one group are not.
+//! After each fold the combination with the best mean is the leader. Another is dropped when, over the rows held out so far,
+//! the sum of its losses minus the leader's exceeds `z` times the root of the summed squares of the differences. For labels:
+//! when it is the wrong one on more than ½(m + z√m) of the m rows on which the two disagree. If the two were equally good,
+//! the signs of the differences would be fair coin flips, and this would happen with probability at most exp(−z²/2)
+//! (Hoeffding), in practice about Φ(−z). With z = 4 that is 3·10⁻⁵ per comparison; the winner of the full search takes part in
+//! at most (folds − 1) comparisons with a given leader. Rows are assumed independent, which rows of one group are not.
 
-use super::search::Progress;
+use super::search::CellState;
 
-/// Whether losses `b` exceed `a` beyond chance.
+/// Whether losses `b` exceed losses `a` by more than chance explains.
 fn worse(z: f64, a: &[Option<Vec<f32>>], b: &[Option<Vec<f32>>]) -> bool {
     let (mut sum, mut squares) = (0.0, 0.0);
     for (a, b) in a.iter().zip(b) {
@@ -23,9 +23,9 @@ fn worse(z: f64, a: &[Option<Vec<f32>>], b: &[Option<Vec<f32>>]) -> bool {
     sum > 0.0 && sum > z * squares.sqrt()
 }
 
-/// Marks the cells that have fallen behind for good. Only cells that have seen as many folds as the leader take part.
-pub(super) fn leave_out(z: f64, cells: &mut [Progress]) {
-    let live = |p: &Progress| !p.cell.dropped && p.losses.iter().any(Option::is_some);
+/// Marks the cells to drop. Only cells trained on as many folds as the leader are compared.
+pub(super) fn leave_out(z: f64, cells: &mut [CellState]) {
+    let live = |p: &CellState| !p.cell.dropped && p.losses.iter().any(Option::is_some);
     let Some(most) = cells.iter().filter(|p| live(p)).map(|p| p.cell.folds.len()).max() else { return };
     let mut leader: Option<(usize, f64)> = None;
     for (at, p) in cells.iter().enumerate().filter(|(_, p)| live(p) && p.cell.folds.len() == most) {
@@ -39,7 +39,7 @@ pub(super) fn leave_out(z: f64, cells: &mut [Progress]) {
     for (at, p) in cells.iter_mut().enumerate() {
         if at != leader && live(p) && p.cell.folds.len() == most && worse(z, &best, &p.losses) {
             p.cell.dropped = true;
-            p.before.clear();
+            p.machines.clear();
         }
     }
 }
@@ -62,7 +62,7 @@ mod tests {
         let thirty: Vec<usize> = (10..40).collect();
         assert!(worse(4.0, &good, &some(&thirty)));
         assert!(!worse(4.0, &some(&thirty), &good) && !worse(4.0, &good, &good));
-        // Folds that one of them has not seen do not count.
+        // Folds on which one of them was not trained are ignored.
         assert!(!worse(4.0, &[None, None], &some(&thirty)));
     }
 }

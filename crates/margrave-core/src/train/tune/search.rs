@@ -1,4 +1,4 @@
-//! A search under way: which cells on which folds, side by side, and the matrices they share.
+//! A search in progress: which cells to train on which folds, in parallel, and the kernel matrices they share.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,25 +12,25 @@ use crate::observe::{Begin, Observer, Step};
 use crate::solver::decomposition::Scratch;
 use crate::{Control, Error, Result, Threads};
 
-use super::fold::{self, Before, Bench, Source};
+use super::fold::{self, FoldMachine, FoldTrainer, KernelEntries};
 use super::order::Ordered;
 use super::{Cell, Params, Tuner, race};
 use crate::train::prepared::Prepared;
 
-/// Kernels from which on a search goes fold by fold and leaves hopeless combinations out.
-const ENOUGH: usize = 4;
+/// Number of kernels from which on a search goes fold by fold, so that combinations can be dropped in between.
+const MIN_KERNELS_FOR_RACE: usize = 4;
 
-/// A cell under way.
-pub(super) struct Progress {
+/// A cell during the search.
+pub(super) struct CellState {
     pub(super) cell: Cell,
-    /// The losses of the rows of each fold, where it was seen in this search.
+    /// The losses of the rows of each fold completed in this search.
     pub(super) losses: Vec<Option<Vec<f32>>>,
-    /// Its machines on the last fold.
-    pub(super) before: Vec<Before>,
+    /// Its machines on the last fold completed.
+    pub(super) machines: Vec<FoldMachine>,
 }
 
-/// Passes progress on as a share of the whole search.
-struct Share<'a> {
+/// Reports the progress of a batch as a fraction of the whole search.
+struct SearchProgress<'a> {
     observer: &'a mut dyn Observer,
     before: f64,
     part: f64,
@@ -38,7 +38,7 @@ struct Share<'a> {
     stopped: bool,
 }
 
-impl Observer for Share<'_> {
+impl Observer for SearchProgress<'_> {
     fn step(&mut self, step: &Step) -> std::ops::ControlFlow<()> {
         let fraction = step.fraction.map(|f| (self.before + f * self.part) / self.whole.max(1.0));
         let flow = self.observer.step(&Step { phase: "tune", fraction, ..step.clone() });
@@ -47,30 +47,31 @@ impl Observer for Share<'_> {
     }
 }
 
-/// A search under way.
+/// A search in progress.
 pub(super) struct Search<'a> {
     tuner: &'a Tuner,
     prepared: &'a Prepared,
     ordered: &'a Ordered,
     kernels: Vec<Kernel>,
-    /// Where the cells of each kernel begin, and the end.
+    /// First cell of each kernel, then the number of cells.
     firsts: Vec<usize>,
-    pub(super) cells: Vec<Progress>,
-    /// What the kernels are functions of, once it is computed.
+    pub(super) cells: Vec<CellState>,
+    /// What the kernels are functions of (inner products or distances), once computed.
     statistics: Option<Statistics>,
-    /// Matrices kept from round to round where all fit, and memory of those that were not.
+    /// Matrices kept from round to round, if all fit; otherwise `spare` has their memory for reuse.
     kept: Vec<Mutex<Option<StoredGram>>>,
     spare: Mutex<Vec<Vec<f32>>>,
     scratch: Mutex<Vec<Scratch>>,
 }
 
-/// A cell on a fold: which, what came of it if there was time, and the seconds it took.
-type Tried = (usize, usize, Option<fold::Outcome>, f64);
+/// A cell on a fold: cell, fold, the result (`None` if time ran out), and the seconds it took.
+type Tried = (usize, usize, Option<fold::FoldResult>, f64);
 
-/// How much is kept.
-struct Room {
-    /// Gram matrices at a time; 0: none, entries are computed on demand.
+/// What the memory budget allows.
+struct MemoryPlan {
+    /// Number of Gram matrices at a time; 0: entries are computed on demand.
     matrices: usize,
+    /// Whether the statistics of the kernels are stored.
     statistics: bool,
     /// Bytes for each training.
     training: u64,
@@ -90,7 +91,7 @@ impl<'a> Search<'a> {
         let start = |params: Params| {
             let known = tuner.known.iter().find(|cell| cell.params == params && cell.of == k && cell.folds.len() <= k);
             let fresh = || Cell { params: params.clone(), folds: vec![], of: k, dropped: false, seconds: 0.0 };
-            Progress { cell: known.cloned().unwrap_or_else(fresh), losses: vec![None; k], before: vec![] }
+            CellState { cell: known.cloned().unwrap_or_else(fresh), losses: vec![None; k], machines: vec![] }
         };
         let cells = by_kernel.into_iter().flatten().map(start).collect();
         let kept = kernels.iter().map(|_| Mutex::new(None)).collect();
@@ -108,7 +109,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn room(&self) -> Room {
+    fn memory_plan(&self) -> MemoryPlan {
         let (memory, n) = (self.tuner.options.budget.memory, self.ordered.rows.len());
         let training = (memory / 10 / LANES as u64).max(32 << 20);
         let left = memory - memory / 10;
@@ -120,24 +121,24 @@ impl<'a> Search<'a> {
         let statistics = served && self.kernels.len() > 1 && Statistics::bytes(n) + one <= left;
         let left = if statistics { left - Statistics::bytes(n) } else { left };
         let matrices = ((left / one) as usize).min(self.kernels.len());
-        Room { matrices, statistics, training }
+        MemoryPlan { matrices, statistics, training }
     }
 
-    /// Folds that are done together: one after the other in a race.
+    /// The folds of each round: all at once, or one per round in a race.
     fn rounds(&self) -> Vec<Vec<usize>> {
         let k = self.ordered.folds();
-        if self.tuner.race.is_none() || self.kernels.len() < ENOUGH {
+        if self.tuner.race.is_none() || self.kernels.len() < MIN_KERNELS_FOR_RACE {
             return vec![(0..k).collect()];
         }
         (0..k).map(|fold| vec![fold]).collect()
     }
 
-    /// All rounds; whether somebody asked to stop.
+    /// Runs all rounds. Returns whether the observer requested a stop.
     pub(super) fn run(&mut self, control: &Control, observer: &mut dyn Observer, mut stopped: bool) -> Result<bool> {
         let k = self.ordered.folds();
         let whole = (self.cells.len() * k) as f64;
-        let room = self.room();
-        if room.matrices > 0 && room.statistics {
+        let plan = self.memory_plan();
+        if plan.matrices > 0 && plan.statistics {
             let ordered = self.prepared.points.gather(&self.ordered.rows);
             match Statistics::new(&ordered, self.kernels[0].statistic(), control) {
                 Ok(made) => self.statistics = Some(made),
@@ -145,28 +146,28 @@ impl<'a> Search<'a> {
                 Err(other) => return Err(other),
             }
         }
-        // Where kernels are few, folds run side by side; each task has a kernel's matrix to itself elsewhere.
-        let few = self.kernels.len() < ENOUGH;
+        // With few kernels, folds run in parallel; otherwise kernels do, each task with its own matrix.
+        let few = self.kernels.len() < MIN_KERNELS_FOR_RACE;
         for folds in self.rounds() {
-            let wanted: Vec<usize> =
-                (0..self.kernels.len()).filter(|&at| !self.wanted(at, &folds).is_empty()).collect();
+            let pending: Vec<usize> =
+                (0..self.kernels.len()).filter(|&at| !self.pending(at, &folds).is_empty()).collect();
             let batches: Vec<&[usize]> =
-                if few { wanted.chunks(room.matrices.max(1)).collect() } else { vec![&wanted] };
+                if few { pending.chunks(plan.matrices.max(1)).collect() } else { vec![&pending] };
             for batch in batches {
                 let done: usize = self.cells.iter().map(|p| if p.cell.dropped { k } else { p.cell.folds.len() }).sum();
-                let part: usize = batch.iter().flat_map(|&at| self.wanted(at, &folds)).map(|(_, f)| f.len()).sum();
-                let mut share = Share { observer, before: done as f64, part: part as f64, whole, stopped };
+                let part: usize = batch.iter().flat_map(|&at| self.pending(at, &folds)).map(|(_, f)| f.len()).sum();
+                let mut share = SearchProgress { observer, before: done as f64, part: part as f64, whole, stopped };
                 if stopped || control.check().is_err() {
                     return Ok(stopped);
                 }
                 let tried = if few {
-                    self.side_by_side(batch, &folds, &room, control, &mut share)
+                    self.one_task_per_kernel_and_fold(batch, &folds, &plan, control, &mut share)
                 } else {
-                    self.each_its_own(batch, &folds, &room, control, &mut share)
+                    self.one_task_per_kernel(batch, &folds, &plan, control, &mut share)
                 };
                 stopped = share.stopped;
                 match tried {
-                    Ok(tried) => self.take(tried),
+                    Ok(tried) => self.record(tried),
                     Err(Error::Interrupted(_)) => return Ok(stopped),
                     Err(other) => return Err(other),
                 }
@@ -180,8 +181,8 @@ impl<'a> Search<'a> {
         Ok(stopped)
     }
 
-    /// The cells of a kernel that are still to be tried on some of the folds, and on which.
-    fn wanted(&self, at: usize, folds: &[usize]) -> Vec<(usize, Vec<usize>)> {
+    /// The cells of a kernel still to be trained on some of the folds, and those folds.
+    fn pending(&self, at: usize, folds: &[usize]) -> Vec<(usize, Vec<usize>)> {
         (self.firsts[at]..self.firsts[at + 1])
             .filter(|&cell| !self.cells[cell].cell.dropped)
             .map(|cell| (cell, folds.iter().copied().filter(|&f| f >= self.cells[cell].cell.folds.len()).collect()))
@@ -189,125 +190,126 @@ impl<'a> Search<'a> {
             .collect()
     }
 
-    /// Every kernel on every fold a task of its own, all matrices made first.
-    fn side_by_side(
+    /// One task per kernel and fold; all matrices are computed first.
+    fn one_task_per_kernel_and_fold(
         &self,
         batch: &[usize],
         folds: &[usize],
-        room: &Room,
+        plan: &MemoryPlan,
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Tried>> {
-        let matrices: Vec<Matrix> = batch.iter().map(|&at| self.matrix(at, room, control)).collect::<Result<_>>()?;
+        let matrices: Vec<KernelMatrix> =
+            batch.iter().map(|&at| self.matrix(at, plan, control)).collect::<Result<_>>()?;
         let mut tasks: Vec<(usize, usize, Vec<usize>)> = Vec::new();
         for (at, &fold) in (0..batch.len()).flat_map(|at| folds.iter().map(move |fold| (at, fold))) {
-            let cells = self.cells_of(batch[at], folds, fold);
+            let cells = self.pending_on_fold(batch[at], folds, fold);
             tasks.push((at, fold, cells));
         }
-        let sizes: Vec<u64> = tasks.iter().map(|task| self.spent(&task.2)).collect();
+        let sizes: Vec<u64> = tasks.iter().map(|task| self.task_size(&task.2)).collect();
         let begin = Begin { solver: "tune", n: self.ordered.rows.len(), tol: None, gap: None };
         let found = run(&sizes, &begin, control, observer, |task, control, _| {
             let (at, fold, cells) = &tasks[task];
-            let before = |cell: usize| self.cells[cell].before.clone();
-            self.walk(cells, before, matrices[*at].source(), *fold, room, control)
+            let earlier = |cell: usize| self.cells[cell].machines.clone();
+            self.train(cells, earlier, matrices[*at].source(), *fold, plan, control)
         });
-        batch.iter().zip(matrices).for_each(|(&at, matrix)| self.put_back(at, matrix, room));
+        batch.iter().zip(matrices).for_each(|(&at, matrix)| self.put_back(at, matrix, plan));
         Ok(found?.into_iter().flatten().collect())
     }
 
-    /// Every kernel a task of its own, which makes the matrix and walks the folds one after the other.
-    fn each_its_own(
+    /// One task per kernel, which computes the matrix and goes through the folds in order.
+    fn one_task_per_kernel(
         &self,
         batch: &[usize],
         folds: &[usize],
-        room: &Room,
+        plan: &MemoryPlan,
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Tried>> {
-        // As many lanes as matrices fit; without any, entries are computed on demand by all.
+        // As many lanes as matrices fit in memory; if none fits, all lanes compute entries on demand.
         let lanes =
-            if room.matrices > 0 { control.threads.count().min(room.matrices) } else { control.threads.count() };
+            if plan.matrices > 0 { control.threads.count().min(plan.matrices) } else { control.threads.count() };
         let control =
             if lanes < control.threads.count() { control.with_threads(Threads::new(lanes)) } else { control.clone() };
-        let wanted = |&at: &usize| self.wanted(at, folds).iter().map(|w| w.0).collect::<Vec<_>>();
-        let sizes: Vec<u64> = batch.iter().map(|at| self.spent(&wanted(at))).collect();
+        let pending = |&at: &usize| self.pending(at, folds).iter().map(|w| w.0).collect::<Vec<_>>();
+        let sizes: Vec<u64> = batch.iter().map(|at| self.task_size(&pending(at))).collect();
         let begin = Begin { solver: "tune", n: self.ordered.rows.len(), tol: None, gap: None };
         let found = run(&sizes, &begin, &control, observer, |task, control, _| {
             let at = batch[task];
-            let matrix = match self.matrix(at, room, control) {
+            let matrix = match self.matrix(at, plan, control) {
                 Ok(matrix) => matrix,
                 Err(Error::Interrupted(_)) => return Ok(vec![]),
                 Err(other) => return Err(other),
             };
             let mut tried: Vec<Tried> = Vec::new();
             for &fold in folds {
-                let list = self.cells_of(at, folds, fold);
-                let before = |cell: usize| {
-                    let mine = tried.iter().rev().find(|t| t.0 == cell).and_then(|t| t.2.as_ref());
-                    mine.map_or_else(|| self.cells[cell].before.clone(), |outcome| outcome.machines.clone())
+                let list = self.pending_on_fold(at, folds, fold);
+                let earlier = |cell: usize| {
+                    let previous = tried.iter().rev().find(|t| t.0 == cell).and_then(|t| t.2.as_ref());
+                    previous.map_or_else(|| self.cells[cell].machines.clone(), |result| result.machines.clone())
                 };
-                let found = self.walk(&list, before, matrix.source(), fold, room, control)?;
+                let found = self.train(&list, earlier, matrix.source(), fold, plan, control)?;
                 tried.extend(found);
             }
-            self.put_back(at, matrix, room);
+            self.put_back(at, matrix, plan);
             Ok(tried)
         });
         Ok(found?.into_iter().flatten().collect())
     }
 
-    /// How large a task of these cells is: what took longest so far goes first.
-    fn spent(&self, cells: &[usize]) -> u64 {
+    /// Size of a task with these cells, from the time they took so far: the largest tasks start first.
+    fn task_size(&self, cells: &[usize]) -> u64 {
         cells.iter().map(|&cell| 1000 + (1e6 * self.cells[cell].cell.seconds) as u64).sum()
     }
 
-    /// The cells of a kernel still to be tried on a fold of a round.
-    fn cells_of(&self, at: usize, folds: &[usize], fold: usize) -> Vec<usize> {
-        self.wanted(at, folds).into_iter().filter(|(_, folds)| folds.contains(&fold)).map(|(cell, _)| cell).collect()
+    /// The cells of a kernel still to be trained on one fold of a round.
+    fn pending_on_fold(&self, at: usize, folds: &[usize], fold: usize) -> Vec<usize> {
+        self.pending(at, folds).into_iter().filter(|(_, folds)| folds.contains(&fold)).map(|(cell, _)| cell).collect()
     }
 
-    fn walk(
+    fn train(
         &self,
         list: &[usize],
-        before: impl Fn(usize) -> Vec<Before>,
-        source: Source<'_>,
+        earlier: impl Fn(usize) -> Vec<FoldMachine>,
+        source: KernelEntries<'_>,
         fold: usize,
-        room: &Room,
+        plan: &MemoryPlan,
         control: &Control,
     ) -> Result<Vec<Tried>> {
-        let bench = Bench {
+        let trainer = FoldTrainer {
             tuner: self.tuner,
             prepared: self.prepared,
             ordered: self.ordered,
-            memory: room.training,
+            memory: plan.training,
             spare: &self.scratch,
         };
         let params: Vec<&Params> = list.iter().map(|&cell| &self.cells[cell].cell.params).collect();
-        let machines: Vec<Vec<Before>> = list.iter().map(|&cell| before(cell)).collect();
-        let machines: Vec<&[Before]> = machines.iter().map(Vec::as_slice).collect();
-        let found = bench.walk(&params, &machines, source, fold, control)?;
-        Ok(list.iter().zip(found).map(|(&cell, (outcome, seconds))| (cell, fold, outcome, seconds)).collect())
+        let machines: Vec<Vec<FoldMachine>> = list.iter().map(|&cell| earlier(cell)).collect();
+        let machines: Vec<&[FoldMachine]> = machines.iter().map(Vec::as_slice).collect();
+        let found = trainer.train_cells(&params, &machines, source, fold, control)?;
+        Ok(list.iter().zip(found).map(|(&cell, (result, seconds))| (cell, fold, result, seconds)).collect())
     }
 
-    /// Notes what came of cells on folds.
-    fn take(&mut self, mut tried: Vec<Tried>) {
+    /// Records the results of cells on folds.
+    fn record(&mut self, mut tried: Vec<Tried>) {
         tried.sort_by_key(|t| (t.1, t.0));
-        for (cell, fold, outcome, seconds) in tried {
-            let progress = &mut self.cells[cell];
-            progress.cell.seconds += seconds;
-            if let Some(outcome) = outcome
-                && progress.cell.folds.len() == fold
+        for (cell, fold, result, seconds) in tried {
+            let state = &mut self.cells[cell];
+            state.cell.seconds += seconds;
+            if let Some(result) = result
+                && state.cell.folds.len() == fold
             {
-                progress.cell.folds.push(outcome.score);
-                progress.losses[fold] = Some(outcome.losses);
-                progress.before = outcome.machines;
+                state.cell.folds.push(result.score);
+                state.losses[fold] = Some(result.losses);
+                state.machines = result.machines;
             }
         }
     }
 
-    /// K of a kernel, whole or on demand.
-    fn matrix(&self, at: usize, room: &Room, control: &Control) -> Result<Matrix> {
+    /// K of a kernel, stored or computed on demand.
+    fn matrix(&self, at: usize, plan: &MemoryPlan, control: &Control) -> Result<KernelMatrix> {
         if let Some(kept) = self.kept[at].lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Ok(Matrix::Stored(kept));
+            return Ok(KernelMatrix::Stored(kept));
         }
         let kernel = self.kernels[at];
         if let Some(statistics) = &self.statistics {
@@ -315,23 +317,23 @@ impl<'a> Search<'a> {
             let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut values = spare.unwrap_or_else(|| pages::zeros(n * n));
             statistics.fill(kernel, &mut values, control)?;
-            return Ok(Matrix::Stored(StoredGram::from_values(n, values)));
+            return Ok(KernelMatrix::Stored(StoredGram::from_values(n, values)));
         }
         let points = &self.prepared.points;
         let gram: Box<dyn Gram> = match kernel {
             Kernel::Precomputed => Box::new(permuted(points, &self.ordered.rows)?),
             _ => Box::new(CpuGram::square(kernel, &points.gather(&self.ordered.rows))?),
         };
-        if room.matrices > 0 {
-            return Ok(Matrix::Stored(StoredGram::new(gram.as_ref(), control)?));
+        if plan.matrices > 0 {
+            return Ok(KernelMatrix::Stored(StoredGram::new(gram.as_ref(), control)?));
         }
-        Ok(Matrix::Live(gram))
+        Ok(KernelMatrix::Live(gram))
     }
 
-    /// Keeps a matrix, or its memory.
-    fn put_back(&self, at: usize, matrix: Matrix, room: &Room) {
-        let Matrix::Stored(stored) = matrix else { return };
-        if room.matrices >= self.kernels.len() {
+    /// Keeps a matrix for the next round, or its memory for reuse.
+    fn put_back(&self, at: usize, matrix: KernelMatrix, plan: &MemoryPlan) {
+        let KernelMatrix::Stored(stored) = matrix else { return };
+        if plan.matrices >= self.kernels.len() {
             *self.kept[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(stored);
         } else if self.statistics.is_some() {
             self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(stored.into_values());
@@ -340,16 +342,16 @@ impl<'a> Search<'a> {
 }
 
 /// K of one kernel.
-enum Matrix {
+enum KernelMatrix {
     Stored(StoredGram),
     Live(Box<dyn Gram>),
 }
 
-impl Matrix {
-    fn source(&self) -> Source<'_> {
+impl KernelMatrix {
+    fn source(&self) -> KernelEntries<'_> {
         match self {
-            Matrix::Stored(stored) => Source::Stored(stored),
-            Matrix::Live(gram) => Source::Live(gram.as_ref()),
+            KernelMatrix::Stored(stored) => KernelEntries::Stored(stored),
+            KernelMatrix::Live(gram) => KernelEntries::Live(gram.as_ref()),
         }
     }
 }
