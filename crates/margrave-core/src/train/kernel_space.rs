@@ -13,7 +13,7 @@ use crate::conflict::{OptionName, Remedy, With};
 use crate::control::{Control, Status};
 use crate::data::Points;
 use crate::error::{Error, Result};
-use crate::gram::{Gram, Pick, Picked, part};
+use crate::gram::{Gram, Pick, Picked, Repeated, part};
 use crate::kernel::Kernel;
 use crate::loss::{Loss, LossSpec};
 use crate::model::Model;
@@ -42,8 +42,20 @@ impl<'a> KernelSpace<'a> {
     /// K of a kernel over points.
     pub(crate) fn new(kernel: Kernel, points: &Points, control: &Control) -> Result<Self> {
         let gram = GramOf::Own(control.backend().square_gram(kernel, points)?);
-        let equal = if kernel == Kernel::Precomputed { None } else { equal_rows(points) };
-        Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()), equal })
+        Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()), equal: None })
+    }
+
+    /// The same for solvers that train on distinct samples: equal points share their rows and columns of K.
+    pub(crate) fn with_distinct(kernel: Kernel, points: &Points, control: &Control) -> Result<Self> {
+        let first = if kernel == Kernel::Precomputed { None } else { equal_rows(points) };
+        let Some(first) = first else { return Self::new(kernel, points, control) };
+        let distinct: Vec<u32> = (0..first.len() as u32).filter(|&row| first[row as usize] == row).collect();
+        let mut place = vec![0u32; first.len()];
+        distinct.iter().enumerate().for_each(|(at, &row)| place[row as usize] = at as u32);
+        let of = first.iter().map(|&row| place[row as usize]).collect();
+        let gram = control.backend().square_gram(kernel, &points.gather(&distinct))?;
+        let gram = GramOf::Own(Box::new(Repeated::new(gram, of)));
+        Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()), equal: Some(first) })
     }
 
     /// A borrowed Gram matrix.
@@ -118,11 +130,8 @@ impl Space for KernelSpace<'_> {
             ));
         }
         let asked = Asked::from(options.stop_for(setup));
-        let textbook = matches!(which, Which::Smo | Which::SvmTorch);
         let merged = match &self.equal {
-            Some(first) if options.merge_equal && !textbook && control.check().is_ok() => {
-                setup.with(gram, |problem| Ok(Merged::new(problem, first)))?
-            }
+            Some(first) if control.check().is_ok() => setup.with(gram, |problem| Ok(Merged::new(problem, first)))?,
             _ => None,
         };
         let merged = merged.map(|merged| {
@@ -130,6 +139,12 @@ impl Space for KernelSpace<'_> {
             let linear = linear.map(|points| points.gather(&merged.rows));
             Distinct { merged, gram, linear }
         });
+        // Equal points with different targets: nothing to merge, and solvers prefer a matrix of their own to a view.
+        let expanded = match (&self.equal, &merged) {
+            (Some(_), None) => Some(part(gram, &(0..self.len() as u32).collect::<Vec<u32>>())),
+            _ => None,
+        };
+        let gram = expanded.as_deref().unwrap_or(gram);
         let attempt = Attempt { setup, gram, linear, merged, asked, request };
         let mut best = attempt.train(which, solver, start, reason, observer)?;
         if options.solver == SolverName::Auto

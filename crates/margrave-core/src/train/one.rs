@@ -4,6 +4,7 @@ use super::calibrate::{Subject, calibration_of, out_of_sample};
 use super::fit::Fit;
 use super::kernel_space::KernelSpace;
 use super::linear_space::LinearSpace;
+use super::options::SolverName;
 use super::plan::Plan;
 use super::prepared::check_same_rows;
 use super::space::{Request, Space, Trained};
@@ -17,8 +18,12 @@ use crate::problem::{Formulation, Setup, Task};
 
 /// The space a plan trains in.
 pub(crate) fn space<'a>(plan: &'a Plan<'_>, control: &Control) -> Result<Box<dyn Space + 'a>> {
+    // The textbook solvers train on what their papers train on.
+    let textbook = matches!(plan.options.solver, SolverName::Smo | SolverName::SvmTorch);
+    let merges = plan.options.merge_equal && !textbook;
     Ok(match plan.linear {
         true => Box::new(LinearSpace::new(&plan.prepared.points, plan.streamed, control)),
+        false if merges => Box::new(KernelSpace::with_distinct(plan.kernel, &plan.prepared.points, control)?),
         false => Box::new(KernelSpace::new(plan.kernel, &plan.prepared.points, control)?),
     })
 }
