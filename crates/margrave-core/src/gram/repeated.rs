@@ -3,7 +3,7 @@
 use super::{Accuracy, Gram, Pick, Precision, part};
 use crate::control::{Control, Interrupt};
 
-/// K[i, j] = U[of[i], of[j]] with U over the distinct points: entries of equal points are computed once.
+/// `K[i, j] = U[of[i], of[j]]` with U over the distinct points: entries of equal points are computed once.
 pub struct Repeated {
     distinct: Box<dyn Gram>,
     of: Vec<u32>,
