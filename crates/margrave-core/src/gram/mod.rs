@@ -6,14 +6,12 @@
 mod matrix;
 mod picked;
 mod precomputed;
-mod repeated;
 mod spectrum;
 mod stored;
 
 pub use matrix::Matrix;
 pub use picked::{Picked, part};
 pub use precomputed::PrecomputedGram;
-pub use repeated::Repeated;
 pub use spectrum::{Spectrum, SpectrumMethod, SpectrumOptions, asymmetry, smallest_eigenvalue};
 pub use stored::{StoredGram, Without};
 
@@ -120,6 +118,56 @@ pub trait Gram: Send + Sync {
     /// accurate to 64 units of roundoff.
     fn accuracy(&self) -> Accuracy {
         Accuracy { size: self.diag().iter().map(|k| k.abs().sqrt()).collect(), relative: 64.0, definite: false }
+    }
+}
+
+impl<G: Gram + ?Sized> Gram for &G {
+    fn shape(&self) -> (usize, usize) {
+        (**self).shape()
+    }
+
+    fn diag(&self) -> Vec<f64> {
+        (**self).diag()
+    }
+
+    fn block_f32(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f32], control: &Control) -> Result<(), Interrupt> {
+        (**self).block_f32(rows, cols, out, control)
+    }
+
+    fn block_f64(&self, rows: Pick<'_>, cols: Pick<'_>, out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        (**self).block_f64(rows, cols, out, control)
+    }
+
+    fn apply(
+        &self,
+        precision: Precision,
+        rows: Pick<'_>,
+        v: &[f64],
+        k: usize,
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        (**self).apply(precision, rows, v, k, out, control)
+    }
+
+    fn entries(&self) -> u64 {
+        (**self).entries()
+    }
+
+    fn select(&self, rows: &[u32]) -> Option<Box<dyn Gram + '_>> {
+        (**self).select(rows)
+    }
+
+    fn rough(&self) -> Option<Box<dyn Gram + '_>> {
+        (**self).rough()
+    }
+
+    fn effort(&self) -> f64 {
+        (**self).effort()
+    }
+
+    fn accuracy(&self) -> Accuracy {
+        (**self).accuracy()
     }
 }
 

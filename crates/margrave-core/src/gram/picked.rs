@@ -11,20 +11,27 @@ pub fn part<'a>(gram: &'a dyn Gram, rows: &[u32]) -> Box<dyn Gram + 'a> {
     gram.select(rows).unwrap_or_else(|| Box::new(Picked::new(gram, rows.to_vec())))
 }
 
-/// A view of a square Gram: nothing is copied, entries are computed by the underlying Gram.
+/// A view of a square Gram: nothing is copied, entries are computed by the underlying Gram. Rows may occur several times; a
+/// product computes each once.
 pub struct Picked<'a> {
-    gram: &'a dyn Gram,
+    gram: Box<dyn Gram + 'a>,
     rows: Vec<u32>,
     diag: Vec<f64>,
-    read: AtomicU64,
+    /// Entries read through this view; `None`: all that the underlying Gram has computed.
+    read: Option<AtomicU64>,
 }
 
 impl<'a> Picked<'a> {
     /// The given rows of `gram`, which must exist, and the same columns.
     pub fn new(gram: &'a dyn Gram, rows: Vec<u32>) -> Self {
+        Self { read: Some(AtomicU64::new(0)), ..Self::of(Box::new(gram), rows) }
+    }
+
+    /// The same with a Gram of its own.
+    pub fn of(gram: Box<dyn Gram + 'a>, rows: Vec<u32>) -> Self {
         let all = gram.diag();
         let diag = rows.iter().map(|&row| all[row as usize]).collect();
-        Self { gram, rows, diag, read: AtomicU64::new(0) }
+        Self { gram, rows, diag, read: None }
     }
 
     fn underlying(&self, pick: Pick<'_>) -> Vec<u32> {
@@ -32,7 +39,9 @@ impl<'a> Picked<'a> {
     }
 
     fn count(&self, entries: usize) {
-        self.read.fetch_add(entries as u64, Ordering::Relaxed);
+        if let Some(read) = &self.read {
+            read.fetch_add(entries as u64, Ordering::Relaxed);
+        }
     }
 }
 
@@ -73,14 +82,29 @@ impl Gram for Picked<'_> {
             to.iter_mut().zip(v).for_each(|(to, v)| *to += v);
         }
         let there = self.underlying(rows);
-        self.gram.apply(precision, Pick::List(&there), &wide, k, out, control)?;
-        self.count(there.len() * used);
+        let mut distinct = there.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        self.count(distinct.len() * used);
+        if distinct.len() == there.len() {
+            return self.gram.apply(precision, Pick::List(&there), &wide, k, out, control);
+        }
+        let mut product = vec![0.0; distinct.len() * k];
+        let pick = if distinct.len() == self.gram.shape().0 { Pick::All } else { Pick::List(&distinct) };
+        self.gram.apply(precision, pick, &wide, k, &mut product, control)?;
+        let mut place = vec![0usize; self.gram.shape().0];
+        distinct.iter().enumerate().for_each(|(at, &row)| place[row as usize] = at * k);
+        for (&row, out) in there.iter().zip(out.chunks_exact_mut(k)) {
+            out.copy_from_slice(&product[place[row as usize]..][..k]);
+        }
         Ok(())
     }
 
     fn select(&self, rows: &[u32]) -> Option<Box<dyn Gram + '_>> {
-        // A view of the underlying Gram avoids one level of indirection.
-        Some(part(self.gram, &rows.iter().map(|&row| self.rows[row as usize]).collect::<Vec<_>>()))
+        // A view of the underlying Gram avoids one level of indirection; all of it needs no view.
+        let there: Vec<u32> = rows.iter().map(|&row| self.rows[row as usize]).collect();
+        let all = there.len() == self.gram.shape().0 && there.iter().enumerate().all(|(i, &row)| i == row as usize);
+        Some(if all { Box::new(self.gram.as_ref()) } else { part(self.gram.as_ref(), &there) })
     }
 
     fn accuracy(&self) -> Accuracy {
@@ -89,7 +113,7 @@ impl Gram for Picked<'_> {
     }
 
     fn entries(&self) -> u64 {
-        self.read.load(Ordering::Relaxed)
+        self.read.as_ref().map_or_else(|| self.gram.entries(), |read| read.load(Ordering::Relaxed))
     }
 }
 
@@ -116,5 +140,27 @@ mod tests {
         assert_eq!(out, [44.0 + 2.0 * 43.0, 14.0 + 2.0 * 13.0, 34.0 + 2.0 * 33.0]);
         let inner = view.select(&[2]).unwrap();
         assert_eq!(inner.diag(), [33.0]);
+    }
+
+    #[test]
+    fn repeated_rows_share_entries_and_products() {
+        let distinct = PrecomputedGram::new(Points::dense_f64(2, 2, vec![2.0, 1.0, 1.0, 3.0]).unwrap());
+        let gram = Picked::of(Box::new(distinct), vec![0, 1, 0, 1]);
+        let control = Control::unlimited(Threads::one());
+        assert_eq!((gram.shape(), gram.diag()), ((4, 4), vec![2.0, 3.0, 2.0, 3.0]));
+        let mut block = [0.0; 16];
+        gram.block_f64(Pick::All, Pick::All, &mut block, &control).unwrap();
+        assert_eq!(&block[..8], [2.0, 1.0, 2.0, 1.0, 1.0, 3.0, 1.0, 3.0]);
+        let v = [1.0, 10.0, 2.0, 20.0, 3.0, 30.0, 4.0, 40.0];
+        // Sums 4 and 6 (tenfold in the second column): K·(4, 6) = (14, 22).
+        let mut out = [0.0; 6];
+        gram.apply(Precision::Double, Pick::List(&[3, 0, 1]), &v, 2, &mut out, &control).unwrap();
+        assert_eq!(out, [22.0, 220.0, 14.0, 140.0, 22.0, 220.0]);
+        let mut out = [0.0; 4];
+        gram.apply(Precision::Double, Pick::List(&[2, 0]), &v, 2, &mut out, &control).unwrap();
+        assert_eq!(out, [14.0, 140.0, 14.0, 140.0]);
+        assert_eq!(gram.select(&[0, 1]).unwrap().diag(), [2.0, 3.0]);
+        assert_eq!(gram.select(&[3, 2, 1]).unwrap().diag(), [3.0, 2.0, 3.0]);
+        assert_eq!(gram.accuracy().size.len(), 4);
     }
 }

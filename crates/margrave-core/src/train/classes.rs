@@ -89,7 +89,12 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
     let reason = format!("{} machines, {way}; {reason}", machines.len());
     let sigmoids: Option<Vec<_>> = machines.iter().map(|machine| machine.sigmoid).collect();
     let (costs, recipe) = (prepared.costs(plan.formulation), plan.recipe(solver));
-    let merged = machines.iter().map(|machine| machine.merged).sum();
+    // A row takes part in every machine of one-vs-rest, and in one machine per other class of one-vs-one.
+    let merged = machines.iter().map(|machine| machine.merged);
+    let merged = match scheme {
+        Scheme::OneVsRest => merged.max().unwrap_or(0),
+        _ => merged.sum::<usize>() / (classes - 1).max(1),
+    };
     let weights = stacked_weights(&machines, prepared.points.dims());
     let columns = machines.into_iter().map(|machine| machine.column).collect();
     let mut model = match weights {

@@ -105,7 +105,7 @@ impl Fit {
         self.device
     }
 
-    /// Training samples that were merged into equal ones with equal targets, summed over all machines.
+    /// Training rows that were merged into equal ones with equal targets.
     pub fn merged(&self) -> usize {
         self.merged
     }

@@ -13,7 +13,7 @@ use crate::conflict::{OptionName, Remedy, With};
 use crate::control::{Control, Status};
 use crate::data::Points;
 use crate::error::{Error, Result};
-use crate::gram::{Gram, Pick, Picked, Repeated, part};
+use crate::gram::{Gram, Pick, Picked, part};
 use crate::kernel::Kernel;
 use crate::loss::{Loss, LossSpec};
 use crate::model::Model;
@@ -54,7 +54,7 @@ impl<'a> KernelSpace<'a> {
         distinct.iter().enumerate().for_each(|(at, &row)| place[row as usize] = at as u32);
         let of = first.iter().map(|&row| place[row as usize]).collect();
         let gram = control.backend().square_gram(kernel, &points.gather(&distinct))?;
-        let gram = GramOf::Own(Box::new(Repeated::new(gram, of)));
+        let gram = GramOf::Own(Box::new(Picked::of(gram, of)));
         Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()), equal: Some(first) })
     }
 
@@ -122,13 +122,6 @@ impl Space for KernelSpace<'_> {
         let Request { options, control, .. } = request;
         let (gram, linear) = (self.gram(), self.linear.as_ref());
         let (which, solver, reason) = setup.with(gram, |problem| pick(options, problem, linear))?;
-        if options.anneal > 0 && which != Which::Library(Choice::TwoStep) {
-            return Err(Error::option(
-                "anneal",
-                options.anneal,
-                "only losses that are not convex are annealed, by irwls",
-            ));
-        }
         let asked = Asked::from(options.stop_for(setup));
         let merged = match &self.equal {
             Some(first) if control.check().is_ok() => setup.with(gram, |problem| Ok(Merged::new(problem, first)))?,

@@ -149,9 +149,10 @@ impl Merged {
         Some(Self { rows, variable_of, share, targets, costs, row_of, constraint })
     }
 
-    /// Number of samples that were merged into others.
+    /// Number of rows that were merged into others; ν-SVR has two variables per row.
     pub(crate) fn copies(&self) -> usize {
-        self.variable_of.len() - self.targets.len()
+        let per_row = if self.row_of.is_some() { 2 } else { 1 };
+        (self.variable_of.len() - self.targets.len()) / per_row
     }
 
     /// The merged problem over K of the kept rows.
