@@ -1,7 +1,7 @@
 //! Properties of the CPU Gram on shapes and picks nobody thought of.
 
 use margrave_core::backend::cpu::{CpuGram, Level};
-use margrave_core::data::Points;
+use margrave_core::data::{Csr, Points};
 use margrave_core::gram::{Gram, Pick, Precision};
 use margrave_core::kernel::{Kernel, Statistic};
 use margrave_core::{Control, Threads};
@@ -121,6 +121,38 @@ proptest! {
             }
             if kernel.statistic() != Statistic::Dot {
                 prop_assert_eq!((single[i * n + i], double[i * n + i]), (1.0, 1.0));
+            }
+        }
+    }
+}
+
+/// Sparse points that differ by about 1 in a few features of a common offset.
+fn sparse_far(n: usize, offset: f64, seed: u64) -> Points {
+    const STORED: usize = 3;
+    let spread = points::normal(n, STORED, 0.4, 0.0, seed);
+    let starts: Vec<usize> = (0..=n).map(|i| i * STORED).collect();
+    let columns: Vec<u32> = (0..n).flat_map(|_| [4u32, 17, 63]).collect();
+    Csr::<f64>::new(80, starts, columns, spread.iter().map(|x| offset + x).collect::<Vec<f64>>())
+        .expect("sorted columns")
+        .into()
+}
+
+#[test]
+fn distances_of_sparse_points_far_from_the_origin_are_those_of_their_differences() {
+    for offset in [1e3, 1e6, 1e8, 1e12, 1e200] {
+        let (rows, cols) = (sparse_far(30, offset, 1), sparse_far(40, offset, 2));
+        for gamma in [1e-3, 0.5, 15.0] {
+            for kernel in [Kernel::Rbf { gamma }, Kernel::Laplacian { gamma }, Kernel::Matern52 { gamma }] {
+                let gram = CpuGram::new(kernel, &rows, &cols).unwrap();
+                let exact = naive::gram(&kernel, &rows, &cols);
+                let one = Control::unlimited(Threads::one());
+                let (mut single, mut double) = (vec![f32::NAN; exact.len()], vec![f64::NAN; exact.len()]);
+                gram.block_f32(Pick::All, Pick::All, &mut single, &one).unwrap();
+                gram.block_f64(Pick::All, Pick::All, &mut double, &one).unwrap();
+                for ((single, double), exact) in single.iter().zip(&double).zip(&exact) {
+                    assert!((f64::from(*single) - exact).abs() <= SINGLE, "{kernel} at {offset}: {single} {exact}");
+                    assert!((double - exact).abs() <= DOUBLE, "{kernel} at {offset}: {double} {exact}");
+                }
             }
         }
     }

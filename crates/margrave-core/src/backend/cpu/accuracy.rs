@@ -126,15 +126,14 @@ impl Arithmetic {
         } else if sensitivity * f32::ROUND <= limit {
             Some(plain)
         } else {
-            let above = limit / (sensitivity * f32::ROUND);
+            let above = recompute_above(limit, sensitivity * f32::ROUND);
             let again = kernel.unit_diagonal() && mostly_small(above);
             again.then_some(EntryRecipe { sum, again_above: Some(above) })
         };
         let double = if !kernel.unit_diagonal() || (in_range(f64::MAX) && sensitivity * f64::ROUND <= DOUBLE) {
             plain
         } else {
-            // Zero if the sensitivity overflows: then every entry is recomputed.
-            let above = DOUBLE / (sensitivity * f64::ROUND);
+            let above = recompute_above(DOUBLE, sensitivity * f64::ROUND);
             let again = EntryRecipe { sum, again_above: Some(above) };
             match statistic {
                 _ if sparse => again,
@@ -155,6 +154,16 @@ impl Arithmetic {
         };
         Self { sparse, centre, single, double, double_error }
     }
+}
+
+/// Computed values above this may have an error larger than `limit`, if the logarithm of a value has an error of at
+/// most `slip`: a true value is at most e^slip times the computed one. A large `slip` says that computed values mean
+/// nothing, not even that they are small, and every entry is to be recomputed: the result is negative, as a computed
+/// value may be zero.
+fn recompute_above(limit: f64, slip: f64) -> f64 {
+    /// e^slip and its reciprocal are far from the ends of double and single precision.
+    const MEANINGFUL: f64 = 30.0;
+    if slip <= MEANINGFUL { limit / slip.exp_m1() } else { -1.0 }
 }
 
 /// Whether the columns are so sparse that working on stored values only is faster. Packed values are processed eight
