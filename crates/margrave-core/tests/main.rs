@@ -10,6 +10,7 @@ mod linear_crammer_singer;
 mod linear_family;
 mod orders;
 mod purity;
+mod set_newton;
 
 /// A file beside this one that nobody lists here would never run.
 #[test]

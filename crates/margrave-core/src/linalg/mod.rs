@@ -6,3 +6,4 @@ pub mod factor;
 pub mod pages;
 pub mod sparse;
 pub mod sweep;
+pub mod triangle;

@@ -58,17 +58,18 @@ const LANES: usize = 16;
 
 /// Compiles `$body` for three instruction sets and picks one at run time.
 macro_rules! versions {
-    ($(#[$doc:meta])* pub fn $name:ident<$t:ident: Entry>($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty = $body:ident) => {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident<$t:ident: $bound:ident>($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty = $body:ident) => {
         $(#[$doc])*
-        pub fn $name<$t: Entry>($($arg: $ty),*) -> $ret {
+        $vis fn $name<$t: $bound>($($arg: $ty),*) -> $ret {
             #[cfg(target_arch = "x86_64")]
             {
+                use $crate::linalg::sweep::{InstructionSet, level};
                 #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,fma")]
-                fn wide<$t: Entry>($($arg: $ty),*) -> $ret {
+                fn wide<$t: $bound>($($arg: $ty),*) -> $ret {
                     $body($($arg),*)
                 }
                 #[target_feature(enable = "avx2,fma")]
-                fn middle<$t: Entry>($($arg: $ty),*) -> $ret {
+                fn middle<$t: $bound>($($arg: $ty),*) -> $ret {
                     $body($($arg),*)
                 }
                 match level() {
@@ -84,8 +85,11 @@ macro_rules! versions {
     };
 }
 
+pub(super) use versions;
+
+/// The instruction sets that passes are compiled for.
 #[derive(Clone, Copy, PartialEq)]
-enum InstructionSet {
+pub(super) enum InstructionSet {
     Wide,
     Middle,
     Base,
@@ -93,7 +97,7 @@ enum InstructionSet {
 
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn level() -> InstructionSet {
+pub(super) fn level() -> InstructionSet {
     // The standard library caches the answers.
     if is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512dq")

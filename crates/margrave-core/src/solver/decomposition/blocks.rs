@@ -253,7 +253,7 @@ fn worst_first(list: &mut [Violator], count: usize) -> usize {
 }
 
 /// A pseudorandom permutation of the 32-bit numbers.
-fn hash(i: u32) -> u32 {
+pub(super) fn hash(i: u32) -> u32 {
     let i = (i ^ (i >> 16)).wrapping_mul(0x7feb_352d);
     let i = (i ^ (i >> 15)).wrapping_mul(0x846c_a68b);
     i ^ (i >> 16)

@@ -6,7 +6,7 @@
 //!
 //! Papers 001 (decomposition, worst pair, shrinking) and 004 (the two-variable step). Differences: β is signed, so that
 //! one variable per sample serves regression too; the partner of the worst variable is chosen by second order; pair
-//! steps only find the active sets roughly, then a Newton method on the free variables finishes exactly (`polish.rs`).
+//! steps only find the active sets roughly, then Newton rounds on the free variables finish exactly (`set_newton.rs`).
 //!
 //! | file | what |
 //! |---|---|
@@ -16,9 +16,14 @@
 //! | `blocks.rs` | pair steps inside blocks of variables: how the active sets are found |
 //! | `pairs.rs` | selection and two-variable steps over all active variables |
 //! | `step.rs` | the exact minimum along a pair |
-//! | `polish.rs` | the active-set Newton method, all violators at once |
+//! | `set_newton.rs` | Newton rounds that change many sides at once: how most trainings end |
+//! | `cascade.rs` | the same on ever more variables, in place of pair steps where that pays off |
+//! | `iterative.rs` | K over the free variables as a triangle, minima by conjugate gradients |
+//! | `nystrom.rs` | their preconditioner |
+//! | `polish.rs` | the active-set Newton method with a factor, where set Newton is slow |
 //! | `polish_round.rs` | one round of it |
 //! | `newton.rs` | K over the free variables, its factor, minima |
+//! | `cg.rs` | conjugate gradients that keep the sums |
 //! | `pivot.rs` | the same one bound at a time, for singular and badly scaled K |
 //! | `workspace.rs` | what the phases share: rows, counters, reports, products |
 //! | `shrinking.rs` | leaving settled variables out |
@@ -27,7 +32,11 @@
 //! | `resident.rs` | pair steps on a K that is stored in memory, for searches |
 
 mod blocks;
+mod cascade;
+mod cg;
+mod iterative;
 mod newton;
+mod nystrom;
 mod options;
 mod pairs;
 mod phases;
@@ -37,6 +46,7 @@ mod polish_round;
 mod resident;
 mod rows;
 mod scores;
+mod set_newton;
 mod shrinking;
 mod solve;
 mod state;

@@ -7,6 +7,7 @@
 //! Matrix and factor share one square, with the matrix above the diagonal: m² entries for m variables, and room to
 //! grow.
 
+use super::cg::{Minimum, System};
 use super::rows::StoredEntry;
 use super::state::DualState;
 use super::workspace::Workspace;
@@ -16,7 +17,7 @@ use crate::linalg::factor::{Cholesky, FactorError};
 use crate::linalg::{pages, sweep};
 
 /// Most conjugate-gradient steps for one minimum.
-const MOST_CG_STEPS: usize = 30;
+pub(super) const MOST_CG_STEPS: usize = 30;
 /// Rows of K computed at a time.
 const ROWS_PER_SLAB: usize = 256;
 /// Most tasks of a product; the same for any number of threads, so that sums have the same order.
@@ -37,16 +38,40 @@ pub(super) struct Newton<T: StoredEntry> {
     spare: Vec<T>,
     /// What is added to the diagonal before it is factored.
     jitter: f64,
+    /// A proximal term: what is added to the diagonal of the matrix itself.
+    proximal: f64,
+    /// The proximal term in the factor.
+    factored_with: f64,
 }
 
 impl<T: StoredEntry> Newton<T> {
     pub(super) fn new(n: usize) -> Self {
-        Self { set: Vec::new(), place: vec![NONE; n], diag: Vec::new(), factor: None, spare: Vec::new(), jitter: 0.0 }
+        Self {
+            set: Vec::new(),
+            place: vec![NONE; n],
+            diag: Vec::new(),
+            factor: None,
+            spare: Vec::new(),
+            jitter: 0.0,
+            proximal: 0.0,
+            factored_with: 0.0,
+        }
     }
 
     /// The same, with at least `jitter` added to the diagonal before it is factored.
     pub(super) fn with_jitter(n: usize, jitter: f64) -> Self {
         Self { jitter, ..Self::new(n) }
+    }
+
+    /// Sets the proximal term. A factor with another one stays a good preconditioner unless they differ widely.
+    pub(super) fn set_proximal(&mut self, proximal: f64) {
+        /// Ratio of proximal terms from which the factor is computed anew.
+        const WIDELY: f64 = 30.0;
+        self.proximal = proximal;
+        let (low, high) = (proximal.min(self.factored_with), proximal.max(self.factored_with));
+        if high > WIDELY * low {
+            self.clear_set();
+        }
     }
 
     /// The set S, in the order of vectors over it.
@@ -166,10 +191,11 @@ impl<T: StoredEntry> Newton<T> {
         let unit = if size_of::<T>() == 4 { 1e-6 } else { 1e-14 } * scale;
         self.jitter = self.jitter.max(unit);
         loop {
-            let diag: Vec<T> = self.diag.iter().map(|d| T::of(d + self.jitter)).collect();
+            let diag: Vec<T> = self.diag.iter().map(|d| T::of(d + self.proximal + self.jitter)).collect();
             match Cholesky::from_above(square, m, side, &diag, work.control) {
                 Ok(factor) => {
                     self.factor = Some(factor);
+                    self.factored_with = self.proximal;
                     return Ok(());
                 }
                 Err((back, FactorError::NotPositive(_))) if self.jitter < scale => {
@@ -196,7 +222,7 @@ impl<T: StoredEntry> Newton<T> {
         T::block(work.gram, &new_rows, Pick::List(&new_rows), &mut own, work.control)?;
         let diag: Vec<f64> =
             missing.iter().map(|&i| state.kernel_diag[i as usize] + state.terms[i as usize].d).collect();
-        (0..m).for_each(|k| own[k * m + k] = T::of(diag[k] + self.jitter));
+        (0..m).for_each(|k| own[k * m + k] = T::of(diag[k] + self.factored_with + self.jitter));
         let factor = self.factor.as_mut().expect("a factor to grow");
         factor.append(cross.clone(), &own, m, work.control)?;
         factor.fill_above(n + m, &work.control.threads, |i, row| {
@@ -227,7 +253,7 @@ impl<T: StoredEntry> Newton<T> {
             let mut out = vec![0.0; m - from];
             for i in from..until {
                 let row = factor.above(i);
-                out[i - from] += self.diag[i] * x[i] + sweep::dot(row, &x[i + 1..]);
+                out[i - from] += (self.diag[i] + self.proximal) * x[i] + sweep::dot(row, &x[i + 1..]);
                 sweep::add_row(&mut out[i + 1 - from..], row, x[i]);
             }
             out
@@ -239,171 +265,23 @@ impl<T: StoredEntry> Newton<T> {
         out
     }
 
-    /// The move x of the free members that minimises ½(x + fixed)ᵀK(x + fixed) + slopesᵀx such that x + fixed sums
-    /// to zero in every group: projected conjugate gradients, until slopes after the move differ by at most `accuracy`
-    /// in a group. Returns x and by how much they differ.
+    /// The minimum over the free members, with the factor as preconditioner.
     pub(super) fn minimum(
         &self,
-        slopes: &[f64],
-        fixed: &[f64],
-        start: Option<Vec<f64>>,
-        is_free: impl Fn(usize) -> bool,
-        accuracy: f64,
+        system: System<'_>,
         state: &DualState,
         control: &Control,
-    ) -> Result<(Vec<f64>, f64), FactorError> {
+    ) -> Result<Minimum, FactorError> {
         let factor = self.factor.as_ref().expect("prepared");
         let m = self.set.len();
-        let free: Vec<bool> = (0..m).map(is_free).collect();
-        let groups = GroupSums::new(self, &free, state, control);
-        let mut x = start.unwrap_or_else(|| groups.with_sums(fixed));
-        let all: Vec<f64> = x.iter().zip(fixed).map(|(x, f)| x + f).collect();
-        let mut residual = self.multiply(&all, control);
-        for k in 0..m {
-            residual[k] = if free[k] { -slopes[k] - residual[k] } else { 0.0 };
-        }
-        let mut direction = vec![0.0; m];
-        let mut before = f64::INFINITY;
-        let mut spread = f64::INFINITY;
-        for step in 0..MOST_CG_STEPS {
-            control.check()?;
-            control.spend(3 * m * m);
-            let mut z = residual.clone();
-            factor.solve_on(&mut z, &control.threads);
-            groups.project(&mut z);
-            let rz = sweep::dot(&residual, &z);
-            let keep = if step == 0 { 0.0 } else { rz / before };
-            before = rz;
-            direction.iter_mut().zip(&z).for_each(|(d, z)| *d = z + keep * *d);
-            let mut kd = self.multiply(&direction, control);
-            (0..m).filter(|&k| !free[k]).for_each(|k| kd[k] = 0.0);
-            let curve = sweep::dot(&direction, &kd);
-            if !(curve > 0.0 && rz > 0.0) {
-                break;
-            }
-            let t = rz / curve;
-            sweep::add_row(&mut x, &direction, t);
-            sweep::add_row(&mut residual, &kd, -t);
-            spread = groups.spread(&residual);
-            if spread <= accuracy {
-                break;
-            }
-        }
-        Ok((x, spread))
+        let precondition = |x: &mut [f64]| {
+            control.spend(2 * m * m);
+            factor.solve_on(x, &control.threads);
+        };
+        let multiply = |x: &[f64]| {
+            control.spend(m * m);
+            self.multiply(x, control)
+        };
+        Ok(system.solve(&self.set, multiply, multiply, precondition, state, control)?)
     }
-}
-
-/// The group sums that moves must keep, and the projection onto them along uᵍ = M⁻¹1_g, M being the factor's matrix.
-struct GroupSums {
-    /// The group of each member; NONE without fixed sums.
-    of: Vec<u32>,
-    free: Vec<bool>,
-    unit: Vec<Vec<f64>>,
-    /// Inverse of Σ_{k∈g} uʰₖ, row-major; a group without free members has zeros.
-    inverse: Vec<f64>,
-}
-
-impl GroupSums {
-    fn new<T: StoredEntry>(newton: &Newton<T>, free: &[bool], state: &DualState, control: &Control) -> Self {
-        let m = newton.set.len();
-        let of: Vec<u32> =
-            (0..m).map(|k| if state.paired { u32::from(state.group[newton.set[k] as usize]) } else { NONE }).collect();
-        let count = if state.paired { state.ranges.len() } else { 0 };
-        let factor = newton.factor.as_ref().expect("prepared");
-        control.spend(2 * m * m * count);
-        let unit: Vec<Vec<f64>> = (0..count as u32)
-            .map(|g| {
-                let mut u: Vec<f64> = (0..m).map(|k| f64::from(u8::from(free[k] && of[k] == g))).collect();
-                factor.solve_on(&mut u, &control.threads);
-                u
-            })
-            .collect();
-        let mut groups = Self { of, free: free.to_vec(), unit, inverse: Vec::new() };
-        let rows: Vec<Vec<f64>> = groups.unit.iter().map(|u| groups.sums(u)).collect();
-        groups.inverse = inverse(&rows);
-        groups
-    }
-
-    /// The sum over each group.
-    fn sums(&self, v: &[f64]) -> Vec<f64> {
-        let mut sums = vec![0.0; self.unit.len()];
-        for (&g, v) in self.of.iter().zip(v) {
-            if g != NONE {
-                sums[g as usize] += v;
-            }
-        }
-        sums
-    }
-
-    /// v −= Σ_g λ_g·uᵍ, with λ such that every group's sum falls by `by`.
-    fn lower(&self, v: &mut [f64], by: &[f64]) {
-        let count = self.unit.len();
-        for g in 0..count {
-            let lambda: f64 = (0..count).map(|h| self.inverse[h * count + g] * by[h]).sum();
-            sweep::add_row(v, &self.unit[g], -lambda);
-        }
-    }
-
-    /// Projects v so that every group's sum is zero.
-    fn project(&self, v: &mut [f64]) {
-        let sums = self.sums(v);
-        self.lower(v, &sums);
-    }
-
-    /// The smallest vector, in the norm of M, whose group sums cancel those of the fixed members' moves.
-    fn with_sums(&self, fixed: &[f64]) -> Vec<f64> {
-        let mut x = vec![0.0; self.of.len()];
-        self.lower(&mut x, &self.sums(fixed));
-        x
-    }
-
-    /// The largest distance of a residual from the mean of its group.
-    fn spread(&self, residual: &[f64]) -> f64 {
-        let sums = self.sums(residual);
-        let mut counts = vec![0.0f64; self.unit.len()];
-        let members = || (0..residual.len()).filter(|&k| self.free[k]);
-        members().filter(|&k| self.of[k] != NONE).for_each(|k| counts[self.of[k] as usize] += 1.0);
-        members()
-            .map(|k| {
-                let g = self.of[k];
-                let mean = if g == NONE { 0.0 } else { sums[g as usize] / counts[g as usize] };
-                (residual[k] - mean).abs()
-            })
-            .fold(0.0, f64::max)
-    }
-}
-
-/// The inverse of a small symmetric positive matrix by elimination; rows without a positive pivot become zero.
-fn inverse(rows: &[Vec<f64>]) -> Vec<f64> {
-    let n = rows.len();
-    let mut a: Vec<f64> = rows.iter().flatten().copied().collect();
-    let mut inv = vec![0.0; n * n];
-    (0..n).for_each(|i| inv[i * n + i] = 1.0);
-    let scale = (0..n).map(|i| a[i * n + i]).fold(0.0, f64::max);
-    let mut without_pivot = vec![false; n];
-    for p in 0..n {
-        let pivot = a[p * n + p];
-        if !(pivot > 1e-14 * scale) {
-            without_pivot[p] = true;
-            continue;
-        }
-        for j in 0..n {
-            a[p * n + j] /= pivot;
-            inv[p * n + j] /= pivot;
-        }
-        for i in (0..n).filter(|&i| i != p) {
-            let by = a[i * n + p];
-            for j in 0..n {
-                a[i * n + j] -= by * a[p * n + j];
-                inv[i * n + j] -= by * inv[p * n + j];
-            }
-        }
-    }
-    for p in (0..n).filter(|&p| without_pivot[p]) {
-        (0..n).for_each(|j| {
-            inv[p * n + j] = 0.0;
-            inv[j * n + p] = 0.0;
-        });
-    }
-    inv
 }

@@ -2,14 +2,16 @@
 //!
 //! | phase | what it does | next |
 //! |---|---|---|
-//! | `Start` | measures the starting point in double precision | `End`, steps |
+//! | `Start` | measures the starting point in double precision | `End`, `Cascade`, steps |
+//! | `Cascade` | Newton rounds on ever more variables, where one round on a few says that it pays off | `SetNewton`, steps |
 //! | `Blocks` | pair steps inside blocks of variables | `Reactivate` |
 //! | `Pairs` | pair steps over all variables | `Reactivate` |
-//! | `Reactivate` | takes shrunk variables back | `Check`, `MeasureGap`, `Polish`, steps |
+//! | `Reactivate` | takes shrunk variables back | `Check`, `MeasureGap`, `SetNewton`, `Polish`, steps |
 //! | `MeasureGap` | after slow steps: the gap in double precision | `Pivot`, `Check`, steps |
 //! | `Pivot` | Newton method on the free variables, one bound at a time | `Check`, `PolishAll`, steps |
 //! | `PolishAll` | Newton polish over all variables, where `Pivot` has too many free ones | `Check`, steps |
-//! | `Polish` | Newton polish once the violation is small, without settled variables | `Check`, steps |
+//! | `SetNewton` | Newton rounds that change many sides at once, from a larger violation on | `Check`, steps |
+//! | `Polish` | Newton polish once the violation is small, where `SetNewton` was slow | `Check`, steps |
 //! | `Check` | measures the stopping rule in double precision | `End`, steps |
 //! | `End` | holds the status of the solution | |
 //!
@@ -38,6 +40,8 @@ const CHECKS_WITHOUT_PROGRESS: usize = 3;
 pub(super) enum Phase {
     /// The gradient of the starting point, and a first measurement of the stopping rule.
     Start,
+    /// Newton rounds on ever more variables, where they take the place of pair steps.
+    Cascade,
     /// Pair steps inside blocks until the violation of the active variables is at most `until`.
     Blocks { until: f64 },
     /// Pair steps over all variables until the violation of the active ones is at most `until`.
@@ -51,6 +55,9 @@ pub(super) enum Phase {
     Pivot,
     /// Newton polish over all variables: `Pivot` had too many free ones.
     PolishAll,
+    /// Newton rounds that change many sides at once. `shrink`: variables that look settled are left out. `early`: while
+    /// the violation is large, and only if K over the free variables is well conditioned.
+    SetNewton { shrink: bool, early: bool },
     /// Newton polish. `shrink`: variables that look settled are left out.
     Polish { shrink: bool },
     /// Gradient in double precision, and the stopping rule measured with it.
@@ -68,7 +75,7 @@ pub(super) enum PhaseOutcome {
     AllActive { violation: f64, gap_suffices: bool },
     /// `MeasureGap`: D, and P − D.
     Gap { dual: f64, difference: f64 },
-    /// `Pivot`, `PolishAll`, `Polish`: as `AllActive`.
+    /// `Cascade`, `Pivot`, `PolishAll`, `SetNewton`, `Polish`: as `AllActive`.
     Newton { end: PolishEnd, violation: f64, gap_suffices: bool },
     /// `Start`, `Check`.
     Checked(StoppingRule),
@@ -96,6 +103,10 @@ pub(super) struct History {
     tolerance: f64,
     /// The violation from which the polish is tried; 0: no more.
     polish_below: f64,
+    /// The violation from which set Newton rounds are tried first; 0: not before `polish_below`.
+    early_below: f64,
+    /// Whether set Newton rounds take the place of the polish; no more once they were slow.
+    sets: bool,
     /// The least excess at any check, and the checks since without progress.
     least_excess: f64,
     poor_checks: usize,
@@ -140,8 +151,21 @@ impl Cycle {
 impl History {
     /// `newton`: whether blocks and Newton phases are used. The polish is tried from a violation of `polish_below` on.
     pub(super) fn new(newton: bool, tolerance: f64, polish_below: f64) -> Self {
-        let (least_excess, poor_checks) = (f64::INFINITY, 0);
-        Self { newton, tolerance, polish_below, least_excess, poor_checks, cycle: Cycle::NEW }
+        Self {
+            newton,
+            tolerance,
+            polish_below,
+            early_below: 0.0,
+            sets: false,
+            least_excess: f64::INFINITY,
+            poor_checks: 0,
+            cycle: Cycle::NEW,
+        }
+    }
+
+    /// The same with set Newton rounds in place of the polish, first tried from a violation of `early_below` on.
+    pub(super) fn with_sets(self, early_below: f64) -> Self {
+        Self { sets: self.newton && self.polish_below > 0.0, early_below, ..self }
     }
 
     /// The violation to reach in working precision before a check: half the tolerance, because the violation measured
@@ -157,7 +181,7 @@ impl History {
 
     /// The violation at which steps end.
     fn until(&self) -> f64 {
-        if self.polish_pending() { self.goal().max(self.polish_below) } else { self.goal() }
+        if self.polish_pending() { self.goal().max(self.polish_below).max(self.early_below) } else { self.goal() }
     }
 
     /// `Blocks`, or `Pairs` where blocks do not help.
@@ -185,10 +209,33 @@ impl History {
         } else if slow {
             Phase::MeasureGap
         } else if self.polish_pending() && !(violation > self.until()) {
-            Phase::Polish { shrink: self.cycle.polish_shrinks }
+            let shrink = self.cycle.polish_shrinks;
+            if self.sets {
+                Phase::SetNewton { shrink, early: self.early_below > 0.0 }
+            } else {
+                Phase::Polish { shrink }
+            }
         } else {
             self.steps()
         }
+    }
+
+    fn after_set_newton(&mut self, early: bool, end: PolishEnd, violation: f64, gap_suffices: bool) -> Phase {
+        match end {
+            PolishEnd::Stopped(status) => return Phase::End(status),
+            PolishEnd::Reached if violation <= self.goal() || gap_suffices => {
+                self.early_below = 0.0;
+                return Phase::Check;
+            }
+            PolishEnd::Reached => self.cycle.polish_shrinks = false,
+            // Pair steps go on to where the polish begins.
+            PolishEnd::Slow | PolishEnd::TooLarge if early => self.early_below = 0.0,
+            PolishEnd::Slow | PolishEnd::TooLarge => {
+                self.sets = false;
+                self.polish_below = self.polish_below.min(violation);
+            }
+        }
+        self.steps()
     }
 
     fn after_polish(&mut self, end: PolishEnd, violation: f64, gap_suffices: bool) -> Phase {
@@ -221,7 +268,15 @@ impl History {
             return Phase::End(Status::Stalled);
         }
         self.cycle = Cycle::NEW;
-        self.steps()
+        if start && self.sets { Phase::Cascade } else { self.steps() }
+    }
+
+    fn after_cascade(&self, end: PolishEnd) -> Phase {
+        match end {
+            PolishEnd::Stopped(status) => Phase::End(status),
+            PolishEnd::Reached => Phase::SetNewton { shrink: self.cycle.polish_shrinks, early: true },
+            PolishEnd::Slow | PolishEnd::TooLarge => self.steps(),
+        }
     }
 }
 
@@ -247,6 +302,10 @@ pub(super) fn next(mut history: History, phase: Phase, outcome: PhaseOutcome) ->
             PolishEnd::Reached => Phase::Check,
             PolishEnd::Slow | PolishEnd::TooLarge => history.steps(),
         },
+        (Phase::Cascade, Newton { end, .. }) => history.after_cascade(end),
+        (Phase::SetNewton { early, .. }, Newton { end, violation, gap_suffices }) => {
+            history.after_set_newton(early, end, violation, gap_suffices)
+        }
         (Phase::Polish { .. }, Newton { end, violation, gap_suffices }) => {
             history.after_polish(end, violation, gap_suffices)
         }

@@ -9,6 +9,16 @@ const PAIRS: Phase = Phase::Pairs { until: POLISH };
 const REACTIVATE: Phase = Phase::Reactivate { recompute: false, slow: false };
 const REACTIVATE_SLOW: Phase = Phase::Reactivate { recompute: false, slow: true };
 
+/// The violation from which set Newton rounds are tried.
+const EARLY: f64 = 1.0;
+const SETS_EARLY: Phase = Phase::SetNewton { shrink: true, early: true };
+const SETS: Phase = Phase::SetNewton { shrink: true, early: false };
+
+/// With set Newton rounds in place of the polish.
+fn with_sets() -> History {
+    history().with_sets(EARLY)
+}
+
 fn history() -> History {
     History::new(true, TOL, POLISH)
 }
@@ -55,6 +65,9 @@ fn every_phase_ends_when_it_is_interrupted() {
         Phase::Pivot,
         Phase::PolishAll,
         Phase::Polish { shrink: true },
+        Phase::Cascade,
+        SETS_EARLY,
+        SETS,
         Phase::Check,
     ];
     for phase in phases {
@@ -65,7 +78,7 @@ fn every_phase_ends_when_it_is_interrupted() {
         let outcome = steps(StepsEnd::Stopped(Status::IterationLimit), 1.0);
         assert_eq!(following(history(), phase, outcome), Phase::End(Status::IterationLimit));
     }
-    for phase in [Phase::Pivot, Phase::PolishAll, Phase::Polish { shrink: true }] {
+    for phase in [Phase::Pivot, Phase::PolishAll, Phase::Polish { shrink: true }, Phase::Cascade, SETS_EARLY, SETS] {
         let outcome = newton(PolishEnd::Stopped(Status::Interrupted), 1.0);
         assert_eq!(following(history(), phase, outcome), Phase::End(Status::Interrupted));
     }
@@ -245,4 +258,48 @@ fn checks_without_progress_are_a_stall() {
 #[should_panic(expected = "does not end with")]
 fn an_outcome_of_another_phase_is_a_mistake() {
     next(history(), Phase::Check, all_active(1.0));
+}
+
+#[test]
+fn a_cascade_comes_first_and_leads_to_set_newton_or_steps() {
+    assert_eq!(following(with_sets(), Phase::Start, checked(2.0, false, 2e3)), Phase::Cascade);
+    assert_eq!(following(with_sets(), Phase::Cascade, newton(PolishEnd::Reached, 5.0)), SETS_EARLY);
+    let steps = Phase::Blocks { until: EARLY };
+    for end in [PolishEnd::Slow, PolishEnd::TooLarge] {
+        assert_eq!(next(with_sets(), Phase::Cascade, newton(end, 2.0)), (with_sets(), steps));
+    }
+    // Only at the start, and not where rounds are switched off.
+    assert_eq!(following(with_sets(), Phase::Check, checked(2.0, false, 2e3)), steps);
+    assert_eq!(
+        following(without_newton().with_sets(EARLY), Phase::Start, checked(2.0, false, 2e3)),
+        Phase::Pairs { until: GOAL }
+    );
+}
+
+#[test]
+fn set_newton_begins_early_and_then_where_the_polish_would() {
+    assert_eq!(following(with_sets(), REACTIVATE, all_active(EARLY)), SETS_EARLY);
+    assert_eq!(following(with_sets(), REACTIVATE, all_active(1.01 * EARLY)), Phase::Blocks { until: EARLY });
+    for end in [PolishEnd::Slow, PolishEnd::TooLarge] {
+        let (later, phase) = next(with_sets(), SETS_EARLY, newton(end, 0.9));
+        assert_eq!(phase, BLOCKS);
+        assert_eq!(following(later, REACTIVATE, all_active(POLISH)), SETS);
+        // If it does not help there either, the polish takes over.
+        let (last, phase) = next(later, SETS, newton(end, 0.8 * POLISH));
+        let until = 0.8 * POLISH;
+        assert_eq!(phase, Phase::Blocks { until });
+        assert_eq!(following(last, REACTIVATE, all_active(until)), Phase::Polish { shrink: true });
+    }
+}
+
+#[test]
+fn set_newton_leads_to_the_check_or_takes_all_variables_in() {
+    for phase in [SETS_EARLY, SETS] {
+        assert_eq!(following(with_sets(), phase, newton(PolishEnd::Reached, GOAL)), Phase::Check);
+        let suffices = PhaseOutcome::Newton { end: PolishEnd::Reached, violation: 1.0, gap_suffices: true };
+        assert_eq!(following(with_sets(), phase, suffices), Phase::Check);
+        // A variable that was left out violates.
+        let (again, _) = next(with_sets(), phase, newton(PolishEnd::Reached, 2.0 * GOAL));
+        assert!(matches!(following(again, REACTIVATE, all_active(2.0 * GOAL)), Phase::SetNewton { shrink: false, .. }));
+    }
 }

@@ -1,6 +1,8 @@
 //! One round of the Newton polish: release, solve, pin, step.
 
-use super::newton::Newton;
+use super::cg::{Deviation, Minimum, System};
+use super::iterative::Iterative;
+use super::newton::{MOST_CG_STEPS, Newton};
 use super::rows::StoredEntry;
 use super::state::DualState;
 use super::workspace::Workspace;
@@ -25,22 +27,22 @@ pub(super) struct PolishRound {
 }
 
 impl PolishRound {
-    const NO_MOVE: Self = Self { length: 0.0, gain: 0.0, wrong_sets: false };
+    pub(super) const NO_MOVE: Self = Self { length: 0.0, gain: 0.0, wrong_sets: false };
 }
 
 /// The variables that move in a round.
-struct MovingSet {
+pub(super) struct MovingSet {
     /// Free variables and released ones, without those pinned since.
-    free: Vec<u32>,
+    pub(super) free: Vec<u32>,
     /// The piece on which each variable moves: 1 above zero, −1 below, 0 for fixed ones at zero.
-    side: Vec<i8>,
+    pub(super) side: Vec<i8>,
     /// Position of each variable among the active ones, or NONE.
-    position: Vec<u32>,
+    pub(super) position: Vec<u32>,
 }
 
 impl MovingSet {
     /// The free variables, and the fixed ones that violate by more than `slack`.
-    fn new(state: &DualState, multipliers: &[f64], slack: f64) -> Self {
+    pub(super) fn new(state: &DualState, multipliers: &[f64], slack: f64) -> Self {
         let mut free: Vec<u32> = Vec::new();
         let mut side = vec![0i8; state.terms.len()];
         for (&(from, to), mu) in state.ranges.iter().zip(multipliers) {
@@ -67,12 +69,12 @@ impl MovingSet {
     }
 
     /// G = g + eps·side.
-    fn slope(&self, state: &DualState, i: usize) -> f64 {
+    pub(super) fn slope(&self, state: &DualState, i: usize) -> f64 {
         state.g[self.position[i] as usize] + state.terms[i].eps * f64::from(self.side[i])
     }
 
     /// Of the fixed variables that violate by more than `slack`, leaves only the worst `most`.
-    fn keep_worst_released(&mut self, state: &DualState, multipliers: &[f64], slack: f64, most: usize) {
+    pub(super) fn keep_worst_released(&mut self, state: &DualState, multipliers: &[f64], slack: f64, most: usize) {
         let mut violators: Vec<(f64, u32)> = Vec::new();
         for (&(from, to), mu) in state.ranges.iter().zip(multipliers) {
             for a in from..to {
@@ -93,7 +95,7 @@ impl MovingSet {
 }
 
 /// The moves that a round found.
-struct RoundMoves {
+pub(super) struct RoundMoves {
     /// By variable.
     move_by: Vec<f64>,
     /// Many variables left their pieces at once; their moves are cut at the ends.
@@ -128,7 +130,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         }
         newton.prepare(&moving.free, state, self)?;
         let RoundMoves { move_by, wrong_sets } = self.find_moves(state, newton, &mut moving, &multipliers, goal)?;
-        let round = self.advance(state, &moving, &move_by)?;
+        let round = self.advance(state, &moving, &move_by, 1.0, None)?;
         // The step is taken also with the wrong sets: it is what the factorisation can give.
         Ok(Some(PolishRound { wrong_sets: round.wrong_sets || wrong_sets, ..round }))
     }
@@ -164,8 +166,17 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             let fixed: Vec<f64> =
                 newton.members().iter().map(|&i| if in_free[i as usize] { 0.0 } else { move_by[i as usize] }).collect();
             let wanted = if start.is_some() { accuracy } else { accuracy.max(0.1 * worst) };
-            let free_now = |k: usize| in_free[newton.members()[k] as usize];
-            let (x, spread) = newton.minimum(&slopes, &fixed, start.take(), free_now, wanted, state, self.control)?;
+            let free_now: Vec<bool> = newton.members().iter().map(|&i| in_free[i as usize]).collect();
+            let system = System {
+                free: &free_now,
+                slopes: &slopes,
+                fixed: &fixed,
+                start: start.take(),
+                accuracy: Deviation { largest: wanted, rms: 0.0 },
+                most_steps: MOST_CG_STEPS,
+            };
+            let Minimum { x, deviation, .. } = newton.minimum(system, state, self.control)?;
+            let spread = deviation.largest;
             let mut leaving = set_moves(state, newton.members(), &moving.side, &in_free, &x, &mut move_by);
             let rough = spread.is_finite() && spread > accuracy && wanted > accuracy;
             if leaving.is_empty() && rough && attempt < MOST_PINNING_SOLVES {
@@ -179,7 +190,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             let free = moving.free.len();
             if self.gradual_polish && leaving.len() <= free / PINNED_SHARE {
                 if leaving.len() > (free / 16).max(4) {
-                    leaving = first_half_to_leave(&leaving, newton, &move_by, &x);
+                    leaving = first_half_to_leave(&leaving, &move_by, |i| x[newton.place_of(i)]);
                 }
             } else if self.gradual_polish || leaving.len() + pinned > free / PINNED_SHARE {
                 return Ok(RoundMoves { move_by, wrong_sets: true });
@@ -196,12 +207,15 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         Ok(RoundMoves { move_by, wrong_sets: false })
     }
 
-    /// Steps along `move_by` as far as the dual rises, at most the whole way.
-    fn advance(
+    /// Steps along `move_by` as far as the dual rises, at most the whole way; the whole way also where the dual is
+    /// largest at `whole_from` of it or beyond. Entries of K that are `stored` are not computed again.
+    pub(super) fn advance(
         &mut self,
         state: &mut DualState,
         moving: &MovingSet,
         move_by: &[f64],
+        whole_from: f64,
+        stored: Option<&Iterative>,
     ) -> Result<PolishRound, FactorError> {
         let changed: Vec<u32> = (0..move_by.len() as u32).filter(|&i| move_by[i as usize] != 0.0).collect();
         // Rounding, and moves cut at the ends of pieces, may have changed the sums: spread the rest over variables with
@@ -218,7 +232,10 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
                 }
             }
         }
-        let product = self.product(state, &changed, &delta)?;
+        let product = match stored {
+            Some(stored) => self.product_with(state, stored, &changed, &delta)?,
+            None => self.product(state, &changed, &delta)?,
+        };
         let (mut slope, mut curve) = (0.0, 0.0);
         for (&i, &d) in changed.iter().zip(&delta) {
             let v = i as usize;
@@ -230,6 +247,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             return Ok(PolishRound::NO_MOVE);
         }
         let length = if curve > 0.0 { (-slope / curve).min(1.0) } else { 1.0 };
+        let length = if length >= whole_from { 1.0 } else { length };
         for (&i, &d) in changed.iter().zip(&delta) {
             let v = i as usize;
             let t = state.terms[v];
@@ -254,7 +272,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
 }
 
 /// Sets the moves of the free members to `x`, cut at the ends of their pieces; returns those that would leave them.
-fn set_moves(
+pub(super) fn set_moves(
     state: &DualState,
     members: &[u32],
     side: &[i8],
@@ -280,9 +298,8 @@ fn set_moves(
 }
 
 /// The half of `leaving` that meets its bounds first: with them held, the others may stay inside.
-fn first_half_to_leave<T: StoredEntry>(leaving: &[u32], newton: &Newton<T>, move_by: &[f64], x: &[f64]) -> Vec<u32> {
-    let mut by_time: Vec<(f64, u32)> =
-        leaving.iter().map(|&i| (move_by[i as usize] / x[newton.place_of(i)], i)).collect();
+pub(super) fn first_half_to_leave(leaving: &[u32], move_by: &[f64], wanted: impl Fn(u32) -> f64) -> Vec<u32> {
+    let mut by_time: Vec<(f64, u32)> = leaving.iter().map(|&i| (move_by[i as usize] / wanted(i), i)).collect();
     by_time.sort_unstable_by(|x, y| x.0.total_cmp(&y.0).then(x.1.cmp(&y.1)));
     by_time.truncate(leaving.len().div_ceil(2));
     by_time.into_iter().map(|t| t.1).collect()

@@ -4,7 +4,7 @@ use super::rows::{KernelRows, StoredEntry};
 use super::state::DualState;
 use super::workspace::Workspace;
 use crate::control::Interrupt;
-use crate::gram::Gram;
+use crate::gram::{Gram, Pick, Precision};
 use crate::linalg::sweep::{self, Extremes};
 
 /// Marks a variable without a position.
@@ -52,7 +52,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
 
     /// Leaves only the given positions active. `store_rows`: pair steps follow, which need rows over the active
     /// variables.
-    fn restrict_to(&mut self, state: &mut DualState, keep: &[u32], store_rows: bool) {
+    pub(super) fn restrict_to(&mut self, state: &mut DualState, keep: &[u32], store_rows: bool) {
         let n = state.terms.len();
         let active: Vec<u32> = keep.iter().map(|&a| state.active[a as usize]).collect();
         let before = self.shrunk.take();
@@ -89,6 +89,53 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             KernelRows::new(n, 1, 0)
         };
         self.shrunk = Some(Shrunk { rows, positions, numbers, active_gram, beta, gradient, place });
+    }
+
+    /// Activates more variables: after it exactly the `wanted` ones, which include those active now, are active.
+    pub(super) fn expand_to(&mut self, state: &mut DualState, mut wanted: Vec<u32>) -> Result<(), Interrupt> {
+        let Some(shrunk) = self.shrunk.take() else { return Ok(()) };
+        let n = state.terms.len();
+        let new: Vec<u32> = wanted.iter().copied().filter(|&i| shrunk.place[i as usize] == NONE).collect();
+        let mut gradient = shrunk.gradient.clone();
+        state.active.iter().zip(&state.g).for_each(|(&i, g)| gradient[i as usize] = *g);
+        // Only active variables have moved.
+        let mut v = vec![0.0; self.problem.gram.shape().1];
+        for &i in &state.active {
+            let by = state.beta[i as usize] - shrunk.beta[i as usize];
+            v[self.problem.row(i as usize)] += by;
+            self.gradient_error += self.entry_error * by.abs();
+        }
+        let rows: Vec<u32> = new.iter().map(|&i| self.problem.row(i as usize) as u32).collect();
+        let mut moved = vec![0.0; new.len()];
+        let precision = if size_of::<T>() == 4 { Precision::Single } else { Precision::Double };
+        let applied = self.gram.apply(precision, Pick::List(&rows), &v, 1, &mut moved, self.control);
+        new.iter().zip(&moved).for_each(|(&i, moved)| gradient[i as usize] += moved);
+        if applied.is_err() {
+            self.shrunk = Some(shrunk);
+            return applied;
+        }
+        let mut all: Vec<u32> = (0..n as u32).collect();
+        all.sort_by_key(|&i| (state.group[i as usize], i));
+        let mut position = vec![NONE; n];
+        all.iter().enumerate().for_each(|(a, &i)| position[i as usize] = a as u32);
+        wanted.sort_unstable();
+        state.activate(wanted, gradient);
+        let mut place = vec![NONE; n];
+        state.active.iter().enumerate().for_each(|(a, &i)| place[i as usize] = a as u32);
+        self.shrunk = Some(Shrunk {
+            positions: state.active.iter().map(|&i| position[i as usize]).collect(),
+            numbers: state.active.iter().map(|&i| self.problem.row(i as usize) as u32).collect(),
+            place,
+            ..shrunk
+        });
+        Ok(())
+    }
+
+    /// Undoes all moves since the first variables were shrunk, and makes all active.
+    pub(super) fn return_to_start(&mut self, state: &mut DualState) {
+        let Some(shrunk) = self.shrunk.take() else { return };
+        state.beta = shrunk.beta;
+        state.activate((0..state.terms.len() as u32).collect(), shrunk.gradient);
     }
 
     /// Makes all variables active again: shrunk ones get the gradient they had, plus the effect of what moved since.

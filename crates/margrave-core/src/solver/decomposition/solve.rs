@@ -11,6 +11,7 @@ use super::phases::{self, History, Phase, PhaseOutcome, StoppingRule};
 use super::polish::PolishEnd;
 use super::rows::{KernelRows, StoredEntry};
 use super::scores::{ExactScores, single_precision_suffices};
+use super::set_newton::{SetGoal, SetNewton};
 use super::state::DualState;
 use super::workspace::Workspace;
 use crate::control::{Control, Status};
@@ -83,6 +84,7 @@ pub(super) struct Decomposition<'a, 'o, T: StoredEntry> {
     pub(super) work: Workspace<'a, 'o, T>,
     pub(super) state: DualState,
     newton: Newton<T>,
+    sets: SetNewton,
     /// Largest number of free variables the Newton phases may factor.
     most_free: usize,
     /// K·β in double precision at the last check, as long as β has not changed since.
@@ -135,7 +137,8 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
             entry_error,
         };
         let newton = Newton::new(n);
-        Self { options, work, state, newton, most_free: 0, scores: None, best: None, exact: None }
+        let sets = SetNewton::new(&state, work.entries_in_unit_interval(&state));
+        Self { options, work, state, newton, sets, most_free: 0, scores: None, best: None, exact: None }
     }
 
     /// Runs one phase after another. `stop`: the observer has already stopped the run.
@@ -147,6 +150,9 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
         };
         let tolerance = self.options.stop.tol.unwrap_or(1e-3);
         let mut history = History::new(self.options.polish, tolerance, self.polish_threshold());
+        if size_of::<T>() == 4 {
+            history = history.with_sets(self.early_threshold());
+        }
         let status = loop {
             if let Phase::End(status) = phase {
                 break status;
@@ -155,6 +161,7 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
             (history, phase) = phases::next(history, phase, outcome);
         };
         self.newton.free_memory();
+        self.sets.free_memory();
         self.finish(status)
     }
 
@@ -162,6 +169,15 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
     fn perform(&mut self, phase: Phase, goal: f64) -> std::result::Result<PhaseOutcome, Status> {
         match phase {
             Phase::Start => Ok(PhaseOutcome::Checked(self.measure())),
+            Phase::Cascade => {
+                if self.state.beta.iter().any(|b| *b != 0.0) {
+                    return Ok(self.newton_outcome(PolishEnd::Slow));
+                }
+                self.scores = None;
+                self.make_room_for_factor();
+                let end = self.work.cascade(&mut self.state, &mut self.sets, &mut self.newton, self.most_free)?;
+                Ok(self.newton_outcome(end))
+            }
             Phase::Blocks { until } => {
                 self.scores = None;
                 let end = self.work.blocks(&mut self.state, until);
@@ -196,7 +212,20 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
                 let end = self.work.polish(&mut self.state, &mut self.newton, goal, self.most_free);
                 Ok(self.newton_outcome(end))
             }
+            Phase::SetNewton { shrink, early } => {
+                self.make_room_for_factor();
+                let end = self.work.set_newton(
+                    &mut self.state,
+                    &mut self.sets,
+                    &mut self.newton,
+                    &SetGoal { violation: goal, most_factored: self.most_free, shrink, unless_stiff: early },
+                );
+                self.newton.set_proximal(0.0);
+                self.work.reactivate_all(&mut self.state)?;
+                Ok(self.newton_outcome(end))
+            }
             Phase::Polish { shrink } => {
+                self.sets.free_memory();
                 self.make_room_for_factor();
                 if shrink {
                     let margin = self.violation();
@@ -269,7 +298,13 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
         }
         let first = self.violation();
         let tube = self.state.terms.iter().map(|t| t.eps).fold(0.0, f64::max);
-        if tube > 0.0 { (0.15 * first).min(0.3 * tube) } else { 0.15 * first }
+        if tube > 0.0 { (0.15 * first).min(tube) } else { 0.15 * first }
+    }
+
+    /// The violation from which set Newton rounds are tried where K over the free variables is well conditioned.
+    /// Not for regression: nearly all targets are outside the tube at the start, and most are free in the end.
+    fn early_threshold(&self) -> f64 {
+        if self.state.terms.iter().any(|t| t.eps > 0.0) { 0.0 } else { 0.5 * self.violation() }
     }
 
     /// Measures the stopping rule at the current β, whose scores in double precision are known. The best point so far

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use super::iterative::Iterative;
 use super::rows::{BATCH, KernelRows, StoredEntry};
 use super::shrinking::Shrunk;
 use super::state::DualState;
@@ -112,6 +113,32 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         let rows = numbers.as_deref().or(self.columns.as_deref()).map_or(Pick::All, Pick::List);
         let precision = if size_of::<T>() == 4 { Precision::Single } else { Precision::Double };
         self.gram.apply(precision, rows, &v, 1, &mut out, self.control)?;
+        Ok(out)
+    }
+
+    /// The same where K over the changed variables and others is stored: rows of the rest are computed.
+    pub(super) fn product_with(
+        &mut self,
+        state: &DualState,
+        stored: &Iterative,
+        changed: &[u32],
+        delta: &[f64],
+    ) -> Result<Vec<f64>, Interrupt> {
+        let mut within = vec![0.0; stored.members().len()];
+        changed.iter().zip(delta).for_each(|(&i, d)| within[stored.place_of(i)] = *d);
+        let rest: Vec<usize> = (0..state.active.len()).filter(|&a| !stored.has(state.active[a])).collect();
+        self.gradient_error += self.entry_error * delta.iter().map(|d| d.abs()).sum::<f64>();
+        let mut v = vec![0.0; self.problem.gram.shape().1];
+        changed.iter().zip(delta).for_each(|(&i, d)| v[self.problem.row(i as usize)] += d);
+        let rows: Vec<u32> = rest.iter().map(|&a| self.problem.row(state.active[a] as usize) as u32).collect();
+        let mut computed = vec![0.0; rest.len()];
+        self.gram.apply(Precision::Single, Pick::List(&rows), &v, 1, &mut computed, self.control)?;
+        let known = stored.kernel_product(&within, state, self.control);
+        let mut out = vec![0.0; state.active.len()];
+        for (a, &i) in state.active.iter().enumerate().filter(|(_, i)| stored.has(**i)) {
+            out[a] = known[stored.place_of(i)];
+        }
+        rest.iter().zip(computed).for_each(|(&a, value)| out[a] = value);
         Ok(out)
     }
 
