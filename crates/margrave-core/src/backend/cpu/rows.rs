@@ -13,7 +13,7 @@ use crate::gram::{Matrix, Pick};
 use crate::linalg::sparse;
 
 /// Multiply–adds per task.
-const TASK: usize = 1 << 17;
+const TASK: usize = 1 << 15;
 /// Maximum number of partial sums of length d.
 const GROUPS: usize = 16;
 /// Memory limit of all d × d partial sums, in bytes.
@@ -276,23 +276,47 @@ fn dense_dot<T: SimdScalar, const FMA: bool>(x: &[T], w: &[f64]) -> f64 {
 
 #[inline(always)]
 fn dense_dots_body<T: SimdScalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, w: &[f64], out: &mut [f64]) {
+    let (d, values) = (m.dims(), m.values());
     for (k, out) in out.iter_mut().enumerate() {
-        *out = dense_dot::<T, FMA>(m.row(rows.get(k)), w);
+        let i = rows.get(k);
+        *out = dense_dot::<T, FMA>(&values[i * d..(i + 1) * d], w);
     }
 }
 
 #[inline(always)]
 fn dense_combine_body<T: SimdScalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, c: &[f64], out: &mut [f64]) {
+    let (d, values) = (m.dims(), m.values());
     for (k, c) in c.iter().enumerate() {
         if *c != 0.0 {
-            for (o, x) in out.iter_mut().zip(m.row(rows.get(k))) {
+            let i = rows.get(k);
+            for (o, x) in out.iter_mut().zip(&values[i * d..(i + 1) * d]) {
                 *o = f64::fma::<FMA>(x.to_f64(), *c, *o);
             }
         }
     }
 }
 
+/// The arrays of sparse rows. Each access through a [`Csr`] is a virtual call, which short rows would notice.
+struct SparseArrays<'a, T> {
+    starts: &'a [usize],
+    columns: &'a [u32],
+    values: &'a [T],
+}
+
+impl<'a, T: Real> SparseArrays<'a, T> {
+    fn new(m: &'a Csr<T>) -> Self {
+        Self { starts: m.starts(), columns: m.columns(), values: m.values() }
+    }
+
+    #[inline(always)]
+    fn row(&self, i: usize) -> (&'a [u32], &'a [T]) {
+        let range = self.starts[i]..self.starts[i + 1];
+        (&self.columns[range.clone()], &self.values[range])
+    }
+}
+
 fn sparse_dots<T: Real>(m: &Csr<T>, rows: Pick<'_>, w: &[f64], out: &mut [f64]) {
+    let m = SparseArrays::new(m);
     for (k, out) in out.iter_mut().enumerate() {
         let (columns, values) = m.row(rows.get(k));
         *out = sparse::dot(columns, values, w);
@@ -300,6 +324,7 @@ fn sparse_dots<T: Real>(m: &Csr<T>, rows: Pick<'_>, w: &[f64], out: &mut [f64]) 
 }
 
 fn sparse_combine<T: Real>(m: &Csr<T>, rows: Pick<'_>, c: &[f64], out: &mut [f64]) {
+    let m = SparseArrays::new(m);
     for (k, c) in c.iter().enumerate() {
         if *c != 0.0 {
             let (columns, values) = m.row(rows.get(k));
@@ -310,6 +335,7 @@ fn sparse_combine<T: Real>(m: &Csr<T>, rows: Pick<'_>, c: &[f64], out: &mut [f64
 
 fn sparse_moments<T: Real>(m: &Csr<T>, rows: Pick<'_>, a: &[f64], first: &mut [f64], second: &mut [f64]) {
     let d = first.len();
+    let m = SparseArrays::new(m);
     for (k, a) in a.iter().enumerate() {
         if *a == 0.0 {
             continue;

@@ -24,6 +24,7 @@
 //!
 //! See `newton.rs`, `proximal.rs`, `coordinate.rs` and `smooth_loss.rs` for the algorithms and their papers.
 
+mod averaged;
 mod columns;
 mod coordinate;
 mod crammer_singer;

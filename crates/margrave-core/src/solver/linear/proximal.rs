@@ -15,6 +15,8 @@ use crate::control::Status;
 
 /// Distance of the score from a change of β, in widths, beyond which samples are inactive in Newton steps.
 const ACTIVE_WIDTHS: f64 = 4.0;
+/// The same distance in units of the score for a loss that is smooth by itself.
+const START_DISTANCE: f64 = 1.0;
 /// Rounds without progress in the gap after which another method is tried or the run ends.
 const MAX_IDLE_ROUNDS: usize = 8;
 /// Most epochs of coordinate descent if Newton makes no progress.
@@ -60,6 +62,8 @@ impl LinearRun<'_, '_> {
             }
             let relative = self.last.map_or(1.0, |m| m.relative()).min(1.0);
             width = (self.unit * relative.sqrt()).clamp(1e-6 * self.unit, width.max(1e-6 * self.unit));
+        } else if smooth && self.start_from_average(terms)? {
+            // Newton works on the loss itself.
         } else if self.start_from_subsample()? {
             width *= 0.1;
         }
@@ -97,7 +101,8 @@ impl LinearRun<'_, '_> {
     ) -> Result<Status, LinearHalt> {
         let max_width = 1e6 * self.unit;
         let mut target_gap = self.target_gap();
-        let mut active_distance = None;
+        // A smooth loss needs one round: its steps leave out the samples far beyond the margin from the beginning.
+        let mut active_distance = (width == 0.0).then_some(START_DISTANCE * self.unit);
         let mut progress = GapProgress::default();
         let mut saved: Option<SavedPoint> = None;
         loop {
@@ -185,7 +190,7 @@ impl LinearRun<'_, '_> {
     }
 
     /// Whether the KKT violation of β at the scores is within the tolerance.
-    fn tolerance_holds(&mut self, terms: Option<&DualTerms>) -> bool {
+    pub(super) fn tolerance_holds(&mut self, terms: Option<&DualTerms>) -> bool {
         let Some(tol) = self.options.stop.tol else { return true };
         let state = &self.state;
         let Some(terms) = terms else {

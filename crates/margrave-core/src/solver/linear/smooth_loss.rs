@@ -22,6 +22,10 @@ pub(super) trait SmoothLoss: Sync {
     fn smooth_value(&self, i: usize, z: f64) -> f64;
     /// The contribution of the sample to the gap of the original problem: ℓ(z) + h(β) + βz ≥ 0, times the cost.
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64;
+    /// [`value`](Self::value) and [`excess`](Self::excess).
+    fn value_and_excess(&self, i: usize, z: f64, beta: f64) -> (f64, f64) {
+        (self.value(i, z), self.excess(i, z, beta))
+    }
     /// The interval of β; `None` if the loss is not convex.
     fn bounds(&self, i: usize) -> Option<(f64, f64)>;
 }
@@ -104,11 +108,16 @@ impl DualTerms {
     }
 }
 
+/// t moved towards 0 by eps.
+#[inline(always)]
+pub(super) fn soft_threshold(t: f64, eps: f64) -> f64 {
+    (t - eps).max(0.0) + (t + eps).min(0.0)
+}
+
 /// clip(soft(t, eps)·gain, lo, hi), with the soft threshold of t.
 #[inline(always)]
 fn clipped_beta(t: f64, eps: f64, gain: f64, lo: f64, hi: f64) -> f64 {
-    let soft = (t - eps).max(0.0) + (t + eps).min(0.0);
-    (soft * gain).max(lo).min(hi)
+    (soft_threshold(t, eps) * gain).max(lo).min(hi)
 }
 
 /// Losses with a dual term, smoothed to a minimum width.
@@ -199,9 +208,15 @@ impl SmoothLoss for SmoothedDual<'_> {
 
     #[inline(always)]
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64 {
+        self.value_and_excess(i, z, beta).1
+    }
+
+    #[inline(always)]
+    fn value_and_excess(&self, i: usize, z: f64, beta: f64) -> (f64, f64) {
         let t = self.terms.get(i);
         let s = -(t.p + z);
-        (self.value(i, z) - (beta * s - t.eps * beta.abs() - 0.5 * t.d * beta * beta)).max(0.0)
+        let value = self.value(i, z);
+        (value, (value - (beta * s - t.eps * beta.abs() - 0.5 * t.d * beta * beta)).max(0.0))
     }
 
     fn bounds(&self, i: usize) -> Option<(f64, f64)> {

@@ -245,13 +245,8 @@ impl<'a, 'o> LinearState<'a, 'o> {
         let (z, beta, b) = (&self.z, &self.beta, self.b);
         let parts = |beta: &[f64]| {
             sums(self.control, self.n(), |i| {
-                let value = losses.value(i, z[i]);
-                [
-                    value,
-                    losses.excess(i, z[i], beta[i]),
-                    value.abs() + beta[i].abs() * (z[i].abs() + b.abs()),
-                    beta[i].abs(),
-                ]
+                let (value, excess) = losses.value_and_excess(i, z[i], beta[i]);
+                [value, excess, value.abs() + beta[i].abs() * (z[i].abs() + b.abs()), beta[i].abs()]
             })
         };
         let [loss, mut excess, terms, size] = parts(beta);
