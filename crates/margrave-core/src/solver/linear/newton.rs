@@ -16,7 +16,7 @@
 
 use super::line_search::search_derivative;
 use super::smooth_loss::SmoothLoss;
-use super::state::{CHUNK, LinearState, Measure, dot, sums};
+use super::state::{CHUNK, LinearState, Measure, dot, range_sums, sums};
 use crate::control::{Interrupt, Status};
 use crate::gram::Pick;
 use crate::linalg::factor::{Cholesky, FactorError};
@@ -189,17 +189,18 @@ impl<'a, 'o> LinearState<'a, 'o> {
         let z = &self.z;
         let count = rows.len(self.n());
         let parts = self.control.threads.map(count.div_ceil(CHUNK), |task| {
-            let mut curved: Vec<(u32, f64)> = Vec::new();
-            for k in task * CHUNK..((task + 1) * CHUNK).min(count) {
-                let i = rows.get(k);
-                let a = losses.curvature(i, z[i]);
-                if a > 0.0 {
-                    curved.push((i as u32, a));
-                }
+            let range = task * CHUNK..((task + 1) * CHUNK).min(count);
+            let mut a = vec![0.0; range.len()];
+            match rows {
+                Pick::All => losses.curvatures(range.start, &z[range.clone()], &mut a),
+                _ => range.clone().zip(&mut a).for_each(|(k, a)| *a = losses.curvature(rows.get(k), z[rows.get(k)])),
             }
-            curved
+            let curved: Vec<u32> = range.filter(|k| a[k % CHUNK] > 0.0).map(|k| rows.get(k) as u32).collect();
+            a.retain(|a| *a > 0.0);
+            (curved, a)
         });
-        let (curved, weights): (Vec<u32>, Vec<f64>) = parts.into_iter().flatten().unzip();
+        let (curved, weights): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        let (curved, weights) = (curved.concat(), weights.concat());
         let gradient: Vec<f64> = self.w.iter().zip(&self.v).map(|(w, v)| w - v).collect();
         let d = self.x.dims();
         if d <= MAX_DIRECT_FEATURES && 24 * (d * d) as u64 <= self.memory {
@@ -348,12 +349,17 @@ impl<'a, 'o> LinearState<'a, 'o> {
             return Ok(0.0);
         }
         search_derivative(start, self.control, |t| {
-            let [change, curvature] = sums(self.control, dz.len(), |k| {
-                let i = rows.get(k);
-                let new_z = z[i] + t * dz[k];
-                let (new_beta, dz) = (losses.beta(i, new_z), dz[k]);
-                [(new_beta - beta[i]) * dz, losses.curvature(i, new_z) * dz * dz]
-            });
+            let [change, curvature] = match rows {
+                Pick::All => range_sums(self.control, dz.len(), |r| {
+                    losses.along(r.start, &z[r.clone()], &dz[r.clone()], t, &beta[r])
+                }),
+                _ => sums(self.control, dz.len(), |k| {
+                    let i = rows.get(k);
+                    let new_z = z[i] + t * dz[k];
+                    let (new_beta, dz) = (losses.beta(i, new_z), dz[k]);
+                    [(new_beta - beta[i]) * dz, losses.curvature(i, new_z) * dz * dz]
+                }),
+            };
             (start + t * norm_curvature - change, norm_curvature + curvature)
         })
     }

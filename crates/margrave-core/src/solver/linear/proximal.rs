@@ -15,8 +15,6 @@ use crate::control::Status;
 
 /// Distance of the score from a change of β, in widths, beyond which samples are inactive in Newton steps.
 const ACTIVE_WIDTHS: f64 = 4.0;
-/// The same distance in units of the score for a loss that is smooth by itself.
-const START_DISTANCE: f64 = 1.0;
 /// Rounds without progress in the gap after which another method is tried or the run ends.
 const MAX_IDLE_ROUNDS: usize = 8;
 /// Most epochs of coordinate descent if Newton makes no progress.
@@ -101,8 +99,7 @@ impl LinearRun<'_, '_> {
     ) -> Result<Status, LinearHalt> {
         let max_width = 1e6 * self.unit;
         let mut target_gap = self.target_gap();
-        // A smooth loss needs one round: its steps leave out the samples far beyond the margin from the beginning.
-        let mut active_distance = (width == 0.0).then_some(START_DISTANCE * self.unit);
+        let mut active_distance = None;
         let mut progress = GapProgress::default();
         let mut saved: Option<SavedPoint> = None;
         loop {

@@ -26,6 +26,24 @@ pub(super) trait SmoothLoss: Sync {
     fn value_and_excess(&self, i: usize, z: f64, beta: f64) -> (f64, f64) {
         (self.value(i, z), self.excess(i, z, beta))
     }
+    /// β(z) of the samples from `first`, one per score.
+    fn betas(&self, first: usize, z: &[f64], out: &mut [f64]) {
+        out.iter_mut().zip(z).enumerate().for_each(|(k, (out, z))| *out = self.beta(first + k, *z));
+    }
+    /// The curvatures of the samples from `first`.
+    fn curvatures(&self, first: usize, z: &[f64], out: &mut [f64]) {
+        out.iter_mut().zip(z).enumerate().for_each(|(k, (out, z))| *out = self.curvature(first + k, *z));
+    }
+    /// Σ (β(z + t·dz) − β)·dz and Σ curvature(z + t·dz)·dz² over the samples from `first`.
+    fn along(&self, first: usize, z: &[f64], dz: &[f64], t: f64, beta: &[f64]) -> [f64; 2] {
+        let mut total = [0.0; 2];
+        for k in 0..z.len() {
+            let (i, new_z, dz) = (first + k, z[k] + t * dz[k], dz[k]);
+            total[0] += (self.beta(i, new_z) - beta[k]) * dz;
+            total[1] += self.curvature(i, new_z) * dz * dz;
+        }
+        total
+    }
     /// The interval of β; `None` if the loss is not convex.
     fn bounds(&self, i: usize) -> Option<(f64, f64)>;
 }
@@ -150,6 +168,54 @@ impl<'a> SmoothedDual<'a> {
     }
 }
 
+/// The larger of two numbers; b if one of them is NaN. One instruction, unlike `f64::max`.
+#[inline(always)]
+fn larger(a: f64, b: f64) -> f64 {
+    if a > b { a } else { b }
+}
+
+/// The smaller of two numbers; b if one of them is NaN.
+#[inline(always)]
+fn smaller(a: f64, b: f64) -> f64 {
+    if a < b { a } else { b }
+}
+
+/// The smoothed terms of consecutive samples with a common eps. Loops over it contain no branches, so that they compile
+/// to vector instructions.
+struct DualSlice<'a> {
+    eps: f64,
+    shift: &'a [f64],
+    gain: &'a [f64],
+    lo: &'a [f64],
+    hi: &'a [f64],
+}
+
+impl DualSlice<'_> {
+    /// β and the curvature at score z.
+    #[inline(always)]
+    fn at(&self, k: usize, z: f64) -> (f64, f64) {
+        let s = self.shift[k] - z;
+        let free = (larger(s - self.eps, 0.0) + smaller(s + self.eps, 0.0)) * self.gain[k];
+        let beta = smaller(larger(free, self.lo[k]), self.hi[k]);
+        let inside = (s.abs() >= self.eps) & (free >= self.lo[k]) & (free <= self.hi[k]);
+        (beta, if inside { self.gain[k] } else { 0.0 })
+    }
+}
+
+impl SmoothedDual<'_> {
+    /// The samples from `first`, if they have a common eps.
+    #[inline(always)]
+    fn slice(&self, first: usize, count: usize) -> Option<DualSlice<'_>> {
+        let (t, range) = (self.terms, first..first + count);
+        let PerSample::All(eps) = t.eps else { return None };
+        let (shift, gain) = (&self.shift[range.clone()], &self.gain[range.clone()]);
+        Some(DualSlice { eps, shift, gain, lo: &t.lo[range.clone()], hi: &t.hi[range] })
+    }
+}
+
+/// Samples per step of a vector loop.
+const LANES: usize = 4;
+
 impl SmoothLoss for SmoothedDual<'_> {
     #[inline(always)]
     fn beta(&self, i: usize, z: f64) -> f64 {
@@ -217,6 +283,53 @@ impl SmoothLoss for SmoothedDual<'_> {
         let s = -(t.p + z);
         let value = self.value(i, z);
         (value, (value - (beta * s - t.eps * beta.abs() - 0.5 * t.d * beta * beta)).max(0.0))
+    }
+
+    fn betas(&self, first: usize, z: &[f64], out: &mut [f64]) {
+        let (n, slice) = (z.len(), self.slice(first, z.len()));
+        match slice {
+            Some(slice) => {
+                let out = &mut out[..n];
+                (0..n).for_each(|k| out[k] = slice.at(k, z[k]).0);
+            }
+            None => (0..n).for_each(|k| out[k] = self.beta(first + k, z[k])),
+        }
+    }
+
+    fn curvatures(&self, first: usize, z: &[f64], out: &mut [f64]) {
+        let (n, slice) = (z.len(), self.slice(first, z.len()));
+        match slice {
+            Some(slice) => {
+                let out = &mut out[..n];
+                (0..n).for_each(|k| out[k] = slice.at(k, z[k]).1);
+            }
+            None => (0..n).for_each(|k| out[k] = self.curvature(first + k, z[k])),
+        }
+    }
+
+    fn along(&self, first: usize, z: &[f64], dz: &[f64], t: f64, beta: &[f64]) -> [f64; 2] {
+        let n = z.len();
+        let (dz, beta) = (&dz[..n], &beta[..n]);
+        let (mut change, mut bend) = ([0.0; LANES], [0.0; LANES]);
+        let whole = if let Some(slice) = self.slice(first, n) {
+            for from in (0..n / LANES * LANES).step_by(LANES) {
+                for l in 0..LANES {
+                    let k = from + l;
+                    let (new, curvature) = slice.at(k, z[k] + t * dz[k]);
+                    change[l] += (new - beta[k]) * dz[k];
+                    bend[l] += curvature * dz[k] * dz[k];
+                }
+            }
+            n / LANES * LANES
+        } else {
+            0
+        };
+        for k in whole..n {
+            let new_z = z[k] + t * dz[k];
+            change[0] += (self.beta(first + k, new_z) - beta[k]) * dz[k];
+            bend[0] += self.curvature(first + k, new_z) * dz[k] * dz[k];
+        }
+        [change.iter().sum(), bend.iter().sum()]
     }
 
     fn bounds(&self, i: usize) -> Option<(f64, f64)> {
@@ -354,5 +467,51 @@ impl SmoothLoss for SplitLoss<'_> {
 
     fn bounds(&self, _i: usize) -> Option<(f64, f64)> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::rows::RowMatrix;
+    use crate::data::Points;
+    use crate::loss::LossSpec;
+    use crate::problem::Bias;
+
+    /// The vector loops must give exactly what the functions of one sample give.
+    #[test]
+    fn loops_over_samples_agree_with_single_samples() {
+        let n = 1003;
+        let points = Points::dense_f64(n, 1, vec![1.0; n]).unwrap();
+        let matrix = RowMatrix::new(&points);
+        let targets: Vec<f64> = (0..n).map(|i| if i % 3 == 0 { 1.0 } else { -1.0 }).collect();
+        let costs: Vec<f64> = (0..n).map(|i| (i % 4) as f64).collect();
+        for (name, width) in
+            [("hinge", 0.5), ("squared-hinge", 0.0), ("epsilon:epsilon=0.1", 0.2), ("huber:delta=0.5", 0.0)]
+        {
+            let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+            let problem = LinearProblem::new(&matrix, &targets, &costs, &*loss, Bias::None).unwrap();
+            let terms = DualTerms::new(&problem).unwrap();
+            let centre: Vec<f64> = (0..n).map(|i| 0.5 * (terms.lo[i].max(-1.0) + terms.hi[i].min(1.0))).collect();
+            let losses = SmoothedDual::new(&terms, width, &centre);
+            let z: Vec<f64> = (0..n).map(|i| 3.0 * (0.7 * i as f64).sin()).collect();
+            let dz: Vec<f64> = (0..n).map(|i| (1.3 * i as f64).cos()).collect();
+            let (mut betas, mut curvatures) = (vec![0.0; n - 2], vec![0.0; n - 2]);
+            losses.betas(2, &z[2..], &mut betas);
+            losses.curvatures(2, &z[2..], &mut curvatures);
+            for i in 2..n {
+                assert_eq!(betas[i - 2], losses.beta(i, z[i]), "{name} {i}");
+                assert_eq!(curvatures[i - 2], losses.curvature(i, z[i]), "{name} {i}");
+            }
+            let [change, bend] = losses.along(2, &z[2..], &dz[2..], 0.4, &centre[2..]);
+            let (mut own_change, mut own_bend) = (0.0, 0.0);
+            for i in 2..n {
+                let new_z = z[i] + 0.4 * dz[i];
+                own_change += (losses.beta(i, new_z) - centre[i]) * dz[i];
+                own_bend += losses.curvature(i, new_z) * dz[i] * dz[i];
+            }
+            assert!((change - own_change).abs() <= 1e-11 * n as f64, "{name}: {change} {own_change}");
+            assert!((bend - own_bend).abs() <= 1e-11 * own_bend.max(1.0) * n as f64, "{name}: {bend} {own_bend}");
+        }
     }
 }

@@ -17,15 +17,24 @@ pub(super) fn sums<const K: usize>(
     count: usize,
     term: impl Fn(usize) -> [f64; K] + Sync,
 ) -> [f64; K] {
-    control.spend(20 * count);
-    let parts = control.threads.map(count.div_ceil(CHUNK), |task| {
+    range_sums(control, count, |range| {
         let mut sum = [0.0; K];
-        for k in task * CHUNK..((task + 1) * CHUNK).min(count) {
+        for k in range {
             let t = term(k);
             (0..K).for_each(|j| sum[j] += t[j]);
         }
         sum
-    });
+    })
+}
+
+/// The same with `sum` over a range of indices.
+pub(super) fn range_sums<const K: usize>(
+    control: &Control,
+    count: usize,
+    sum: impl Fn(std::ops::Range<usize>) -> [f64; K] + Sync,
+) -> [f64; K] {
+    control.spend(20 * count);
+    let parts = control.threads.map(count.div_ceil(CHUNK), |task| sum(task * CHUNK..((task + 1) * CHUNK).min(count)));
     let mut total = [0.0; K];
     parts.into_iter().for_each(|p| (0..K).for_each(|j| total[j] += p[j]));
     total
@@ -162,15 +171,14 @@ impl<'a, 'o> LinearState<'a, 'o> {
         let count = rows.len(self.n());
         let (z, beta) = (&self.z, &self.beta);
         let parts = self.control.threads.map(count.div_ceil(CHUNK), |task| {
-            let mut changed: Vec<(u32, f64)> = Vec::new();
-            for k in task * CHUNK..((task + 1) * CHUNK).min(count) {
-                let i = rows.get(k);
-                let new = losses.beta(i, z[i]);
-                if new != beta[i] {
-                    changed.push((i as u32, new));
-                }
+            let range = task * CHUNK..((task + 1) * CHUNK).min(count);
+            let mut new = vec![0.0; range.len()];
+            match rows {
+                Pick::All => losses.betas(range.start, &z[range.clone()], &mut new),
+                _ => range.clone().zip(&mut new).for_each(|(k, b)| *b = losses.beta(rows.get(k), z[rows.get(k)])),
             }
-            changed
+            let pairs = range.zip(new).map(|(k, new)| (rows.get(k), new));
+            pairs.filter(|(i, new)| *new != beta[*i]).map(|(i, new)| (i as u32, new)).collect::<Vec<_>>()
         });
         let total: usize = parts.iter().map(Vec::len).sum();
         if 3 * total > self.n() {
