@@ -24,7 +24,7 @@ use crate::linalg::sparse;
 use crate::problem::LinearProblem;
 
 /// Epochs of the averaged start.
-const START_EPOCHS: usize = 2;
+const START_EPOCHS: usize = 3;
 /// Rows between two checks of the budget.
 const CHECK_INTERVAL: usize = 4096;
 /// Number of rows by which a row is prefetched ahead.

@@ -22,9 +22,18 @@ pub(super) trait SmoothLoss: Sync {
     fn smooth_value(&self, i: usize, z: f64) -> f64;
     /// The contribution of the sample to the gap of the original problem: ℓ(z) + h(β) + βz ≥ 0, times the cost.
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64;
-    /// [`value`](Self::value) and [`excess`](Self::excess).
-    fn value_and_excess(&self, i: usize, z: f64, beta: f64) -> (f64, f64) {
-        (self.value(i, z), self.excess(i, z, beta))
+    /// Σ value, Σ excess, Σ |value| + |β|(|z| + |b|), the size of the terms of P − D, and Σ |β|, over the samples from
+    /// `first`.
+    fn totals(&self, first: usize, z: &[f64], beta: &[f64], b: f64) -> [f64; 4] {
+        let mut total = [0.0; 4];
+        for (k, (&z, &beta)) in z.iter().zip(beta).enumerate() {
+            let value = self.value(first + k, z);
+            total[0] += value;
+            total[1] += self.excess(first + k, z, beta);
+            total[2] += value.abs() + beta.abs() * (z.abs() + b.abs());
+            total[3] += beta.abs();
+        }
+        total
     }
     /// β(z) of the samples from `first`, one per score.
     fn betas(&self, first: usize, z: &[f64], out: &mut [f64]) {
@@ -274,15 +283,42 @@ impl SmoothLoss for SmoothedDual<'_> {
 
     #[inline(always)]
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64 {
-        self.value_and_excess(i, z, beta).1
-    }
-
-    #[inline(always)]
-    fn value_and_excess(&self, i: usize, z: f64, beta: f64) -> (f64, f64) {
         let t = self.terms.get(i);
         let s = -(t.p + z);
-        let value = self.value(i, z);
-        (value, (value - (beta * s - t.eps * beta.abs() - 0.5 * t.d * beta * beta)).max(0.0))
+        (self.value(i, z) - (beta * s - t.eps * beta.abs() - 0.5 * t.d * beta * beta)).max(0.0)
+    }
+
+    fn totals(&self, first: usize, z: &[f64], beta: &[f64], b: f64) -> [f64; 4] {
+        let (t, n) = (self.terms, z.len());
+        let (range, b) = (first..first + n, b.abs());
+        let (p, lo, hi, beta) = (&t.p[range.clone()], &t.lo[range.clone()], &t.hi[range], &beta[..n]);
+        let mut lanes = [[0.0; LANES]; 4];
+        let mut add = |l: usize, k: usize, eps: f64, d: f64| {
+            let s = -(p[k] + z[k]);
+            let soft = larger(s - eps, 0.0) + smaller(s + eps, 0.0);
+            let end = if soft > 0.0 { hi[k] } else { lo[k] };
+            let end = if soft == 0.0 { 0.0 } else { end };
+            let inner = smaller(larger(soft / d, lo[k]), hi[k]);
+            let best = if d > 0.0 { inner } else { end };
+            let dual_value = |beta: f64| beta * s - eps * beta.abs() - 0.5 * d * beta * beta;
+            let value = dual_value(best);
+            lanes[0][l] += value;
+            lanes[1][l] += larger(value - dual_value(beta[k]), 0.0);
+            lanes[2][l] += value.abs() + beta[k].abs() * (z[k].abs() + b);
+            lanes[3][l] += beta[k].abs();
+        };
+        let mut whole = 0;
+        if let (PerSample::All(eps), PerSample::All(d)) = (&t.eps, &t.d) {
+            whole = n / LANES * LANES;
+            for from in (0..whole).step_by(LANES) {
+                (0..LANES).for_each(|l| add(l, from + l, *eps, *d));
+            }
+        }
+        for k in whole..n {
+            let (eps, d) = t.shared(first + k);
+            add(0, k, eps, d);
+        }
+        lanes.map(|lane| lane.iter().sum())
     }
 
     fn betas(&self, first: usize, z: &[f64], out: &mut [f64]) {
@@ -502,6 +538,18 @@ mod tests {
             for i in 2..n {
                 assert_eq!(betas[i - 2], losses.beta(i, z[i]), "{name} {i}");
                 assert_eq!(curvatures[i - 2], losses.curvature(i, z[i]), "{name} {i}");
+            }
+            let totals = losses.totals(2, &z[2..], &centre[2..], 0.5);
+            let mut own = [0.0; 4];
+            for i in 2..n {
+                let (value, size) = (losses.value(i, z[i]), centre[i].abs());
+                own[0] += value;
+                own[1] += losses.excess(i, z[i], centre[i]);
+                own[2] += value.abs() + size * (z[i].abs() + 0.5);
+                own[3] += size;
+            }
+            for (a, b) in totals.iter().zip(&own) {
+                assert!((a - b).abs() <= 1e-12 * b.max(1.0), "{name}: {totals:?} {own:?}");
             }
             let [change, bend] = losses.along(2, &z[2..], &dz[2..], 0.4, &centre[2..]);
             let (mut own_change, mut own_bend) = (0.0, 0.0);

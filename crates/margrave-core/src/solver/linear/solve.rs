@@ -36,6 +36,9 @@ const MIN_AVERAGED: usize = 2000;
 /// Samples per feature in an eighth of the data from which a subsample is the better start: its solution is then close
 /// to that of all samples.
 const ROWS_PER_FEATURE: usize = 200;
+/// Largest relative gap of a slow descent whose end is a better start for Newton's method than 0: on badly scaled
+/// features w = Xᵀβ can be far worse.
+const MAX_START_GAP: f64 = 0.5;
 /// Most proximal steps on a loss that is not convex.
 const MAX_ROUNDS: usize = 80;
 
@@ -375,7 +378,14 @@ impl<'a, 'o> LinearRun<'a, 'o> {
         let end = self.state.descend_smooth(&steps, points, self.target_gap(), self.options.seed, max_epochs)?;
         let (DescentEnd::Reached(m) | DescentEnd::Slow(m)) = end;
         self.last = Some(m);
-        Ok(matches!(end, DescentEnd::Reached(_)) && self.tolerance_holds(None))
+        if matches!(end, DescentEnd::Reached(_)) {
+            return Ok(self.tolerance_holds(None));
+        }
+        if !(m.relative() <= MAX_START_GAP) {
+            self.state.reset()?;
+            self.start_from_subsample()?;
+        }
+        Ok(false)
     }
 
     /// Whether coordinate descent comes first.

@@ -157,6 +157,15 @@ impl<'a, 'o> LinearState<'a, 'o> {
         Ok(())
     }
 
+    /// Sets w, b and β to 0.
+    pub(super) fn reset(&mut self) -> Result<(), Interrupt> {
+        self.w.fill(0.0);
+        self.b = 0.0;
+        self.beta.fill(0.0);
+        self.recompute_v()?;
+        self.update_scores()
+    }
+
     /// Recomputes v and Σβ.
     pub(super) fn recompute_v(&mut self) -> Result<(), Interrupt> {
         self.v.fill(0.0);
@@ -251,12 +260,8 @@ impl<'a, 'o> LinearState<'a, 'o> {
     /// nearby β that does.
     pub(super) fn measure<L: SmoothLoss>(&self, losses: &L) -> Result<Measure, Interrupt> {
         let (z, beta, b) = (&self.z, &self.beta, self.b);
-        let parts = |beta: &[f64]| {
-            sums(self.control, self.n(), |i| {
-                let (value, excess) = losses.value_and_excess(i, z[i], beta[i]);
-                [value, excess, value.abs() + beta[i].abs() * (z[i].abs() + b.abs()), beta[i].abs()]
-            })
-        };
+        let parts =
+            |beta: &[f64]| range_sums(self.control, self.n(), |r| losses.totals(r.start, &z[r.clone()], &beta[r], b));
         let [loss, mut excess, terms, size] = parts(beta);
         let mut mismatch = self.mismatch();
         if self.rho == Some(0.0)
