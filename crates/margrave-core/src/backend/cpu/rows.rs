@@ -14,6 +14,8 @@ use crate::linalg::sparse;
 
 /// Multiply–adds per task.
 const TASK: usize = 1 << 15;
+/// Stored values up to which the whole matrix is one task: waking other threads would take longer.
+const SMALL: usize = 1 << 17;
 /// Maximum number of partial sums of length d.
 const GROUPS: usize = 16;
 /// Memory limit of all d × d partial sums, in bytes.
@@ -44,9 +46,14 @@ impl RowMatrix {
         (self.points.stored() / self.points.len().max(1)).max(1)
     }
 
+    /// Multiply–adds per task for this matrix.
+    fn task(&self) -> usize {
+        if self.points.stored() <= SMALL { SMALL } else { TASK }
+    }
+
     /// Rows per task for operations that touch each row once.
     fn rows_per_task(&self) -> usize {
-        (TASK / self.width()).clamp(16, 1 << 16)
+        (self.task() / self.width()).clamp(16, 1 << 16)
     }
 
     /// Splits `count` rows into at most `most` groups of whole tasks and runs `work(range, sum)` on each with its own
@@ -61,7 +68,7 @@ impl RowMatrix {
     ) -> Result<(), Interrupt> {
         let task = self.rows_per_task();
         // A separate sum must be worth the cost of clearing and adding it.
-        let worth = (count * self.width()) / (4 * out.len() + TASK);
+        let worth = (count * self.width()) / (4 * out.len() + self.task());
         let groups = worth.clamp(1, most.max(1));
         let each = count.div_ceil(groups).max(1);
         let run = |g: usize, sum: &mut [f64]| {

@@ -29,8 +29,8 @@ const START_EPOCHS: usize = 3;
 const CHECK_INTERVAL: usize = 4096;
 /// Number of rows by which a row is prefetched ahead.
 const PREFETCH_DISTANCE: usize = 3;
-/// Most evaluations of a loss in one step.
-const MAX_EVALUATIONS: usize = 12;
+/// Most evaluations of a loss in one step: bisection from a saturated slope (q·c ≫ 1) takes some thirty.
+const MAX_EVALUATIONS: usize = 64;
 /// A Newton step this short, in units of the score, needs no second evaluation.
 const SHORT_STEP: f64 = 0.1;
 /// Descent ends as slow if it needs more further epochs than this at its present rate.
