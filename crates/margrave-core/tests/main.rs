@@ -8,6 +8,7 @@ mod hard_cases;
 mod linear;
 mod linear_crammer_singer;
 mod linear_family;
+mod linear_starts;
 mod orders;
 mod purity;
 mod set_newton;

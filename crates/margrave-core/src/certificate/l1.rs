@@ -28,7 +28,7 @@ pub fn certify_l1(
     let scores = linear_scores(x, weights, fixed, control)?;
     let point = Point { problem: &samples, f: &scores.f, error: &scores.error, control };
     let groups = members(samples.constraint);
-    let repaired = repair::repair(&samples, beta, &groups);
+    let repaired = repair::repair(&samples, beta, &groups, control);
     let mut gamma = repaired.beta;
     let (v, errors) = combination(x, &gamma, control)?;
     let mut most = v.iter().zip(&errors).fold(0.0f64, |m, (v, e)| m.max(v.abs() + e));

@@ -18,6 +18,9 @@ use crate::data::Points;
 use crate::gram::{Matrix, Pick};
 use crate::problem::{Bias, LinearProblem};
 
+/// Rows per task of a loop over all rows.
+const TASK_ROWS: usize = 1 << 11;
+
 /// The scores of w with bounds on their rounding errors, computed only in this module.
 pub(super) struct LinearScores {
     pub(super) f: Vec<f64>,
@@ -35,29 +38,35 @@ pub(super) fn linear_scores(
     x.dots(Pick::All, weights, &mut f, control)?;
     let mut error = vec![0.0; x.rows()];
     // A row with m stored values needs a chain of at most m additions.
-    each_row(x, control, |row, points, at| {
+    let of_row = |points: &Points, at: usize| {
         let (mut sum, mut count) = (0.0, 8.0);
         points.visit(at, |column, value| {
             sum += (weights[column] * value).abs();
             count += 1.0;
         });
-        error[row] = UNIT * (count * sum + 2.0 * fixed.abs());
-    })?;
+        UNIT * (count * sum + 2.0 * fixed.abs())
+    };
+    match x.points() {
+        Some(points) => {
+            control.threads.chunks(&mut error, TASK_ROWS, |task, part| {
+                if control.check().is_ok() {
+                    part.iter_mut().enumerate().for_each(|(k, e)| *e = of_row(points, task * TASK_ROWS + k));
+                }
+            });
+            control.check()?;
+        }
+        None => each_streamed_row(x, control, |row, points, at| error[row] = of_row(points, at))?,
+    }
     f.iter_mut().for_each(|f| *f += fixed);
     Ok(LinearScores { f, error })
 }
 
-/// Calls `work(row, points, row within points)` for every row, in memory or streamed in blocks.
-fn each_row(x: &dyn Matrix, control: &Control, mut work: impl FnMut(usize, &Points, usize)) -> Result<(), Interrupt> {
-    if let Some(points) = x.points() {
-        for row in 0..points.len() {
-            if row % 1024 == 0 {
-                control.check()?;
-            }
-            work(row, points, row);
-        }
-        return Ok(());
-    }
+/// Calls `work(row, points, row within points)` for every row of a matrix that is read in blocks.
+fn each_streamed_row(
+    x: &dyn Matrix,
+    control: &Control,
+    mut work: impl FnMut(usize, &Points, usize),
+) -> Result<(), Interrupt> {
     let order: Vec<u32> = (0..x.blocks() as u32).collect();
     x.each_block(&order, control, &mut |first, points| {
         (0..points.len()).for_each(|at| work(first + at, points, at));
@@ -70,12 +79,31 @@ pub(super) fn combination(x: &dyn Matrix, gamma: &[f64], control: &Control) -> R
     let mut v = vec![0.0; x.dims()];
     x.combine(Pick::All, gamma, &mut v, control)?;
     let mut error = vec![0.0; x.dims()];
-    each_row(x, control, |row, points, at| {
-        let size = gamma[row].abs();
+    let add = |error: &mut [f64], size: f64, points: &Points, at: usize| {
         if size > 0.0 {
             points.visit(at, |column, value| error[column] += size * value.abs());
         }
-    })?;
+    };
+    match x.points() {
+        Some(points) => {
+            // One sum of length d per group of rows, where a group is long enough to be worth it.
+            let groups = (points.stored() / (4 * x.dims() + (1 << 15))).clamp(1, 16);
+            let each = points.len().div_ceil(groups).max(1);
+            let parts = control.threads.map(groups, |group| {
+                let mut part = vec![0.0; x.dims()];
+                for row in group * each..((group + 1) * each).min(points.len()) {
+                    if row % 1024 == 0 && control.check().is_err() {
+                        break;
+                    }
+                    add(&mut part, gamma[row].abs(), points, row);
+                }
+                part
+            });
+            control.check()?;
+            parts.iter().for_each(|part| error.iter_mut().zip(part).for_each(|(e, p)| *e += p));
+        }
+        None => each_streamed_row(x, control, |row, points, at| add(&mut error, gamma[row].abs(), points, at))?,
+    }
     let used = gamma.iter().filter(|g| **g != 0.0).count() as f64 + 32.0;
     error.iter_mut().for_each(|e| *e *= UNIT * used);
     Ok((v, error))

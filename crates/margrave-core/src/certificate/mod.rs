@@ -327,7 +327,7 @@ fn optimality(
     distance: impl Fn(&[f64]) -> Result<Bounded, Interrupt>,
 ) -> Result<Certificate, Interrupt> {
     let (p, control) = (point.problem, point.control);
-    let repaired = repair::repair(p, beta, groups);
+    let repaired = repair::repair(p, beta, groups, control);
     let gamma = &repaired.beta;
     let primal = point.primal(squared_norm, &bias)?;
     control.check()?;

@@ -5,6 +5,8 @@
 //! error by an equal shift of the non-zero variables, clipped to their boxes (their Euclidean projection), so that the
 //! change touches few columns of K. Variables at zero are changed only if the others have no room left.
 
+use super::CHUNK;
+use crate::control::Control;
 use crate::problem::Samples;
 
 /// Errors of a sum below this fraction of Σ|β| are corrected on one variable.
@@ -39,11 +41,12 @@ fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     sum + lost
 }
 
-pub(super) fn repair(p: &Samples<'_>, given: &[f64], groups: &[Option<Vec<u32>>]) -> Repaired {
+pub(super) fn repair(p: &Samples<'_>, given: &[f64], groups: &[Option<Vec<u32>>], control: &Control) -> Repaired {
     let largest_cost = p.costs.iter().fold(0.0f64, |m, c| m.max(*c));
-    let mut infeasibility = 0.0f64;
-    let mut beta: Vec<f64> = (0..p.len())
-        .map(|i| {
+    // β clipped to its box, and the largest distance moved.
+    let parts = control.threads.map(p.len().div_ceil(CHUNK), |task| {
+        let mut infeasibility = 0.0f64;
+        let clip = |i: usize| {
             let (lo, hi) = bounds(p, i);
             if !given[i].is_finite() {
                 infeasibility = f64::INFINITY;
@@ -55,8 +58,12 @@ pub(super) fn repair(p: &Samples<'_>, given: &[f64], groups: &[Option<Vec<u32>>]
                 infeasibility = infeasibility.max((given[i] - clipped).abs() / unit.max(f64::MIN_POSITIVE));
             }
             clipped
-        })
-        .collect();
+        };
+        let part: Vec<f64> = (task * CHUNK..((task + 1) * CHUNK).min(p.len())).map(clip).collect();
+        (part, infeasibility)
+    });
+    let mut infeasibility = parts.iter().fold(0.0f64, |worst, part| worst.max(part.1));
+    let mut beta: Vec<f64> = parts.into_iter().flat_map(|part| part.0).collect();
     let mut exists = true;
     for (g, list) in groups.iter().enumerate() {
         let all: Vec<u32>;

@@ -1,6 +1,6 @@
 //! The KKT violation: by how much scores would have to change for every sample to satisfy its optimality condition.
 
-use super::Point;
+use super::{CHUNK, Point};
 use crate::problem::Samples;
 
 /// A β this close to a bound or to zero, relative to its box, counts as being at it.
@@ -13,34 +13,60 @@ pub(super) fn violation(point: &Point<'_, '_>, gamma: &[f64], bias: &[f64]) -> f
     let p = point.problem;
     let groups = p.constraint.groups();
     let unbiased = groups == 0;
-    let mut fall = vec![f64::NEG_INFINITY; groups.max(1)];
-    let mut rise = vec![f64::INFINITY; groups.max(1)];
-    let mut worst = 0.0f64;
-    for i in 0..p.len() {
-        if p.costs[i] == 0.0 {
-            continue;
-        }
-        let Some(term) = p.dual_term(i) else {
-            worst = worst.max(slope_distance(p, i, gamma[i], point.z(i, bias)));
-            continue;
-        };
-        let g = p.constraint.group(i).unwrap_or(0);
-        let beta = gamma[i];
-        let width = term.hi - term.lo;
-        let touch = TOUCH * if width.is_finite() { width } else { beta.abs().max(p.costs[i]) };
-        let f = point.f(i) + term.p + term.d * beta;
-        if beta - term.lo > touch {
-            fall[g] = fall[g].max(f + if beta > touch { term.eps } else { -term.eps });
-        }
-        if term.hi - beta > touch {
-            rise[g] = rise[g].min(f + if beta < -touch { -term.eps } else { term.eps });
-        }
-    }
+    // Largest and smallest values do not depend on the order of the parts.
+    let parts = point.control.threads.map(p.len().div_ceil(CHUNK), |task| {
+        let mut part = Extremes::new(groups);
+        (task * CHUNK..((task + 1) * CHUNK).min(p.len())).for_each(|i| part.add(point, i, gamma[i], bias));
+        part
+    });
+    let Extremes { fall, rise, mut worst } = parts.into_iter().fold(Extremes::new(groups), Extremes::merge);
     for (g, (fall, rise)) in fall.into_iter().zip(rise).enumerate() {
         let own = |b: f64| (fall - rise).max(fall + b).max(-b - rise);
         worst = worst.max(if unbiased { fall.max(-rise) } else { own(bias[g]) });
     }
     worst
+}
+
+/// The one-sided F by group: the largest of variables that can decrease, the smallest of those that can increase; and
+/// the largest violation of samples without a dual term.
+struct Extremes {
+    fall: Vec<f64>,
+    rise: Vec<f64>,
+    worst: f64,
+}
+
+impl Extremes {
+    fn new(groups: usize) -> Self {
+        Self { fall: vec![f64::NEG_INFINITY; groups.max(1)], rise: vec![f64::INFINITY; groups.max(1)], worst: 0.0 }
+    }
+
+    fn add(&mut self, point: &Point<'_, '_>, i: usize, beta: f64, bias: &[f64]) {
+        let p = point.problem;
+        if p.costs[i] == 0.0 {
+            return;
+        }
+        let Some(term) = p.dual_term(i) else {
+            self.worst = self.worst.max(slope_distance(p, i, beta, point.z(i, bias)));
+            return;
+        };
+        let g = p.constraint.group(i).unwrap_or(0);
+        let width = term.hi - term.lo;
+        let touch = TOUCH * if width.is_finite() { width } else { beta.abs().max(p.costs[i]) };
+        let f = point.f(i) + term.p + term.d * beta;
+        if beta - term.lo > touch {
+            self.fall[g] = self.fall[g].max(f + if beta > touch { term.eps } else { -term.eps });
+        }
+        if term.hi - beta > touch {
+            self.rise[g] = self.rise[g].min(f + if beta < -touch { -term.eps } else { term.eps });
+        }
+    }
+
+    fn merge(mut self, other: Self) -> Self {
+        self.fall.iter_mut().zip(other.fall).for_each(|(a, b)| *a = a.max(b));
+        self.rise.iter_mut().zip(other.rise).for_each(|(a, b)| *a = a.min(b));
+        self.worst = self.worst.max(other.worst);
+        self
+    }
 }
 
 /// Distance of −β/c from the slopes of the loss near z. At a kink every number between the one-sided slopes is one;

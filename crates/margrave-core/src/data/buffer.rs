@@ -12,18 +12,22 @@ pub trait Real: Copy + Send + Sync + PartialOrd + std::fmt::Debug + Default + 's
 }
 
 impl Real for f32 {
+    #[inline(always)]
     fn to_f64(self) -> f64 {
         f64::from(self)
     }
+    #[inline(always)]
     fn from_f64(value: f64) -> Self {
         value as f32
     }
 }
 
 impl Real for f64 {
+    #[inline(always)]
     fn to_f64(self) -> f64 {
         self
     }
+    #[inline(always)]
     fn from_f64(value: f64) -> Self {
         value
     }
@@ -50,6 +54,7 @@ impl<T> Clone for Buffer<T> {
 
 impl<T> Deref for Buffer<T> {
     type Target = [T];
+    #[inline]
     fn deref(&self) -> &[T] {
         (*self.0).as_ref()
     }

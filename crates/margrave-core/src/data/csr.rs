@@ -84,6 +84,7 @@ impl<T: Real> Csr<T> {
         &self.values
     }
     /// Columns and values of row `i`.
+    #[inline]
     pub fn row(&self, i: usize) -> (&[u32], &[T]) {
         let range = self.starts[i]..self.starts[i + 1];
         (&self.columns[range.clone()], &self.values[range])

@@ -45,6 +45,7 @@ impl<T: Real> Dense<T> {
         &self.values
     }
     /// Row `i`.
+    #[inline]
     pub fn row(&self, i: usize) -> &[T] {
         &self.values[i * self.d..(i + 1) * self.d]
     }

@@ -13,7 +13,9 @@ use crate::gram::{Matrix, Pick};
 use crate::linalg::sparse;
 
 /// Multiply–adds per task.
-const TASK: usize = 1 << 17;
+const TASK: usize = 1 << 15;
+/// Stored values up to which the whole matrix is one task: waking other threads would take longer.
+const SMALL: usize = 1 << 17;
 /// Maximum number of partial sums of length d.
 const GROUPS: usize = 16;
 /// Memory limit of all d × d partial sums, in bytes.
@@ -44,9 +46,14 @@ impl RowMatrix {
         (self.points.stored() / self.points.len().max(1)).max(1)
     }
 
+    /// Multiply–adds per task for this matrix.
+    fn task(&self) -> usize {
+        if self.points.stored() <= SMALL { SMALL } else { TASK }
+    }
+
     /// Rows per task for operations that touch each row once.
     fn rows_per_task(&self) -> usize {
-        (TASK / self.width()).clamp(16, 1 << 16)
+        (self.task() / self.width()).clamp(16, 1 << 16)
     }
 
     /// Splits `count` rows into at most `most` groups of whole tasks and runs `work(range, sum)` on each with its own
@@ -61,7 +68,7 @@ impl RowMatrix {
     ) -> Result<(), Interrupt> {
         let task = self.rows_per_task();
         // A separate sum must be worth the cost of clearing and adding it.
-        let worth = (count * self.width()) / (4 * out.len() + TASK);
+        let worth = (count * self.width()) / (4 * out.len() + self.task());
         let groups = worth.clamp(1, most.max(1));
         let each = count.div_ceil(groups).max(1);
         let run = |g: usize, sum: &mut [f64]| {
@@ -276,23 +283,47 @@ fn dense_dot<T: SimdScalar, const FMA: bool>(x: &[T], w: &[f64]) -> f64 {
 
 #[inline(always)]
 fn dense_dots_body<T: SimdScalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, w: &[f64], out: &mut [f64]) {
+    let (d, values) = (m.dims(), m.values());
     for (k, out) in out.iter_mut().enumerate() {
-        *out = dense_dot::<T, FMA>(m.row(rows.get(k)), w);
+        let i = rows.get(k);
+        *out = dense_dot::<T, FMA>(&values[i * d..(i + 1) * d], w);
     }
 }
 
 #[inline(always)]
 fn dense_combine_body<T: SimdScalar, const FMA: bool>(m: &Dense<T>, rows: Pick<'_>, c: &[f64], out: &mut [f64]) {
+    let (d, values) = (m.dims(), m.values());
     for (k, c) in c.iter().enumerate() {
         if *c != 0.0 {
-            for (o, x) in out.iter_mut().zip(m.row(rows.get(k))) {
+            let i = rows.get(k);
+            for (o, x) in out.iter_mut().zip(&values[i * d..(i + 1) * d]) {
                 *o = f64::fma::<FMA>(x.to_f64(), *c, *o);
             }
         }
     }
 }
 
+/// The arrays of sparse rows. Each access through a [`Csr`] is a virtual call, which short rows would notice.
+struct SparseArrays<'a, T> {
+    starts: &'a [usize],
+    columns: &'a [u32],
+    values: &'a [T],
+}
+
+impl<'a, T: Real> SparseArrays<'a, T> {
+    fn new(m: &'a Csr<T>) -> Self {
+        Self { starts: m.starts(), columns: m.columns(), values: m.values() }
+    }
+
+    #[inline(always)]
+    fn row(&self, i: usize) -> (&'a [u32], &'a [T]) {
+        let range = self.starts[i]..self.starts[i + 1];
+        (&self.columns[range.clone()], &self.values[range])
+    }
+}
+
 fn sparse_dots<T: Real>(m: &Csr<T>, rows: Pick<'_>, w: &[f64], out: &mut [f64]) {
+    let m = SparseArrays::new(m);
     for (k, out) in out.iter_mut().enumerate() {
         let (columns, values) = m.row(rows.get(k));
         *out = sparse::dot(columns, values, w);
@@ -300,6 +331,7 @@ fn sparse_dots<T: Real>(m: &Csr<T>, rows: Pick<'_>, w: &[f64], out: &mut [f64]) 
 }
 
 fn sparse_combine<T: Real>(m: &Csr<T>, rows: Pick<'_>, c: &[f64], out: &mut [f64]) {
+    let m = SparseArrays::new(m);
     for (k, c) in c.iter().enumerate() {
         if *c != 0.0 {
             let (columns, values) = m.row(rows.get(k));
@@ -310,6 +342,7 @@ fn sparse_combine<T: Real>(m: &Csr<T>, rows: Pick<'_>, c: &[f64], out: &mut [f64
 
 fn sparse_moments<T: Real>(m: &Csr<T>, rows: Pick<'_>, a: &[f64], first: &mut [f64], second: &mut [f64]) {
     let d = first.len();
+    let m = SparseArrays::new(m);
     for (k, a) in a.iter().enumerate() {
         if *a == 0.0 {
             continue;

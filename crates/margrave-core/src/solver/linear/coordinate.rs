@@ -20,11 +20,11 @@
 //! Rows that are read in blocks are processed block by block, with several epochs each (Yu, Hsieh, Chang and Lin,
 //! KDD 2010).
 
-use super::rows::{RowAccess, RowState, with_rows};
-use super::smooth_loss::{DualTerms, SmoothedDual};
+use super::rows::{RowAccess, RowState, row_states, with_rows};
+use super::smooth_loss::{DualTerms, SmoothedDual, soft_threshold};
 use super::state::{LinearState, Measure};
 use crate::control::Status;
-use crate::data::{Points, Storage};
+use crate::data::Points;
 use crate::linalg::sparse;
 use crate::loss::DualTerm;
 
@@ -48,10 +48,10 @@ const SLOW_RATIO: f64 = 0.8;
 
 /// Shuffles rows with SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), which costs a tenth of a coordinate step per
 /// row.
-struct RowShuffler(u64);
+pub(super) struct RowShuffler(pub(super) u64);
 
 impl RowShuffler {
-    fn shuffle(&mut self, rows: &mut [u32]) {
+    pub(super) fn shuffle(&mut self, rows: &mut [u32]) {
         for at in (1..rows.len()).rev() {
             self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
             let mut z = self.0;
@@ -123,11 +123,6 @@ fn violation(t: &DualTerm, beta: f64, slope: f64) -> f64 {
     up.max(down)
 }
 
-#[inline(always)]
-fn soft_threshold(s: f64, eps: f64) -> f64 {
-    (s - eps).max(0.0) + (s + eps).min(0.0)
-}
-
 /// The loss at score z, and the contribution of the sample to the gap: ℓ(z) + h(β) + βz.
 #[inline(always)]
 fn loss_and_excess(t: &DualTerm, beta: f64, z: f64) -> (f64, f64) {
@@ -149,30 +144,10 @@ fn loss_and_excess(t: &DualTerm, beta: f64, z: f64) -> (f64, f64) {
 
 impl<'t> CoordinateDescent<'t> {
     fn new(terms: &'t DualTerms, points: &Points, first: usize, beta: &[f64], square: f64) -> Self {
-        let norms = points.squared_norms();
-        let starts = match points.storage() {
-            Storage::SparseF32(m) => Some(m.starts()),
-            Storage::SparseF64(m) => Some(m.starts()),
-            Storage::DenseF32(_) | Storage::DenseF64(_) => None,
-        };
-        let d = points.dims();
-        let row = |i: usize| {
+        let row_states = row_states(points, square, |i| {
             let t = terms.get(first + i);
-            let (start, len) = starts.map_or((i * d, d), |s| (s[i], s[i + 1] - s[i]));
-            RowState {
-                beta: beta[i],
-                q: norms[i] + square,
-                p: t.p,
-                lo: t.lo,
-                hi: t.hi,
-                value: 0.0,
-                excess: 0.0,
-                start: start as u64,
-                len: len as u32,
-                wait_level: 0,
-            }
-        };
-        let row_states: Vec<RowState> = (0..points.len()).map(row).collect();
+            RowState { beta: beta[i], p: t.p, lo: t.lo, hi: t.hi, ..RowState::default() }
+        });
         let active =
             (0..row_states.len() as u32).filter(|&i| row_states[i as usize].hi > row_states[i as usize].lo).collect();
         let queue = vec![Vec::new(); QUEUE_LENGTH];
@@ -311,7 +286,7 @@ impl<'t> CoordinateDescent<'t> {
 
 impl LinearState<'_, '_> {
     /// s² of the bias; `typical` is the mean squared norm of the rows.
-    fn bias_square(&self, typical: f64) -> f64 {
+    pub(super) fn bias_square(&self, typical: f64) -> f64 {
         match self.rho {
             None => 0.0,
             Some(rho) if rho > 0.0 => 1.0 / rho,

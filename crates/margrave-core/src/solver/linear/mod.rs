@@ -13,7 +13,7 @@
 //! | not convex | Newton from the hinge solution |
 //!
 //! Each step of the proximal point method is a smooth primal problem, solved by Newton. With many features dual
-//! coordinate descent comes first. For losses that are not convex the kink is smoothed, and the rest enters with its
+//! coordinate descent comes first; otherwise Newton on a smooth loss starts from an averaged epoch of it. For losses that are not convex the kink is smoothed, and the rest enters with its
 //! curvature where that is positive.
 //!
 //! [`solve_l1`] replaces ½‖w‖² by the L1 penalty; [`solve_crammer_singer`] trains several classes jointly.
@@ -22,8 +22,9 @@
 //! counts as zero within the rounding of its sums, and includes the constraint Σβ = 0 of a free bias. `Stalled` means
 //! that the gap stopped falling.
 //!
-//! See `newton.rs`, `proximal.rs`, `coordinate.rs` and `smooth_loss.rs` for the algorithms and their papers.
+//! See `newton.rs`, `proximal.rs`, `coordinate.rs`, `averaged.rs` and `smooth_loss.rs` for the algorithms and their papers.
 
+mod averaged;
 mod columns;
 mod coordinate;
 mod crammer_singer;

@@ -16,7 +16,7 @@
 
 use super::line_search::search_derivative;
 use super::smooth_loss::SmoothLoss;
-use super::state::{CHUNK, LinearState, Measure, dot, sums};
+use super::state::{CHUNK, LinearState, Measure, Moments, dot, range_sums, sums};
 use crate::control::{Interrupt, Status};
 use crate::gram::Pick;
 use crate::linalg::factor::{Cholesky, FactorError};
@@ -189,17 +189,18 @@ impl<'a, 'o> LinearState<'a, 'o> {
         let z = &self.z;
         let count = rows.len(self.n());
         let parts = self.control.threads.map(count.div_ceil(CHUNK), |task| {
-            let mut curved: Vec<(u32, f64)> = Vec::new();
-            for k in task * CHUNK..((task + 1) * CHUNK).min(count) {
-                let i = rows.get(k);
-                let a = losses.curvature(i, z[i]);
-                if a > 0.0 {
-                    curved.push((i as u32, a));
-                }
+            let range = task * CHUNK..((task + 1) * CHUNK).min(count);
+            let mut a = vec![0.0; range.len()];
+            match rows {
+                Pick::All => losses.curvatures(range.start, &z[range.clone()], &mut a),
+                _ => range.clone().zip(&mut a).for_each(|(k, a)| *a = losses.curvature(rows.get(k), z[rows.get(k)])),
             }
-            curved
+            let curved: Vec<u32> = range.filter(|k| a[k % CHUNK] > 0.0).map(|k| rows.get(k) as u32).collect();
+            a.retain(|a| *a > 0.0);
+            (curved, a)
         });
-        let (curved, weights): (Vec<u32>, Vec<f64>) = parts.into_iter().flatten().unzip();
+        let (curved, weights): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        let (curved, weights) = (curved.concat(), weights.concat());
         let gradient: Vec<f64> = self.w.iter().zip(&self.v).map(|(w, v)| w - v).collect();
         let d = self.x.dims();
         if d <= MAX_DIRECT_FEATURES && 24 * (d * d) as u64 <= self.memory {
@@ -225,50 +226,50 @@ impl<'a, 'o> LinearState<'a, 'o> {
         gradient: &[f64],
     ) -> Result<NewtonDirection, Status> {
         let d = gradient.len();
-        let moments = self.moments(curved, weights)?;
-        let (first, mut second) = (moments.first.clone(), moments.second.clone());
+        self.moments(curved, weights)?;
         let total: f64 = weights.iter().sum();
         let (slope, bottom) = self.bias_derivatives(total);
-        let zero;
-        let centre = if self.centre.is_empty() {
-            zero = vec![0.0; d];
-            &zero
-        } else {
-            &self.centre
-        };
+        let Moments { first, second, .. } = self.moments.as_ref().expect("computed above");
         // About the origin the matrix is S + fcᵀ + cfᵀ + total·ccᵀ; eliminating b subtracts hhᵀ/bottom with
         // h = f + total·c.
         let left = 1.0 - total / bottom;
-        for i in 0..d {
-            for j in 0..=i {
-                second[i * d + j] += left
-                    * (first[i] * centre[j] + centre[i] * first[j] + total * centre[i] * centre[j])
-                    - first[i] * first[j] / bottom;
+        let assemble = || {
+            let mut matrix = second.clone();
+            for i in 0..d {
+                let (row, own) = (&mut matrix[i * d..=i * d + i], first[i] / bottom);
+                row.iter_mut().zip(first).for_each(|(m, f)| *m -= own * f);
+                if let Some(&c) = self.centre.get(i) {
+                    for (m, (f, other)) in row.iter_mut().zip(first.iter().zip(&self.centre)) {
+                        *m += left * (first[i] * other + c * f + total * c * other);
+                    }
+                }
+                row[i] += 1.0;
             }
-            second[i * d + i] += 1.0;
-        }
-        let h: Vec<f64> = first.iter().zip(centre).map(|(f, c)| f + total * c).collect();
+            matrix
+        };
+        let mut h = first.clone();
+        h.iter_mut().zip(&self.centre).for_each(|(h, c)| *h += total * c);
         let right: Vec<f64> = gradient.iter().zip(&h).map(|(g, h)| slope * h / bottom - g).collect();
-        let w = self.solve_scaled(second, &right)?;
+        let w = self.solve_scaled(assemble, &right)?;
         let b = if self.rho.is_some() { -(slope + dot(&h, &w)) / bottom } else { 0.0 };
         Ok(NewtonDirection { w, b })
     }
 
-    /// Solves a system given by its lower triangle, with its diagonal scaled to 1.
-    fn solve_scaled(&self, mut matrix: Vec<f64>, right: &[f64]) -> Result<Vec<f64>, Status> {
+    /// Solves a system given by the lower triangle that `assemble` returns, with its diagonal scaled to 1.
+    fn solve_scaled(&self, assemble: impl Fn() -> Vec<f64>, right: &[f64]) -> Result<Vec<f64>, Status> {
         let d = right.len();
         self.control.spend(4 * d * d);
-        let roots: Vec<f64> = (0..d).map(|i| 1.0 / matrix[i * d + i].max(1.0).sqrt()).collect();
-        for i in 0..d {
-            for j in 0..=i {
-                matrix[i * d + j] *= roots[i] * roots[j];
-            }
-        }
+        let mut roots = vec![1.0; d];
         let mut jitter = 0.0;
         let factor = loop {
-            let mut copy = matrix.clone();
-            (0..d).for_each(|i| copy[i * d + i] += jitter);
-            match Cholesky::new(copy, d, d, self.control) {
+            let mut matrix = assemble();
+            (0..d).for_each(|i| roots[i] = 1.0 / matrix[i * d + i].max(1.0).sqrt());
+            for i in 0..d {
+                let (row, own) = (&mut matrix[i * d..=i * d + i], roots[i]);
+                row.iter_mut().zip(&roots).for_each(|(m, root)| *m *= own * root);
+                row[i] += jitter;
+            }
+            match Cholesky::new(matrix, d, d, self.control) {
                 Ok(factor) => break factor,
                 Err(FactorError::Interrupted(why)) => return Err(why.into()),
                 Err(FactorError::NotPositive(_)) if jitter > 1.0 => return Err(Status::Stalled),
@@ -348,12 +349,17 @@ impl<'a, 'o> LinearState<'a, 'o> {
             return Ok(0.0);
         }
         search_derivative(start, self.control, |t| {
-            let [change, curvature] = sums(self.control, dz.len(), |k| {
-                let i = rows.get(k);
-                let new_z = z[i] + t * dz[k];
-                let (new_beta, dz) = (losses.beta(i, new_z), dz[k]);
-                [(new_beta - beta[i]) * dz, losses.curvature(i, new_z) * dz * dz]
-            });
+            let [change, curvature] = match rows {
+                Pick::All => range_sums(self.control, dz.len(), |r| {
+                    losses.along(r.start, &z[r.clone()], &dz[r.clone()], t, &beta[r])
+                }),
+                _ => sums(self.control, dz.len(), |k| {
+                    let i = rows.get(k);
+                    let new_z = z[i] + t * dz[k];
+                    let (new_beta, dz) = (losses.beta(i, new_z), dz[k]);
+                    [(new_beta - beta[i]) * dz, losses.curvature(i, new_z) * dz * dz]
+                }),
+            };
             (start + t * norm_curvature - change, norm_curvature + curvature)
         })
     }

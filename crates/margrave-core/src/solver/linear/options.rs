@@ -12,7 +12,8 @@ pub enum Method {
     /// Chosen by the size of the problem, with the reason reported.
     #[default]
     Auto,
-    /// Dual coordinate descent, then Newton if it is slow. Requires a loss with a dual term, and rows in memory.
+    /// Dual coordinate descent, then Newton if it is slow. For convex losses whose slope does not jump or that have a
+    /// dual term; Newton for all others.
     Coordinate,
     /// Newton's method on the (smoothed) primal problem.
     Newton,

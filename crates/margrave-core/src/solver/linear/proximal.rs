@@ -60,6 +60,8 @@ impl LinearRun<'_, '_> {
             }
             let relative = self.last.map_or(1.0, |m| m.relative()).min(1.0);
             width = (self.unit * relative.sqrt()).clamp(1e-6 * self.unit, width.max(1e-6 * self.unit));
+        } else if smooth && self.start_from_average(terms)? {
+            // Newton works on the loss itself.
         } else if self.start_from_subsample()? {
             width *= 0.1;
         }
@@ -185,7 +187,7 @@ impl LinearRun<'_, '_> {
     }
 
     /// Whether the KKT violation of β at the scores is within the tolerance.
-    fn tolerance_holds(&mut self, terms: Option<&DualTerms>) -> bool {
+    pub(super) fn tolerance_holds(&mut self, terms: Option<&DualTerms>) -> bool {
         let Some(tol) = self.options.stop.tol else { return true };
         let state = &self.state;
         let Some(terms) = terms else {

@@ -1,10 +1,10 @@
 //! Access to the rows of dense and sparse data in coordinate descent.
 
-use crate::data::Real;
+use crate::data::{Points, Real, Storage};
 use crate::linalg::sparse;
 
 /// The data of a row that a step needs besides its features. It fills one cache line.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 #[repr(align(64))]
 pub(super) struct RowState {
     pub(super) beta: f64,
@@ -97,6 +97,22 @@ impl RowState {
     fn range(&self) -> std::ops::Range<usize> {
         self.start as usize..self.start as usize + self.len as usize
     }
+}
+
+/// The states of all rows: `new` gives β and the terms of a row, the rest is filled in here. `square` is s² of the bias.
+pub(super) fn row_states(points: &Points, square: f64, new: impl Fn(usize) -> RowState) -> Vec<RowState> {
+    let norms = points.squared_norms();
+    let starts = match points.storage() {
+        Storage::SparseF32(m) => Some(m.starts()),
+        Storage::SparseF64(m) => Some(m.starts()),
+        Storage::DenseF32(_) | Storage::DenseF64(_) => None,
+    };
+    let d = points.dims();
+    let row = |i: usize| {
+        let (start, len) = starts.map_or((i * d, d), |s| (s[i], s[i + 1] - s[i]));
+        RowState { q: norms[i] + square, start: start as u64, len: len as u32, ..new(i) }
+    };
+    (0..points.len()).map(row).collect()
 }
 
 /// Evaluates `$body` with `$rows` bound to the rows of `$points`, for any storage.

@@ -22,6 +22,37 @@ pub(super) trait SmoothLoss: Sync {
     fn smooth_value(&self, i: usize, z: f64) -> f64;
     /// The contribution of the sample to the gap of the original problem: ℓ(z) + h(β) + βz ≥ 0, times the cost.
     fn excess(&self, i: usize, z: f64, beta: f64) -> f64;
+    /// Σ value, Σ excess, Σ |value| + |β|(|z| + |b|), the size of the terms of P − D, and Σ |β|, over the samples from
+    /// `first`.
+    fn totals(&self, first: usize, z: &[f64], beta: &[f64], b: f64) -> [f64; 4] {
+        let mut total = [0.0; 4];
+        for (k, (&z, &beta)) in z.iter().zip(beta).enumerate() {
+            let value = self.value(first + k, z);
+            total[0] += value;
+            total[1] += self.excess(first + k, z, beta);
+            total[2] += value.abs() + beta.abs() * (z.abs() + b.abs());
+            total[3] += beta.abs();
+        }
+        total
+    }
+    /// β(z) of the samples from `first`, one per score.
+    fn betas(&self, first: usize, z: &[f64], out: &mut [f64]) {
+        out.iter_mut().zip(z).enumerate().for_each(|(k, (out, z))| *out = self.beta(first + k, *z));
+    }
+    /// The curvatures of the samples from `first`.
+    fn curvatures(&self, first: usize, z: &[f64], out: &mut [f64]) {
+        out.iter_mut().zip(z).enumerate().for_each(|(k, (out, z))| *out = self.curvature(first + k, *z));
+    }
+    /// Σ (β(z + t·dz) − β)·dz and Σ curvature(z + t·dz)·dz² over the samples from `first`.
+    fn along(&self, first: usize, z: &[f64], dz: &[f64], t: f64, beta: &[f64]) -> [f64; 2] {
+        let mut total = [0.0; 2];
+        for k in 0..z.len() {
+            let (i, new_z, dz) = (first + k, z[k] + t * dz[k], dz[k]);
+            total[0] += (self.beta(i, new_z) - beta[k]) * dz;
+            total[1] += self.curvature(i, new_z) * dz * dz;
+        }
+        total
+    }
     /// The interval of β; `None` if the loss is not convex.
     fn bounds(&self, i: usize) -> Option<(f64, f64)>;
 }
@@ -104,11 +135,16 @@ impl DualTerms {
     }
 }
 
+/// t moved towards 0 by eps.
+#[inline(always)]
+pub(super) fn soft_threshold(t: f64, eps: f64) -> f64 {
+    (t - eps).max(0.0) + (t + eps).min(0.0)
+}
+
 /// clip(soft(t, eps)·gain, lo, hi), with the soft threshold of t.
 #[inline(always)]
 fn clipped_beta(t: f64, eps: f64, gain: f64, lo: f64, hi: f64) -> f64 {
-    let soft = (t - eps).max(0.0) + (t + eps).min(0.0);
-    (soft * gain).max(lo).min(hi)
+    (soft_threshold(t, eps) * gain).max(lo).min(hi)
 }
 
 /// Losses with a dual term, smoothed to a minimum width.
@@ -140,6 +176,54 @@ impl<'a> SmoothedDual<'a> {
         Self { terms, shift, gain }
     }
 }
+
+/// The larger of two numbers; b if one of them is NaN. One instruction, unlike `f64::max`.
+#[inline(always)]
+fn larger(a: f64, b: f64) -> f64 {
+    if a > b { a } else { b }
+}
+
+/// The smaller of two numbers; b if one of them is NaN.
+#[inline(always)]
+fn smaller(a: f64, b: f64) -> f64 {
+    if a < b { a } else { b }
+}
+
+/// The smoothed terms of consecutive samples with a common eps. Loops over it contain no branches, so that they compile
+/// to vector instructions.
+struct DualSlice<'a> {
+    eps: f64,
+    shift: &'a [f64],
+    gain: &'a [f64],
+    lo: &'a [f64],
+    hi: &'a [f64],
+}
+
+impl DualSlice<'_> {
+    /// β and the curvature at score z.
+    #[inline(always)]
+    fn at(&self, k: usize, z: f64) -> (f64, f64) {
+        let s = self.shift[k] - z;
+        let free = (larger(s - self.eps, 0.0) + smaller(s + self.eps, 0.0)) * self.gain[k];
+        let beta = smaller(larger(free, self.lo[k]), self.hi[k]);
+        let inside = (s.abs() >= self.eps) & (free >= self.lo[k]) & (free <= self.hi[k]);
+        (beta, if inside { self.gain[k] } else { 0.0 })
+    }
+}
+
+impl SmoothedDual<'_> {
+    /// The samples from `first`, if they have a common eps.
+    #[inline(always)]
+    fn slice(&self, first: usize, count: usize) -> Option<DualSlice<'_>> {
+        let (t, range) = (self.terms, first..first + count);
+        let PerSample::All(eps) = t.eps else { return None };
+        let (shift, gain) = (&self.shift[range.clone()], &self.gain[range.clone()]);
+        Some(DualSlice { eps, shift, gain, lo: &t.lo[range.clone()], hi: &t.hi[range] })
+    }
+}
+
+/// Samples per step of a vector loop.
+const LANES: usize = 4;
 
 impl SmoothLoss for SmoothedDual<'_> {
     #[inline(always)]
@@ -202,6 +286,86 @@ impl SmoothLoss for SmoothedDual<'_> {
         let t = self.terms.get(i);
         let s = -(t.p + z);
         (self.value(i, z) - (beta * s - t.eps * beta.abs() - 0.5 * t.d * beta * beta)).max(0.0)
+    }
+
+    fn totals(&self, first: usize, z: &[f64], beta: &[f64], b: f64) -> [f64; 4] {
+        let (t, n) = (self.terms, z.len());
+        let (range, b) = (first..first + n, b.abs());
+        let (p, lo, hi, beta) = (&t.p[range.clone()], &t.lo[range.clone()], &t.hi[range], &beta[..n]);
+        let mut lanes = [[0.0; LANES]; 4];
+        let mut add = |l: usize, k: usize, eps: f64, d: f64| {
+            let s = -(p[k] + z[k]);
+            let soft = larger(s - eps, 0.0) + smaller(s + eps, 0.0);
+            let end = if soft > 0.0 { hi[k] } else { lo[k] };
+            let end = if soft == 0.0 { 0.0 } else { end };
+            let inner = smaller(larger(soft / d, lo[k]), hi[k]);
+            let best = if d > 0.0 { inner } else { end };
+            let dual_value = |beta: f64| beta * s - eps * beta.abs() - 0.5 * d * beta * beta;
+            let value = dual_value(best);
+            lanes[0][l] += value;
+            lanes[1][l] += larger(value - dual_value(beta[k]), 0.0);
+            lanes[2][l] += value.abs() + beta[k].abs() * (z[k].abs() + b);
+            lanes[3][l] += beta[k].abs();
+        };
+        let mut whole = 0;
+        if let (PerSample::All(eps), PerSample::All(d)) = (&t.eps, &t.d) {
+            whole = n / LANES * LANES;
+            for from in (0..whole).step_by(LANES) {
+                (0..LANES).for_each(|l| add(l, from + l, *eps, *d));
+            }
+        }
+        for k in whole..n {
+            let (eps, d) = t.shared(first + k);
+            add(0, k, eps, d);
+        }
+        lanes.map(|lane| lane.iter().sum())
+    }
+
+    fn betas(&self, first: usize, z: &[f64], out: &mut [f64]) {
+        let (n, slice) = (z.len(), self.slice(first, z.len()));
+        match slice {
+            Some(slice) => {
+                let out = &mut out[..n];
+                (0..n).for_each(|k| out[k] = slice.at(k, z[k]).0);
+            }
+            None => (0..n).for_each(|k| out[k] = self.beta(first + k, z[k])),
+        }
+    }
+
+    fn curvatures(&self, first: usize, z: &[f64], out: &mut [f64]) {
+        let (n, slice) = (z.len(), self.slice(first, z.len()));
+        match slice {
+            Some(slice) => {
+                let out = &mut out[..n];
+                (0..n).for_each(|k| out[k] = slice.at(k, z[k]).1);
+            }
+            None => (0..n).for_each(|k| out[k] = self.curvature(first + k, z[k])),
+        }
+    }
+
+    fn along(&self, first: usize, z: &[f64], dz: &[f64], t: f64, beta: &[f64]) -> [f64; 2] {
+        let n = z.len();
+        let (dz, beta) = (&dz[..n], &beta[..n]);
+        let (mut change, mut bend) = ([0.0; LANES], [0.0; LANES]);
+        let whole = if let Some(slice) = self.slice(first, n) {
+            for from in (0..n / LANES * LANES).step_by(LANES) {
+                for l in 0..LANES {
+                    let k = from + l;
+                    let (new, curvature) = slice.at(k, z[k] + t * dz[k]);
+                    change[l] += (new - beta[k]) * dz[k];
+                    bend[l] += curvature * dz[k] * dz[k];
+                }
+            }
+            n / LANES * LANES
+        } else {
+            0
+        };
+        for k in whole..n {
+            let new_z = z[k] + t * dz[k];
+            change[0] += (self.beta(first + k, new_z) - beta[k]) * dz[k];
+            bend[0] += self.curvature(first + k, new_z) * dz[k] * dz[k];
+        }
+        [change.iter().sum(), bend.iter().sum()]
     }
 
     fn bounds(&self, i: usize) -> Option<(f64, f64)> {
@@ -339,5 +503,63 @@ impl SmoothLoss for SplitLoss<'_> {
 
     fn bounds(&self, _i: usize) -> Option<(f64, f64)> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::rows::RowMatrix;
+    use crate::data::Points;
+    use crate::loss::LossSpec;
+    use crate::problem::Bias;
+
+    /// The vector loops must give exactly what the functions of one sample give.
+    #[test]
+    fn loops_over_samples_agree_with_single_samples() {
+        let n = 1003;
+        let points = Points::dense_f64(n, 1, vec![1.0; n]).unwrap();
+        let matrix = RowMatrix::new(&points);
+        let targets: Vec<f64> = (0..n).map(|i| if i % 3 == 0 { 1.0 } else { -1.0 }).collect();
+        let costs: Vec<f64> = (0..n).map(|i| (i % 4) as f64).collect();
+        for (name, width) in
+            [("hinge", 0.5), ("squared-hinge", 0.0), ("epsilon:epsilon=0.1", 0.2), ("huber:delta=0.5", 0.0)]
+        {
+            let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+            let problem = LinearProblem::new(&matrix, &targets, &costs, &*loss, Bias::None).unwrap();
+            let terms = DualTerms::new(&problem).unwrap();
+            let centre: Vec<f64> = (0..n).map(|i| 0.5 * (terms.lo[i].max(-1.0) + terms.hi[i].min(1.0))).collect();
+            let losses = SmoothedDual::new(&terms, width, &centre);
+            let z: Vec<f64> = (0..n).map(|i| 3.0 * (0.7 * i as f64).sin()).collect();
+            let dz: Vec<f64> = (0..n).map(|i| (1.3 * i as f64).cos()).collect();
+            let (mut betas, mut curvatures) = (vec![0.0; n - 2], vec![0.0; n - 2]);
+            losses.betas(2, &z[2..], &mut betas);
+            losses.curvatures(2, &z[2..], &mut curvatures);
+            for i in 2..n {
+                assert_eq!(betas[i - 2], losses.beta(i, z[i]), "{name} {i}");
+                assert_eq!(curvatures[i - 2], losses.curvature(i, z[i]), "{name} {i}");
+            }
+            let totals = losses.totals(2, &z[2..], &centre[2..], 0.5);
+            let mut own = [0.0; 4];
+            for i in 2..n {
+                let (value, size) = (losses.value(i, z[i]), centre[i].abs());
+                own[0] += value;
+                own[1] += losses.excess(i, z[i], centre[i]);
+                own[2] += value.abs() + size * (z[i].abs() + 0.5);
+                own[3] += size;
+            }
+            for (a, b) in totals.iter().zip(&own) {
+                assert!((a - b).abs() <= 1e-12 * b.max(1.0), "{name}: {totals:?} {own:?}");
+            }
+            let [change, bend] = losses.along(2, &z[2..], &dz[2..], 0.4, &centre[2..]);
+            let (mut own_change, mut own_bend) = (0.0, 0.0);
+            for i in 2..n {
+                let new_z = z[i] + 0.4 * dz[i];
+                own_change += (losses.beta(i, new_z) - centre[i]) * dz[i];
+                own_bend += losses.curvature(i, new_z) * dz[i] * dz[i];
+            }
+            assert!((change - own_change).abs() <= 1e-11 * n as f64, "{name}: {change} {own_change}");
+            assert!((bend - own_bend).abs() <= 1e-11 * own_bend.max(1.0) * n as f64, "{name}: {bend} {own_bend}");
+        }
     }
 }

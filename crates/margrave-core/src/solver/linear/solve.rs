@@ -11,6 +11,8 @@ use rand::SeedableRng;
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
+use super::averaged::{CoordinateStep, SmoothSteps};
+use super::coordinate::DescentEnd;
 use super::envelope::MoreauEnvelope;
 use super::newton::{NewtonEnd, NewtonGoal};
 use super::smooth_loss::{DualTerms, SmoothLoss, SmoothedDual, SplitLoss, UnsmoothedLoss};
@@ -29,6 +31,14 @@ use crate::solver::Stop;
 pub(super) const WIDTH_FACTOR: f64 = 0.3;
 /// Fewest samples for which a subsample is solved first.
 const MIN_SUBSAMPLED: usize = 8192;
+/// Fewest samples for an averaged start: with fewer, Newton's first steps cost as little.
+const MIN_AVERAGED: usize = 2000;
+/// Samples per feature in an eighth of the data from which a subsample is the better start: its solution is then close
+/// to that of all samples.
+const ROWS_PER_FEATURE: usize = 200;
+/// Largest relative gap of a slow descent whose end is a better start for Newton's method than 0: on badly scaled
+/// features w = Xᵀβ can be far worse.
+const MAX_START_GAP: f64 = 0.5;
 /// Most proximal steps on a loss that is not convex.
 const MAX_ROUNDS: usize = 80;
 
@@ -349,6 +359,35 @@ impl<'a, 'o> LinearRun<'a, 'o> {
         }
     }
 
+    /// Starts from the mean of w over an epoch of coordinate descent. False if a subsample is better, or rows are not in
+    /// memory.
+    pub(super) fn start_from_average<S: CoordinateStep>(&mut self, steps: &S) -> std::result::Result<bool, LinearHalt> {
+        let (n, d) = (self.state.n(), self.state.x.dims());
+        let Some(points) = self.state.x.points().filter(|_| n >= MIN_AVERAGED && n / 8 < ROWS_PER_FEATURE * d) else {
+            return Ok(false);
+        };
+        self.state.averaged_start(steps, points, self.options.seed)?;
+        Ok(true)
+    }
+
+    /// Dual coordinate descent for a smooth loss without a dual term; true if the stopping criteria hold.
+    fn smooth_descent(&mut self) -> std::result::Result<bool, LinearHalt> {
+        let Some(points) = self.state.x.points() else { return Ok(false) };
+        let steps = SmoothSteps { problem: self.state.problem, unit: self.unit };
+        let max_epochs = if self.options.method == Method::Coordinate { 5000 } else { 600 };
+        let end = self.state.descend_smooth(&steps, points, self.target_gap(), self.options.seed, max_epochs)?;
+        let (DescentEnd::Reached(m) | DescentEnd::Slow(m)) = end;
+        self.last = Some(m);
+        if matches!(end, DescentEnd::Reached(_)) {
+            return Ok(self.tolerance_holds(None));
+        }
+        if !(m.relative() <= MAX_START_GAP) {
+            self.state.reset()?;
+            self.start_from_subsample()?;
+        }
+        Ok(false)
+    }
+
     /// Whether coordinate descent comes first.
     pub(super) fn starts_with_coordinate_descent(&self) -> bool {
         let x = self.state.x;
@@ -364,10 +403,19 @@ impl<'a, 'o> LinearRun<'a, 'o> {
     fn solve_smooth(&mut self) -> std::result::Result<Status, LinearHalt> {
         self.set_centre()?;
         self.reason = "the loss is smooth: Newton's method on the primal".into();
-        if !self.apply_start(None)? {
-            self.start_from_subsample()?;
-        }
         let problem = self.state.problem;
+        let warm = self.apply_start(None)?;
+        if !warm && !problem.loss.sharp() && self.starts_with_coordinate_descent() && self.state.x.points().is_some() {
+            self.reason = "many features: dual coordinate descent, then Newton's method if it is slow".into();
+            if self.smooth_descent()? {
+                return Ok(Status::Optimal);
+            }
+        } else if !warm {
+            let steps = SmoothSteps { problem, unit: self.unit };
+            if problem.loss.sharp() || !self.start_from_average(&steps)? {
+                self.start_from_subsample()?;
+            }
+        }
         if !problem.loss.sharp() {
             let losses = UnsmoothedLoss::new(problem);
             let target_gap = self.target_gap();

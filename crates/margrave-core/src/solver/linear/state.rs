@@ -17,15 +17,24 @@ pub(super) fn sums<const K: usize>(
     count: usize,
     term: impl Fn(usize) -> [f64; K] + Sync,
 ) -> [f64; K] {
-    control.spend(20 * count);
-    let parts = control.threads.map(count.div_ceil(CHUNK), |task| {
+    range_sums(control, count, |range| {
         let mut sum = [0.0; K];
-        for k in task * CHUNK..((task + 1) * CHUNK).min(count) {
+        for k in range {
             let t = term(k);
             (0..K).for_each(|j| sum[j] += t[j]);
         }
         sum
-    });
+    })
+}
+
+/// The same with `sum` over a range of indices.
+pub(super) fn range_sums<const K: usize>(
+    control: &Control,
+    count: usize,
+    sum: impl Fn(std::ops::Range<usize>) -> [f64; K] + Sync,
+) -> [f64; K] {
+    control.spend(20 * count);
+    let parts = control.threads.map(count.div_ceil(CHUNK), |task| sum(task * CHUNK..((task + 1) * CHUNK).min(count)));
     let mut total = [0.0; K];
     parts.into_iter().for_each(|p| (0..K).for_each(|j| total[j] += p[j]));
     total
@@ -148,6 +157,15 @@ impl<'a, 'o> LinearState<'a, 'o> {
         Ok(())
     }
 
+    /// Sets w, b and β to 0.
+    pub(super) fn reset(&mut self) -> Result<(), Interrupt> {
+        self.w.fill(0.0);
+        self.b = 0.0;
+        self.beta.fill(0.0);
+        self.recompute_v()?;
+        self.update_scores()
+    }
+
     /// Recomputes v and Σβ.
     pub(super) fn recompute_v(&mut self) -> Result<(), Interrupt> {
         self.v.fill(0.0);
@@ -162,15 +180,14 @@ impl<'a, 'o> LinearState<'a, 'o> {
         let count = rows.len(self.n());
         let (z, beta) = (&self.z, &self.beta);
         let parts = self.control.threads.map(count.div_ceil(CHUNK), |task| {
-            let mut changed: Vec<(u32, f64)> = Vec::new();
-            for k in task * CHUNK..((task + 1) * CHUNK).min(count) {
-                let i = rows.get(k);
-                let new = losses.beta(i, z[i]);
-                if new != beta[i] {
-                    changed.push((i as u32, new));
-                }
+            let range = task * CHUNK..((task + 1) * CHUNK).min(count);
+            let mut new = vec![0.0; range.len()];
+            match rows {
+                Pick::All => losses.betas(range.start, &z[range.clone()], &mut new),
+                _ => range.clone().zip(&mut new).for_each(|(k, b)| *b = losses.beta(rows.get(k), z[rows.get(k)])),
             }
-            changed
+            let pairs = range.zip(new).map(|(k, new)| (rows.get(k), new));
+            pairs.filter(|(i, new)| *new != beta[*i]).map(|(i, new)| (i as u32, new)).collect::<Vec<_>>()
         });
         let total: usize = parts.iter().map(Vec::len).sum();
         if 3 * total > self.n() {
@@ -243,17 +260,8 @@ impl<'a, 'o> LinearState<'a, 'o> {
     /// nearby β that does.
     pub(super) fn measure<L: SmoothLoss>(&self, losses: &L) -> Result<Measure, Interrupt> {
         let (z, beta, b) = (&self.z, &self.beta, self.b);
-        let parts = |beta: &[f64]| {
-            sums(self.control, self.n(), |i| {
-                let value = losses.value(i, z[i]);
-                [
-                    value,
-                    losses.excess(i, z[i], beta[i]),
-                    value.abs() + beta[i].abs() * (z[i].abs() + b.abs()),
-                    beta[i].abs(),
-                ]
-            })
-        };
+        let parts =
+            |beta: &[f64]| range_sums(self.control, self.n(), |r| losses.totals(r.start, &z[r.clone()], &beta[r], b));
         let [loss, mut excess, terms, size] = parts(beta);
         let mut mismatch = self.mismatch();
         if self.rho == Some(0.0)
