@@ -187,6 +187,7 @@ class SVCCV(_Search, SVC):
         gap_tol=None,
         n_jobs=None,
         device="auto",
+        probability_rule="auto",
     ):
         self.Cs = Cs
         self.gammas = gammas
@@ -197,6 +198,7 @@ class SVCCV(_Search, SVC):
         self.coef0 = coef0
         self.shrinking = shrinking
         self.probability = probability
+        self.probability_rule = probability_rule
         self.tol = tol
         self.cache_size = cache_size
         self.class_weight = class_weight
@@ -216,7 +218,7 @@ class SVCCV(_Search, SVC):
         return {
             "C": getattr(self, "C_", 1.0),
             "loss": self.loss,
-            "probability": self._wants_probability(),
+            **self._probability_params(),
         }
 
 

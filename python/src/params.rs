@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use margrave::engine::data::Label;
 use margrave::engine::kernel::Kernel;
 use margrave::engine::model::Scheme;
-use margrave::engine::problem::{Formulation, Penalty, Task};
+use margrave::engine::problem::{ClassWeight, Formulation, Penalty, Task};
 use margrave::engine::solver::Stop;
 use margrave::loss::{Loss, LossSpec};
 use margrave::{Budget, Control, Error, Probability, Svm, Threads};
@@ -35,6 +36,9 @@ pub(crate) struct Params {
     intercept_scaling: Option<f64>,
     device: String,
     probability: bool,
+    probability_rule: String,
+    /// Factors on the costs of the classes, in their order.
+    class_weight: Option<Vec<f64>>,
     solver: String,
     tol: Option<f64>,
     aim: Option<f64>,
@@ -168,6 +172,10 @@ impl Params {
         if let Some(scheme) = self.scheme()? {
             svm = svm.multiclass(scheme);
         }
+        if let Some(factors) = &self.class_weight {
+            let given = factors.iter().enumerate().map(|(class, factor)| (Label::Number(class as f64), *factor));
+            svm = svm.class_weight(ClassWeight::Given(given.collect()));
+        }
         if let Some(gap) = self.aim_gap {
             svm = svm.aim_gap(gap);
         }
@@ -191,7 +199,8 @@ impl Params {
             svm = svm.epsilon(epsilon);
         }
         if self.probability {
-            svm = svm.probability(Probability::LeaveOneOut);
+            let rule = self.probability_rule.parse().map_err(raise)?;
+            svm = svm.probability(Probability::LeaveOneOut).probability_rule(rule);
         }
         Ok(svm)
     }
