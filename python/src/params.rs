@@ -164,6 +164,7 @@ impl Params {
             .penalty(if self.penalty == "l1" { Penalty::L1 } else { Penalty::L2 })
             .intercept_scaling(self.intercept_scaling)
             .device(self.device.parse().map_err(raise)?)
+            .probability_rule(self.probability_rule.parse().map_err(raise)?)
             .solver(self.solver.parse().map_err(raise)?)
             .stop(self.stop())
             .budget(self.budget())
@@ -199,8 +200,7 @@ impl Params {
             svm = svm.epsilon(epsilon);
         }
         if self.probability {
-            let rule = self.probability_rule.parse().map_err(raise)?;
-            svm = svm.probability(Probability::LeaveOneOut).probability_rule(rule);
+            svm = svm.probability(Probability::LeaveOneOut);
         }
         Ok(svm)
     }

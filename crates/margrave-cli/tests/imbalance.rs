@@ -246,7 +246,8 @@ fn imbalance_and_constant_predictions_are_pointed_out() {
     }
     let model = sandbox.path("t.model");
     let tune = ["tune", &data, "--grid", "C=1", "--gamma", "1", "-o", &model];
-    assert!(margrave(&tune).exits(0).err.contains("270 rows are no"));
+    assert!(margrave(&tune[..6]).exits(0).err.contains("270 rows are no"));
+    assert_eq!(margrave(&tune).exits(0).err.matches("270 rows are no").count(), 1);
     assert!(!margrave(&[&tune[..], &["--score", "f1"]].concat()).exits(0).err.contains("270 rows are no"));
     // Three to one is not worth a word, and --quiet says none.
     let mild = sandbox.file("mild.csv", rare(300, 3));

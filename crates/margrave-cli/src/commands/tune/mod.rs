@@ -9,6 +9,8 @@ use std::time::Instant;
 use clap::Args;
 use margrave::engine::metrics::Metric;
 use margrave::engine::observe::Silent;
+use margrave::engine::problem::Task;
+use margrave::engine::train::caution::imbalance;
 use margrave::io::Loaded;
 use margrave::tune::{Grid, Tuner};
 use margrave::{Caution, Status, Svm, Targets};
@@ -42,8 +44,7 @@ Examples:
   margrave tune big.svm --resume cells.csv --table cells.csv  continue from there
 
 Names in a grid: C, lambda, gamma, epsilon, nu, kernel, loss. Values: from..to*factor,
-from..to+step, or a list a,b,c. Scores are compared so that larger is better: errors and losses count as
-their negatives.";
+from..to+step, or a list a,b,c. Larger scores are better: errors count as their negatives.";
 
 /// Arguments of `tune`.
 #[derive(Debug, Args)]
@@ -122,7 +123,7 @@ impl Tune {
             ));
         }
         let metric = self.score.unwrap_or(Metric::usual(svm.task()));
-        let silent = self.score.is_none();
+        let cautions = self.cautions(&svm, &loaded);
         let (tuner, key) = self.tuner(svm, grid, &loaded, common.seed)?;
         let folds = tuner.folds;
         let mut progress = Progress::new(terminal);
@@ -157,8 +158,9 @@ impl Tune {
         if let Some(path) = &self.output {
             let fit = margrave::Fit::from(tuner.refit(&best.params, &loaded.data, &mut Silent)?);
             fit.save(path)?;
-            let said = |caution: &&Caution| silent || matches!(caution, Caution::OneClass { .. });
-            fit.cautions().iter().filter(said).for_each(|caution| terminal.note(&prose::caution(caution)));
+            // What the data says is said below.
+            let own = |caution: &&Caution| matches!(caution, Caution::OneClass { .. });
+            fit.cautions().iter().filter(own).for_each(|caution| terminal.note(&prose::caution(caution)));
             trained = fit.status();
             let (data, model) = (self.data.name(), path.display().to_string());
             rows.push(("gap", prose::gap(fit.certificate())));
@@ -171,6 +173,8 @@ impl Tune {
         if let Some(failure) = failed {
             return Err(failure);
         }
+        cautions.iter().for_each(|caution| terminal.note(caution));
+        object.insert("cautions".into(), json!(cautions));
         object.insert("seconds".into(), json!(begun.elapsed().as_secs_f64()));
         let style = if tuned.status == Status::Optimal { Style::Good } else { Style::Warn };
         terminal.say(&terminal.summary(style, &prose::search_outcome(&tuned), &rows))?;
@@ -179,6 +183,20 @@ impl Tune {
             Status::Optimal => Exit::from(trained),
             stopped => Exit::from(stopped),
         })
+    }
+
+    /// What to know about the classes, where neither weights nor a score nor a threshold was given.
+    fn cautions(&self, svm: &Svm, loaded: &Loaded) -> Vec<String> {
+        let said = self.score.is_some()
+            || self.settings.class_weight.is_some()
+            || self.settings.threshold.is_some()
+            || loaded.data.weights.is_some();
+        match loaded.data.targets.classes() {
+            Ok((labels, codes)) if !said && svm.task() == Task::Classify => {
+                imbalance(&labels, &codes, None).iter().map(prose::caution).collect()
+            }
+            _ => vec![],
+        }
     }
 
     /// The search these options describe, and the key of its table: data, folds and seed.
