@@ -153,10 +153,10 @@ class _Search:
             shared["probability"] = True
         lookup = self.kernel == "precomputed"
         gammas = [None] if self.kernel in ("linear", "precomputed") else [float(g) for g in self.gammas]
-        epsilons = [float(e) for e in getattr(self, "epsilons", None) or []]
+        epsilons: list = [float(e) for e in getattr(self, "epsilons", None) or []] or [None]
         cells = []
         for gamma in gammas:
-            for epsilon in epsilons or [None]:
+            for epsilon in epsilons:
                 for C in sorted(float(c) for c in self.Cs):
                     chosen = {"C": C, "gamma": gamma, "epsilon": epsilon}
                     given = {name: value for name, value in chosen.items() if value is not None}

@@ -143,7 +143,9 @@ def test_classifiers_are_chosen_as_by_scikit_learn(scoring):
         warnings.simplefilter("ignore")
         ours = margrave.SVCCV(**GRID, cv=cv, scoring=scoring, class_weight={1: 3}, tol=1e-5).fit(X, y)
         theirs = GridSearchCV(PeerSVC(class_weight={1: 3}, tol=1e-5), PLAIN, cv=cv, scoring=scoring).fit(X, y)
-    expected = {(p["C"], p["gamma"]): s for p, s in zip(theirs.cv_results_["params"], theirs.cv_results_["mean_test_score"])}
+    expected = {
+        (p["C"], p["gamma"]): s for p, s in zip(theirs.cv_results_["params"], theirs.cv_results_["mean_test_score"])
+    }
     found = {(p["C"], p["gamma"]): s for p, s in zip(ours.cv_results_["params"], ours.cv_results_["mean_test_score"])}
     assert expected.keys() == found.keys()
     np.testing.assert_allclose([found[key] for key in expected], list(expected.values()), atol=2e-3)
@@ -154,7 +156,15 @@ def test_metrics_are_those_of_scikit_learn():
     """Every score of the engine on folds that are refitted and judged by scikit-learn's own function."""
     X, y, _, _ = drawn(0.8, rows=240)
     cv = StratifiedKFold(3)
-    for name in ("accuracy", "balanced_accuracy", "f1", "f1_macro", "roc_auc", "average_precision", "matthews_corrcoef"):
+    for name in (
+        "accuracy",
+        "balanced_accuracy",
+        "f1",
+        "f1_macro",
+        "roc_auc",
+        "average_precision",
+        "matthews_corrcoef",
+    ):
         ours = margrave.SVCCV(Cs=[1.0], gammas=[0.1], cv=cv, scoring=name, class_weight={0: 1, 1: 2}).fit(X, y)
         model = margrave.SVC(C=1.0, gamma=0.1, class_weight={0: 1, 1: 2})
         expected = cross_val_score(model, X, y, cv=cv, scoring=name)
@@ -162,7 +172,13 @@ def test_metrics_are_those_of_scikit_learn():
         np.testing.assert_allclose(found, expected, atol=2e-3, err_msg=name)
     R, r = make_regression(150, 4, noise=10.0, random_state=0)
     r = r / r.std()
-    plain = {"neg_mean_squared_error", "neg_root_mean_squared_error", "neg_mean_absolute_error", "r2", "explained_variance"}
+    plain = {
+        "neg_mean_squared_error",
+        "neg_root_mean_squared_error",
+        "neg_mean_absolute_error",
+        "r2",
+        "explained_variance",
+    }
     for name in sorted(plain):
         ours = margrave.SVRCV(Cs=[10.0], gammas=[0.05], cv=3, scoring=name, tol=1e-6).fit(R, r)
         expected = cross_val_score(margrave.SVR(C=10.0, gamma=0.05, tol=1e-6), R, r, cv=3, scoring=name)
@@ -183,9 +199,7 @@ def test_probabilities_are_scored_out_of_fold():
     scorer = make_scorer(log_loss, response_method="predict_proba", greater_is_better=False)
     slow = margrave.SVCCV(Cs=[1.0, 10.0], gammas=[0.1], cv=3, scoring=scorer, class_weight="balanced").fit(X, y)
     fast = margrave.SVCCV(Cs=[1.0, 10.0], gammas=[0.1], cv=3, scoring="neg_log_loss", class_weight="balanced").fit(X, y)
-    np.testing.assert_allclose(
-        slow.cv_results_["mean_test_score"], fast.cv_results_["mean_test_score"], rtol=0.15
-    )
+    np.testing.assert_allclose(slow.cv_results_["mean_test_score"], fast.cv_results_["mean_test_score"], rtol=0.15)
 
 
 def test_a_better_score_than_accuracy_is_had():
@@ -196,8 +210,8 @@ def test_a_better_score_than_accuracy_is_had():
         warnings.simplefilter("error")
         balanced = margrave.SVCCV(**GRID, scoring="balanced_accuracy", class_weight="balanced", race=True).fit(X, y)
         margrave.SVCCV(**GRID, scoring="accuracy").fit(X, y)
-    score = lambda model: balanced_accuracy_score(b, model.predict(A))
-    assert score(balanced) > score(plain) + 0.05
+    found, usual = (balanced_accuracy_score(b, model.predict(A)) for model in (balanced, plain))
+    assert found > usual + 0.05
     assert roc_auc_score(b, balanced.decision_function(A)) > 0.7
 
 
