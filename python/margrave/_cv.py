@@ -1,5 +1,7 @@
 """Models that choose their parameters by cross-validation."""
 
+import time
+import warnings
 from numbers import Real
 
 import numpy as np
@@ -9,7 +11,8 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import validate_data
 
 from . import _core
-from ._prepare import INPUT, sample_costs
+from ._prepare import INPUT
+from ._scoring import HeldOutClassifier, HeldOutRegressor, imbalance, resolve, takes_scores
 from ._spec import points, resolve_gamma, without
 from ._svm import SVC, SVR
 
@@ -39,6 +42,10 @@ class _Search:
             raise ValueError("kernel must be the name of a kernel or 'precomputed', not a function")
         checked, targets = validate_data(self, X, y, **INPUT)
         weights = self._weights(checked, checked.shape[0], sample_weight)
+        if self._task == "classify" and self.scoring is None and self.class_weight is None and weights is None:
+            message = imbalance(targets)
+            if message:
+                warnings.warn(message, UserWarning, stacklevel=2)
         fold_of, count = self._folds(checked, targets, self.cv)
         self._search(checked, targets, weights, fold_of, count)
         return super().fit(X, y, sample_weight=sample_weight)
@@ -61,36 +68,53 @@ class _Search:
         """Score every combination of the grid and set the chosen parameters, `best_score_` and `cv_results_`."""
         X, y, weights, kept = self._drop_unweighted(X, y, weights)
         fold_of = fold_of if kept is None else fold_of[kept]
+        native, scorer = resolve(self.scoring)
+        direct = scorer is not None and takes_scores(scorer)
         codes, factors = self._encode(y, weights)
-        costs = sample_costs(weights, factors)
         self._kernel_name = self.kernel
         self._gamma = 0.0 if self.kernel == "precomputed" else resolve_gamma("scale", X, weights)
         spec = self._params(X.shape[0], X.shape[1], fitting=True)
         spec["probability"] = False
+        if factors is not None and (factors != 1).any():
+            spec["class_weight"] = [float(factor) for factor in self.class_weight_]
         if self.kernel == "linear":
             # `_params` prefers the dual so that `dual_coef_` is exact; the search does not need that.
             spec["solver"] = self.solver
         gammas = [] if self.kernel == "linear" else [float(g) for g in self.gammas]
         epsilons = [float(e) for e in getattr(self, "epsilons", None) or []]
+        if scorer is not None and not direct:
+            # The score takes the model itself: it is fitted.
+            cells = self._fitted_cells(scorer, X, y, weights, fold_of, count)
+            return self._chosen(cells, self._best_of(cells, count), count)
         result = _core.tune(
             spec,
             points(X),
             codes,
-            costs,
+            weights,
             [float(c) for c in self.Cs],
             gammas,
             epsilons,
             count,
             np.ascontiguousarray(fold_of),
             weights,
-            self._deviations(),
+            None if direct else self._deviations(),
+            score=native,
+            keep_scores=direct,
         )
         if result["interrupted"] is not None:
             raise result["interrupted"]
         if result["best"] is None:
             raise _core.BudgetError("max_seconds ended before one combination was scored: raise it")
-        cells = result["cells"]
-        best = cells[result["best"]]
+        cells, best = result["cells"], result["best"]
+        if direct:
+            self._score_cells(scorer, cells, result["scores"], X, y, weights, fold_of)
+            best = self._best_of(cells, count)
+        return self._chosen(cells, best, count)
+
+    def _chosen(self, cells, best, count):
+        """Set the chosen parameters, `best_score_` and `cv_results_`."""
+        epsilons = [float(e) for e in getattr(self, "epsilons", None) or []]
+        best = cells[best]
         self.C_ = best["C"]
         self.gamma_ = best["gamma"]
         if epsilons:
@@ -106,6 +130,60 @@ class _Search:
             "dropped": np.array([cell["dropped"] for cell in cells], dtype=bool),
             **{f"split{at}_test_score": scores[:, at] for at in range(count)},
         }
+
+    def _score_cells(self, scorer, cells, scores, X, y, weights, fold_of):
+        """Replace the scores of the folds by those of a scorer, from the scores of the test sets."""
+        for cell, by_fold in zip(cells, scores, strict=True):
+            values = []
+            for fold, held in enumerate(by_fold):
+                test = np.flatnonzero(fold_of == fold)
+                if self._task == "classify":
+                    model = HeldOutClassifier(held, self.classes_, self.decision_function_shape)
+                else:
+                    model = HeldOutRegressor(held)
+                counted = {} if weights is None else {"sample_weight": weights[test]}
+                values.append(float(scorer(model, X[test], y[test], **counted)))
+            cell["folds"] = values
+
+    def _fitted_cells(self, scorer, X, y, weights, fold_of, count):
+        """Scores of all combinations by a function of a fitted model and its test set: one fit per fold each."""
+        base = SVC if self._task == "classify" else SVR
+        shared = {name: value for name, value in self.get_params(deep=False).items() if name in base().get_params()}
+        if self._task == "classify":
+            shared["probability"] = True
+        lookup = self.kernel == "precomputed"
+        gammas = [None] if self.kernel in ("linear", "precomputed") else [float(g) for g in self.gammas]
+        epsilons: list = [float(e) for e in getattr(self, "epsilons", None) or []] or [None]
+        cells = []
+        for gamma in gammas:
+            for epsilon in epsilons:
+                for C in sorted(float(c) for c in self.Cs):
+                    chosen = {"C": C, "gamma": gamma, "epsilon": epsilon}
+                    given = {name: value for name, value in chosen.items() if value is not None}
+                    start, values = time.perf_counter(), []
+                    for fold in range(count):
+                        test, train = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
+                        A, B = X[train], X[test]
+                        if lookup:
+                            A, B = np.ascontiguousarray(A[:, train]), np.ascontiguousarray(B[:, train])
+                        model = base(**{**shared, **given})
+                        model.fit(A, y[train], sample_weight=None if weights is None else weights[train])
+                        values.append(float(scorer(model, B, y[test])))
+                    cells.append({**chosen, "folds": values, "dropped": False, "seconds": time.perf_counter() - start})
+        return cells
+
+    def _best_of(self, cells, count):
+        """The best of the cells with all folds; ties go to the smallest C, then to the smallest γ."""
+        whole = [at for at, cell in enumerate(cells) if len(cell["folds"]) == count]
+        if not whole:
+            raise _core.BudgetError("max_seconds ended before one combination was scored: raise it")
+        means = {at: np.mean(cells[at]["folds"]) for at in whole}
+        if all(np.isnan(mean) for mean in means.values()):
+            raise ValueError("the score is NaN for every combination")
+        return max(
+            (at for at in whole if not np.isnan(means[at])),
+            key=lambda at: (means[at], -cells[at]["C"], -(cells[at]["gamma"] or 0.0)),
+        )
 
     def _deviations(self):
         if isinstance(self.race, (bool, np.bool_)):
@@ -126,6 +204,7 @@ _GRID = {
     "gammas": ["array-like"],
     "cv": ["cv_object"],
     "race": ["boolean", Interval(Real, 0, None, closed="neither")],
+    "scoring": [None, str, callable],
 }
 
 
@@ -143,7 +222,14 @@ class SVCCV(_Search, SVC):
         more, a combination is dropped after a fold once its losses on the samples tested so far exceed those of the
         best by 4 standard deviations of the difference; a number replaces the 4. Several times faster. If samples are
         independent, the combination that would have won is lost with a probability of about 3e-5 per fold and
-        competitor at 4, 1e-3 at 3.
+        competitor at 4, 1e-3 at 3. Scores that are not means over samples are compared by paired resamples of them;
+        for log-loss, Brier score and scorers that are not the engine's own there is no race.
+    scoring : str or callable, default=None
+        What to choose by; accuracy by default. A name of scikit-learn ("balanced_accuracy", "f1_macro", "roc_auc",
+        "average_precision", "neg_log_loss", "matthews_corrcoef", …) or of `margrave tune --score`, a scorer of
+        `make_scorer`, or a function `(estimator, X, y)`. Samples count by their weights. The probabilities behind
+        "neg_log_loss" and "neg_brier_score" are calibrated on the other folds. Scorers that need `predict_proba` and
+        functions get a model that is fitted for them, which takes longer.
     **others : object
         The other parameters are those of `SVC`.
 
@@ -152,7 +238,7 @@ class SVCCV(_Search, SVC):
     C_, gamma_ : float
         The chosen values.
     best_score_ : float
-        Mean accuracy of the best combination over the folds.
+        Mean score of the best combination over the folds.
     cv_results_ : dict
         scikit-learn's `params`, `mean_test_score`, `std_test_score` and `splitK_test_score`, and also `fit_seconds` and
         `dropped`. A combination that the race dropped has NaN for the folds it did not reach and for its mean and
@@ -168,6 +254,7 @@ class SVCCV(_Search, SVC):
         gammas=GAMMAS,
         cv=None,
         race=False,
+        scoring=None,
         kernel="rbf",
         degree=3,
         coef0=0.0,
@@ -187,16 +274,19 @@ class SVCCV(_Search, SVC):
         gap_tol=None,
         n_jobs=None,
         device="auto",
+        probability_rule="auto",
     ):
         self.Cs = Cs
         self.gammas = gammas
         self.cv = cv
         self.race = race
+        self.scoring = scoring
         self.kernel = kernel
         self.degree = degree
         self.coef0 = coef0
         self.shrinking = shrinking
         self.probability = probability
+        self.probability_rule = probability_rule
         self.tol = tol
         self.cache_size = cache_size
         self.class_weight = class_weight
@@ -216,17 +306,20 @@ class SVCCV(_Search, SVC):
         return {
             "C": getattr(self, "C_", 1.0),
             "loss": self.loss,
-            "probability": self._wants_probability(),
+            **self._probability_params(),
         }
 
 
 class SVRCV(_Search, SVR):
-    """`SVR` that chooses C, γ and ε by cross-validation: the combination of least mean squared error.
+    """`SVR` that chooses C, γ and ε by cross-validation: by default the combination of least mean squared error.
 
     Parameters
     ----------
     Cs, gammas, cv, race : object
         As in `SVCCV`.
+    scoring : str or callable, default=None
+        As in `SVCCV`; minus the mean squared error by default. Names: "r2", "neg_root_mean_squared_error",
+        "neg_mean_absolute_error", "explained_variance", "pinball:0.9", …
     epsilons : array-like, default=(0.1,)
         Half-widths of the tube to try.
     **others : object
@@ -237,7 +330,7 @@ class SVRCV(_Search, SVR):
     C_, gamma_, epsilon_ : float
         The chosen values.
     best_score_ : float
-        Minus the mean squared error of the best combination over the folds.
+        Mean score of the best combination over the folds.
     cv_results_ : dict
         As in `SVCCV`.
     """
@@ -256,6 +349,7 @@ class SVRCV(_Search, SVR):
         epsilons=(0.1,),
         cv=None,
         race=False,
+        scoring=None,
         kernel="rbf",
         degree=3,
         coef0=0.0,
@@ -276,6 +370,7 @@ class SVRCV(_Search, SVR):
         self.epsilons = epsilons
         self.cv = cv
         self.race = race
+        self.scoring = scoring
         self.kernel = kernel
         self.degree = degree
         self.coef0 = coef0

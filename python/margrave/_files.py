@@ -154,6 +154,7 @@ def from_libsvm(source, *, n_features=None):
     model._probB = np.empty(0) if slope_b is None else -slope_b
     if model._probA.size and model._task == "classify":
         model.probability = True
+        model.probability_rule_ = file["probability_rule"]
     return model
 
 

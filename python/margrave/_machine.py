@@ -20,7 +20,7 @@ from sklearn.utils.validation import (
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
-from ._prepare import INPUT, check_square, class_factors, dense, sample_costs
+from ._prepare import INPUT, check_square, class_factors, dense
 from ._spec import (
     EXTRA,
     KERNELS,
@@ -161,7 +161,6 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         shape = X.shape if hasattr(X, "shape") else (n,)
         X, y, weights, kept = self._drop_unweighted(X, y, weights)
         y, factors = self._encode(y, weights, removed=kept is not None)
-        costs = sample_costs(weights, factors)
         self._kernel_name = "precomputed" if callable(self.kernel) else self.kernel
         self._gamma = 0.0 if self._kernel_name == "precomputed" else resolve_gamma(self.gamma, X, weights)
         if not self._gamma > 0 and self._kernel_name not in ("precomputed", "linear"):
@@ -171,7 +170,11 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             )
         K = self._gram(X) if callable(self.kernel) else X
         report = report_of(self, X, y)
-        result = _core.fit(self._params(_num_samples(X), K.shape[1], fitting=True), points(K), y, costs, report)
+        spec = self._params(_num_samples(X), K.shape[1], fitting=True)
+        if factors is not None and (factors != 1).any():
+            # Apart from the weights: probabilities estimate frequencies, in which a sample counts by its weight alone.
+            spec["class_weight"] = [float(factor) for factor in self.class_weight_]
+        result = _core.fit(spec, points(K), y, weights, report)
         self.shape_fit_ = shape
         self._store_fit(result, X, y, kept)
         short = any(machine["status"] != "optimal" for machine in result["machines"])
@@ -286,6 +289,11 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         self._probA = result.get("sigmoid_a", np.empty(0))
         # LIBSVM's sigmoid takes the score of the first class of a pair, ours that of the second.
         self._probB = -result["sigmoid_b"] if "sigmoid_b" in result else np.empty(0)
+        self._prob_below = result.get("sigmoid_below")
+        if self._probA.size:
+            self.probability_rule_ = result["probability_rule"]
+            self.probability_reason_ = result["probability_reason"]
+            self.probability_threshold_ = result["probability_threshold"]
 
     def _store_dual(self, dual, intercept):
         """Set coefficients and intercepts, given with LIBSVM's signs; scikit-learn's are opposite for two classes."""
@@ -316,6 +324,8 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             labels=[] if classes is None else [float(c) for c in range(len(classes))],
             sigmoid_a=self._probA if self._probA.size else None,
             sigmoid_b=-self._probB if self._probB.size else None,
+            sigmoid_below=getattr(self, "_prob_below", None),
+            probability_rule=getattr(self, "probability_rule_", "agree"),
             rho=self._rho,
         )
 
@@ -392,6 +402,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
         **without(_KernelModel._parameter_constraints, "epsilon"),
         "decision_function_shape": [StrOptions({"ovr", "ovo"})],
         "break_ties": ["boolean"],
+        "probability_rule": [StrOptions({"auto", "agree", "free"})],
     }
     _task = "classify"
 
@@ -460,6 +471,10 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
             raise AttributeError("predict_proba is not available when probability=False")
         return True
 
+    def _probability_params(self):
+        rule = getattr(self, "probability_rule", "auto")
+        return {"probability": self._wants_probability(), "probability_rule": rule}
+
     def _wants_probability(self):
         return self.probability is not False and self.probability != "deprecated" and bool(self.probability)
 
@@ -468,7 +483,9 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
         """Probabilities of the classes, in the order of `classes_`.
 
         They are calibrated on leave-one-out scores, which follow from the fit: nothing is random and no further model
-        is trained. The most probable class is the one that `predict` returns.
+        is trained. Samples count by their weights. If `probability_rule_` is "agree", the most probable class is the
+        one that `predict` returns. If it is "free", the probabilities estimate frequencies whatever is predicted; with
+        two classes `predict` then returns the second where its probability exceeds `probability_threshold_`.
         """
         scores = self._scores(X)
         if self._probA.size == 0:
@@ -483,7 +500,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
 
     @property
     def probA_(self):
-        """Slopes of the sigmoids, if fitted with `probability=True`."""
+        """Slopes of the sigmoids, if fitted with `probability=True`: on the side of the second class, where they differ."""
         return self._probA
 
     @property

@@ -40,6 +40,10 @@ class SVC(_Classifier):
         Limit on iterations; -1 means no limit.
     probability : bool, default=False
         Enable `predict_proba`. It is calibrated on leave-one-out scores: deterministic, no further fits.
+    probability_rule : {"auto", "agree", "free"}, default="auto"
+        "agree": the most probable class is the predicted one. "free": probabilities estimate frequencies, whatever is
+        predicted. "auto": free where `class_weight` makes costs differ or where the log-loss of "free" on left-out
+        scores is lower by more than 1 %, otherwise agree. `probability_rule_` and `probability_reason_` say which.
     class_weight : dict or "balanced", default=None
         Factors on the cost of each class.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
@@ -102,6 +106,7 @@ class SVC(_Classifier):
         gap_tol=None,
         n_jobs=None,
         device="auto",
+        probability_rule="auto",
     ):
         self.C = C
         self.kernel = kernel
@@ -110,6 +115,7 @@ class SVC(_Classifier):
         self.coef0 = coef0
         self.shrinking = shrinking
         self.probability = probability
+        self.probability_rule = probability_rule
         self.tol = tol
         self.cache_size = cache_size
         self.class_weight = class_weight
@@ -126,7 +132,7 @@ class SVC(_Classifier):
         self.device = device
 
     def _own_params(self):
-        return {"C": self.C, "loss": self.loss, "probability": self._wants_probability()}
+        return {"C": self.C, "loss": self.loss, **self._probability_params()}
 
 
 class NuSVC(_Classifier):
@@ -157,6 +163,10 @@ class NuSVC(_Classifier):
         Limit on iterations; -1 means no limit.
     probability : bool, default=False
         Enable `predict_proba`. It is calibrated on leave-one-out scores: deterministic, no further fits.
+    probability_rule : {"auto", "agree", "free"}, default="auto"
+        "agree": the most probable class is the predicted one. "free": probabilities estimate frequencies, whatever is
+        predicted. "auto": free where `class_weight` makes costs differ or where the log-loss of "free" on left-out
+        scores is lower by more than 1 %, otherwise agree. `probability_rule_` and `probability_reason_` say which.
     class_weight : dict or "balanced", default=None
         Factors on the cost of each class.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
@@ -221,6 +231,7 @@ class NuSVC(_Classifier):
         gap_tol=None,
         n_jobs=None,
         device="auto",
+        probability_rule="auto",
     ):
         self.nu = nu
         self.kernel = kernel
@@ -229,6 +240,7 @@ class NuSVC(_Classifier):
         self.coef0 = coef0
         self.shrinking = shrinking
         self.probability = probability
+        self.probability_rule = probability_rule
         self.tol = tol
         self.cache_size = cache_size
         self.class_weight = class_weight
@@ -245,7 +257,7 @@ class NuSVC(_Classifier):
         self.device = device
 
     def _own_params(self):
-        return {"nu": self.nu, "probability": self._wants_probability()}
+        return {"nu": self.nu, **self._probability_params()}
 
     def _encode(self, y, sample_weight, removed=False):
         codes, factors = super()._encode(y, sample_weight, removed)

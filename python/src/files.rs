@@ -67,7 +67,8 @@ pub(crate) fn read_libsvm<'py>(py: Python<'py>, bytes: &[u8], name: &str) -> PyR
     out.set_item("data", vector(py, values))?;
     out.set_item("width", expansion.width())?;
     out.set_item("n", model.n)?;
-    if let Some(margrave::engine::model::Calibration::Sigmoid { a, b, .. }) = &model.calibration {
+    if let Some(margrave::engine::model::Calibration::Sigmoid { a, b, rule, .. }) = &model.calibration {
+        out.set_item("probability_rule", rule.name())?;
         out.set_item("sigmoid_a", vector(py, a.clone()))?;
         out.set_item("sigmoid_b", vector(py, b.clone()))?;
     }

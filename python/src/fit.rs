@@ -57,9 +57,15 @@ fn fit_dict<'py>(py: Python<'py>, fit: &Fit) -> PyResult<Bound<'py, PyDict>> {
         let outputs = expansion.outputs();
         out.set_item("weights", matrix(py, weights.len() / outputs.max(1), outputs, weights.to_vec())?)?;
     }
-    if let Some(Calibration::Sigmoid { a, b, .. }) = &model.calibration {
+    if let Some(Calibration::Sigmoid { a, below, b, rule, reason, .. }) = &model.calibration {
         out.set_item("sigmoid_a", vector(py, a.clone()))?;
         out.set_item("sigmoid_b", vector(py, b.clone()))?;
+        if !below.is_empty() {
+            out.set_item("sigmoid_below", vector(py, below.clone()))?;
+        }
+        out.set_item("probability_rule", rule.name())?;
+        out.set_item("probability_reason", reason.name())?;
+        out.set_item("probability_threshold", model.probability_threshold())?;
     }
     out.set_item("machines", records(py, fit.records())?)?;
     out.set_item("totals", totals_dict(py, &fit.totals())?)?;

@@ -51,7 +51,7 @@ mod _core {
     #[pymodule_export]
     use super::ridge::certify_ridge;
     #[pymodule_export]
-    use super::tune::tune;
+    use super::tune::{is_score, tune};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

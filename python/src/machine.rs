@@ -5,7 +5,7 @@ use margrave::engine::data::{Label, Points};
 use margrave::engine::gram::Precision;
 use margrave::engine::kernel::Kernel;
 use margrave::engine::model::{
-    Calibration, Expansion, Layout, Model, Origin, Prediction, Recipe, Record, Scheme, multi,
+    Calibration, Expansion, Layout, Model, Origin, Prediction, Reason, Recipe, Record, Rule, Scheme, multi,
 };
 use margrave::engine::problem::{Penalty, Task};
 use margrave::{Control, Error, Status};
@@ -40,6 +40,10 @@ pub(crate) struct Parts<'py> {
     /// Sigmoid of each machine.
     sigmoid_a: Option<Vector<'py>>,
     sigmoid_b: Option<Vector<'py>>,
+    /// Slopes where scores are ≤ 0, if they are others.
+    sigmoid_below: Option<Vector<'py>>,
+    /// Whether probabilities agree with predictions: "agree" or "free".
+    probability_rule: String,
     /// Scale of each ν-machine.
     rho: Option<Vector<'py>>,
     /// Weights of a linear machine without centres, one row per output.
@@ -109,7 +113,13 @@ impl Parts<'_> {
         let calibration = match (&self.sigmoid_a, &self.sigmoid_b) {
             (Some(a), Some(b)) => {
                 let (a, b) = (a.as_slice()?.to_vec(), b.as_slice()?.to_vec());
-                Some(Calibration::Sigmoid { a, b, origin: Origin::LeaveOneOut })
+                let below = match &self.sigmoid_below {
+                    Some(below) => below.as_slice()?.to_vec(),
+                    None => vec![],
+                };
+                let rule = if self.probability_rule == "free" { Rule::Free } else { Rule::Agree };
+                let (origin, reason) = (Origin::LeaveOneOut, Reason::Unknown);
+                Some(Calibration::Sigmoid { a, below, b, origin, rule, reason })
             }
             _ => None,
         };

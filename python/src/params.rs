@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use margrave::engine::data::Label;
 use margrave::engine::kernel::Kernel;
 use margrave::engine::model::Scheme;
-use margrave::engine::problem::{Formulation, Penalty, Task};
+use margrave::engine::problem::{ClassWeight, Formulation, Penalty, Task};
 use margrave::engine::solver::Stop;
 use margrave::loss::{Loss, LossSpec};
 use margrave::{Budget, Control, Error, Probability, Svm, Threads};
@@ -35,6 +36,9 @@ pub(crate) struct Params {
     intercept_scaling: Option<f64>,
     device: String,
     probability: bool,
+    probability_rule: String,
+    /// Factors on the costs of the classes, in their order.
+    class_weight: Option<Vec<f64>>,
     solver: String,
     tol: Option<f64>,
     aim: Option<f64>,
@@ -160,6 +164,7 @@ impl Params {
             .penalty(if self.penalty == "l1" { Penalty::L1 } else { Penalty::L2 })
             .intercept_scaling(self.intercept_scaling)
             .device(self.device.parse().map_err(raise)?)
+            .probability_rule(self.probability_rule.parse().map_err(raise)?)
             .solver(self.solver.parse().map_err(raise)?)
             .stop(self.stop())
             .budget(self.budget())
@@ -167,6 +172,10 @@ impl Params {
             .seed(self.seed);
         if let Some(scheme) = self.scheme()? {
             svm = svm.multiclass(scheme);
+        }
+        if let Some(factors) = &self.class_weight {
+            let given = factors.iter().enumerate().map(|(class, factor)| (Label::Number(class as f64), *factor));
+            svm = svm.class_weight(ClassWeight::Given(given.collect()));
         }
         if let Some(gap) = self.aim_gap {
             svm = svm.aim_gap(gap);

@@ -7,6 +7,7 @@ import margrave
 
 ESTIMATORS = [
     margrave.SVC(),
+    margrave.SVC(probability=True),
     margrave.SVC(kernel="precomputed"),
     margrave.SVR(),
     margrave.SVR(kernel="precomputed"),

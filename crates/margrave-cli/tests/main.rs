@@ -4,6 +4,7 @@ mod any_loss;
 mod check_kernel;
 mod common;
 mod frame;
+mod imbalance;
 mod libsvm;
 mod linear;
 mod outputs;

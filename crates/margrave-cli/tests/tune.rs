@@ -46,7 +46,7 @@ fn a_grid_is_searched_and_the_best_is_trained() {
         assert_eq!(again["best"]["params"], object["best"]["params"]);
     }
     let ran = margrave(&["tune", &heart(), "--resume", &table, "--seed", "9"]).exits(2);
-    assert!(ran.err.contains("other data, folds or seed"), "{}", ran.err);
+    assert!(ran.err.contains("other data, folds, seed or score"), "{}", ran.err);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::fmt;
 pub enum OptionName {
     Anneal,
     Bias,
+    ClassWeight,
     Compact,
     Cost,
     Device,
@@ -27,20 +28,24 @@ pub enum OptionName {
     Nu,
     Penalty,
     Probability,
+    ProbabilityRule,
     Resume,
     Scale,
+    Score,
     Solver,
     Target,
     Task,
+    Threshold,
     Tol,
     Weights,
 }
 
 impl OptionName {
     /// Every option by its plain name.
-    pub const ALL: [(&'static str, OptionName); 23] = [
+    pub const ALL: [(&'static str, OptionName); 27] = [
         ("anneal", OptionName::Anneal),
         ("bias", OptionName::Bias),
+        ("class_weight", OptionName::ClassWeight),
         ("compact", OptionName::Compact),
         ("cost", OptionName::Cost),
         ("device", OptionName::Device),
@@ -55,11 +60,14 @@ impl OptionName {
         ("nu", OptionName::Nu),
         ("penalty", OptionName::Penalty),
         ("probability", OptionName::Probability),
+        ("probability_rule", OptionName::ProbabilityRule),
         ("resume", OptionName::Resume),
         ("scale", OptionName::Scale),
+        ("score", OptionName::Score),
         ("solver", OptionName::Solver),
         ("target", OptionName::Target),
         ("task", OptionName::Task),
+        ("threshold", OptionName::Threshold),
         ("tol", OptionName::Tol),
         ("weights", OptionName::Weights),
     ];

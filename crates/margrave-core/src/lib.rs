@@ -27,6 +27,7 @@ pub mod gram;
 pub mod kernel;
 pub mod linalg;
 pub mod loss;
+pub mod metrics;
 pub mod model;
 pub mod observe;
 pub mod problem;

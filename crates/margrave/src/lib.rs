@@ -32,11 +32,13 @@ pub use margrave_core::conflict;
 pub use margrave_core::data::{Dataset, Label, Points, ScaleKind, Targets};
 pub use margrave_core::kernel::{Gamma, Kernel};
 pub use margrave_core::loss;
-pub use margrave_core::model::{Model, Prediction, Record, Scheme, Totals};
+pub use margrave_core::model::{Model, Prediction, Record, Scheme, Threshold, ThresholdRule, Totals};
 pub use margrave_core::observe::{Observer, Recorder, Silent, Step};
 pub use margrave_core::problem::{ClassWeight, Formulation, Penalty, Task};
 pub use margrave_core::solver::Stop;
-pub use margrave_core::train::{Compacted, Plan, Probability, SolverName, TrainOptions, tune, verify};
+pub use margrave_core::train::{
+    Caution, Compacted, Plan, Probability, ProbabilityRule, SolverName, TrainOptions, tune, verify,
+};
 pub use margrave_core::{Budget, Cancel, Control, Error, Interrupt, Result, Status, Threads};
 pub use margrave_io as io;
 pub use margrave_io::model::{LibsvmProof, LibsvmTraining, verify_libsvm};

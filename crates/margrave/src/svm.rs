@@ -6,11 +6,11 @@ use margrave_core::backend::Device;
 use margrave_core::data::{Dataset, ScaleKind};
 use margrave_core::kernel::{Gamma, Kernel};
 use margrave_core::loss::{Loss, LossSpec};
-use margrave_core::model::{Model, Scheme};
+use margrave_core::model::{Model, Scheme, ThresholdRule};
 use margrave_core::observe::{Observer, Silent};
 use margrave_core::problem::{ClassWeight, Penalty, Task};
 use margrave_core::solver::Stop;
-use margrave_core::train::{LossChoice, Plan, Probability, SolverName, Tradeoff, TrainOptions};
+use margrave_core::train::{LossChoice, Plan, Probability, ProbabilityRule, SolverName, Tradeoff, TrainOptions};
 use margrave_core::{Budget, Cancel, Error, Result, Threads};
 
 use crate::fit::Fit;
@@ -164,6 +164,18 @@ impl Svm {
     /// Calibrated probabilities (classification) or intervals (regression), and from which scores.
     pub fn probability(mut self, from: Probability) -> Self {
         self.options.probability = Some(from);
+        self
+    }
+
+    /// Whether probabilities agree with predictions: see [`ProbabilityRule`].
+    pub fn probability_rule(mut self, rule: ProbabilityRule) -> Self {
+        self.options.probability_rule = rule;
+        self
+    }
+
+    /// Two classes: choose the decision threshold by this rule, on left-out scores; it is saved with the model.
+    pub fn threshold(mut self, rule: ThresholdRule) -> Self {
+        self.options.threshold = Some(rule);
         self
     }
 

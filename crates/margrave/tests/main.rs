@@ -3,6 +3,7 @@
 mod every_machine;
 mod fit;
 mod linear_machines;
+mod rare_classes;
 mod several_classes;
 mod several_targets;
 mod tune;

@@ -6,7 +6,7 @@ use clap::Args;
 use margrave::io::model::{AnyModel, LibsvmModel, load_any, to_bytes, to_onnx};
 use serde_json::json;
 
-use crate::failure::{Exit, Failure, Outcome};
+use crate::failure::{Exit, Failure, Flags, Outcome};
 use crate::models;
 use crate::outputs::{self, Input};
 use crate::terminal::Terminal;
@@ -54,7 +54,7 @@ impl Convert {
         let model = Input::new("MODEL", self.model.as_path());
         outputs::check(&[model], &[("-o", Some(self.output.as_path()))])?;
         let stored = load_any(&self.model)?;
-        let refuse = |e: margrave::Error| Failure::new(format!("{}: {e}", self.model.display()));
+        let refuse = |e: margrave::Error| Failure::new(format!("{}: {}", self.model.display(), e.text(&Flags)));
         let bytes = match (self.to, stored) {
             // LIBSVM to LIBSVM loses nothing.
             (Format::Libsvm, AnyModel::Libsvm(model)) => model.to_text().into_bytes(),

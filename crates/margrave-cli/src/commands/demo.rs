@@ -6,8 +6,8 @@ use clap::Args;
 use margrave::engine::backend::cpu::CpuGram;
 use margrave::engine::gram::{SpectrumOptions, smallest_eigenvalue};
 use margrave::engine::kernel::{Gamma, Kernel};
+use margrave::engine::metrics::Metric;
 use margrave::engine::observe::{Recorder, Silent};
-use margrave::engine::problem::Task;
 use margrave::io::{Loaded, ReadOptions};
 use margrave::loss::LossSpec;
 use margrave::tune::{Grid, Tuned, Tuner};
@@ -120,7 +120,7 @@ impl Demo {
                 tuned.cells.len(),
                 format::duration(tuned.seconds),
                 prose::params(&best.params),
-                prose::score(best, Task::Classify)
+                prose::score(best, Metric::Accuracy)
             ))?;
         }
         let files = match &self.output {

@@ -9,8 +9,8 @@ use margrave::engine::data::Label;
 use margrave::engine::gram::Precision;
 use margrave::engine::model::{Prediction, Scheme};
 use margrave::io::model::AnyModel;
-use margrave::{Budget, Dataset, Model, Targets};
-use serde_json::{Map, Value, json};
+use margrave::{Budget, Model};
+use serde_json::json;
 
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
@@ -18,6 +18,7 @@ use crate::format;
 use crate::models;
 use crate::options::data::DataOptions;
 use crate::outputs::{self, Input};
+use crate::present::quality;
 use crate::signal;
 use crate::terminal::Terminal;
 
@@ -51,12 +52,6 @@ pub(crate) struct Predict {
 /// Coverage of the intervals.
 const LEVEL: f64 = 0.9;
 
-/// How good predictions are, if the data has targets.
-struct Quality {
-    keys: Map<String, Value>,
-    text: String,
-}
-
 impl Predict {
     pub(crate) fn run(mut self, common: &Common, terminal: &Terminal) -> Outcome {
         let begun = Instant::now();
@@ -83,7 +78,7 @@ impl Predict {
         }
         let load_seconds = begun.elapsed().as_secs_f64();
         let control = signal::start(&Budget::default(), threads)?;
-        let (predictions, scores) = if self.scores || self.probability {
+        let (predictions, scores) = if self.scores || self.probability || quality::wants_scores(&model, &loaded.data) {
             let scores = model.scores(&loaded.data.points, Precision::Double, &control)?;
             (model.decide(&scores), Some(scores))
         } else {
@@ -98,7 +93,7 @@ impl Predict {
         let radii = if self.probability { model.radii(LEVEL) } else { None };
         let shown = scores.as_deref().filter(|_| self.scores);
         let table = table(&model, &predictions, shown, probabilities.as_deref(), radii.as_deref());
-        let quality = quality(&model, &loaded.data, &predictions);
+        let quality = quality::of(&model, &loaded.data, &predictions, scores.as_deref());
         match &self.output {
             Some(path) => margrave::io::write_atomic(path, |out| out.write_all(table.as_bytes()))?,
             None => {
@@ -217,64 +212,4 @@ fn score_names(model: &Model) -> Vec<String> {
 fn cell(label: &Label) -> String {
     let text = label.to_string();
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
-}
-
-/// Mean squared error and R² of one of k targets; a constant target has no R².
-fn fitted(truth: &[f64], values: &[f64], at: usize, k: usize) -> (f64, Option<f64>) {
-    let y = || truth.iter().skip(at).step_by(k);
-    let n = (truth.len() / k).max(1) as f64;
-    let mean = y().sum::<f64>() / n;
-    let square: f64 = y().zip(values.iter().skip(at).step_by(k)).map(|(y, z)| (y - z) * (y - z)).sum();
-    let spread: f64 = y().map(|y| (y - mean) * (y - mean)).sum();
-    (square / n, if spread > 0.0 { Some(1.0 - square / spread) } else { None })
-}
-
-fn quality(model: &Model, data: &Dataset, predictions: &Prediction) -> Option<Quality> {
-    let n = data.len().max(1) as f64;
-    let mut keys = Map::new();
-    let text = match predictions {
-        Prediction::Labels(codes) => {
-            let right = match &data.targets {
-                Targets::None | Targets::Several { .. } => return None,
-                Targets::Real(values) => {
-                    let same = |(code, y): (&u32, &f64)| model.labels[*code as usize] == Label::Number(*y);
-                    codes.iter().zip(values).filter(|pair| same(*pair)).count()
-                }
-                Targets::Text(values) => {
-                    let same = |(code, y): (&u32, &String)| model.labels[*code as usize].to_string() == *y;
-                    codes.iter().zip(values).filter(|pair| same(*pair)).count()
-                }
-            };
-            keys.insert("accuracy".into(), json!(right as f64 / n));
-            format!("accuracy {} % ({right}/{})", format::number(100.0 * right as f64 / n, 4), data.len())
-        }
-        Prediction::Values(values) => {
-            let k = model.expansion.outputs();
-            let y = match &data.targets {
-                Targets::Real(y) if k == 1 => y,
-                Targets::Several { outputs, values } if *outputs == k => values,
-                _ => return None,
-            };
-            let each: Vec<(f64, Option<f64>)> = (0..k).map(|at| fitted(y, values, at, k)).collect();
-            let mse = each.iter().map(|(mse, _)| mse).sum::<f64>() / k as f64;
-            let r2 = each.iter().map(|(_, r2)| *r2).sum::<Option<f64>>().map(|sum| sum / k as f64);
-            keys.insert("mse".into(), json!(mse));
-            keys.insert("r2".into(), json!(r2));
-            if model.scheme == Scheme::Outputs {
-                let names = models::output_names(model);
-                let parts = names.iter().zip(&each);
-                let parts = parts.map(|(name, (mse, r2))| json!({ "target": name, "mse": mse, "r2": r2 }));
-                keys.insert("targets".into(), json!(parts.collect::<Vec<_>>()));
-            }
-            let explained = r2.map(|r| format!(", R² {}", format::number(r, 4))).unwrap_or_default();
-            let over = if k > 1 { format!(" over {k} targets") } else { String::new() };
-            format!("mean squared error {}{explained}{over}", format::number(mse, 5))
-        }
-        Prediction::Inside(inside) => {
-            let count = inside.iter().filter(|i| **i).count();
-            keys.insert("inside".into(), json!(count as f64 / n));
-            format!("{} % inside", format::number(100.0 * count as f64 / n, 4))
-        }
-    };
-    Some(Quality { keys, text })
 }

@@ -10,7 +10,7 @@ use margrave::engine::problem::{ClassWeight, Task};
 use margrave::io::c_number;
 use margrave::io::model::LibsvmModel;
 use margrave::loss::LossSpec;
-use margrave::{Budget, Control, Fit, Kernel, Probability, SolverName, Status, Svm, Targets, Threads};
+use margrave::{Budget, Control, Fit, Kernel, Probability, ProbabilityRule, SolverName, Status, Svm, Targets, Threads};
 
 use super::folds::{classes, split};
 use super::{ToolError, check_files, number, read, square};
@@ -196,7 +196,8 @@ impl Options {
             }
         }
         if self.probability && self.kind != 2 {
-            svm = svm.probability(Probability::LeaveOneOut);
+            // LIBSVM's sigmoid has a free offset and one slope.
+            svm = svm.probability(Probability::LeaveOneOut).probability_rule(ProbabilityRule::Free);
         }
         svm
     }

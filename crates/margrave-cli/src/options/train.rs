@@ -6,7 +6,7 @@ use margrave::engine::model::Scheme;
 use margrave::engine::problem::{ClassWeight, Penalty, Task};
 use margrave::engine::solver::Stop;
 use margrave::loss::LossSpec;
-use margrave::{Budget, Device, Probability, SolverName};
+use margrave::{Budget, Device, Probability, ProbabilityRule, SolverName, ThresholdRule};
 
 use super::value;
 use crate::failure::Failure;
@@ -58,6 +58,14 @@ pub(crate) struct ModelOptions {
     /// Calibrate probabilities (classification) or intervals (regression) on leave-one-out scores, or on K folds
     #[arg(long, value_name = "K", num_args = 0..=1, require_equals = true, default_missing_value = "loo", value_parser = probability)]
     pub(crate) probability: Option<Probability>,
+    /// Whether the predicted class is the most probable one (agree), or probabilities estimate frequencies whatever is
+    /// predicted (free) [default: auto: free with class weights, or if clearly better on left-out scores]
+    #[arg(long, value_name = "RULE", value_parser = probability_rule, requires = "probability")]
+    pub(crate) probability_rule: Option<ProbabilityRule>,
+    /// Two classes: choose the score above which the second label is predicted, on left-out scores: max-f1, recall=R,
+    /// or cost=FP:A,FN:B
+    #[arg(long, value_name = "RULE", value_parser = threshold)]
+    pub(crate) threshold: Option<ThresholdRule>,
 }
 
 /// `--scale none|minmax|standard`.
@@ -142,6 +150,14 @@ fn probability(text: &str) -> Result<Probability, String> {
     }
 }
 
+fn probability_rule(text: &str) -> Result<ProbabilityRule, String> {
+    text.parse().map_err(|_| "expected auto, agree or free".to_owned())
+}
+
+fn threshold(text: &str) -> Result<ThresholdRule, String> {
+    text.parse().map_err(allowed)
+}
+
 fn penalty(text: &str) -> Result<Penalty, String> {
     text.parse().map_err(allowed)
 }
@@ -201,7 +217,7 @@ fn class_weight(text: &str) -> Result<ClassWeight, String> {
 }
 
 /// Whether each parser of this file accepts a text.
-pub(crate) fn accepts(text: &str) -> [bool; 9] {
+pub(crate) fn accepts(text: &str) -> [bool; 11] {
     [
         task(text).is_ok(),
         probability(text).is_ok(),
@@ -212,6 +228,8 @@ pub(crate) fn accepts(text: &str) -> [bool; 9] {
         device(text).is_ok(),
         scale(text).is_ok(),
         class_weight(text).is_ok(),
+        probability_rule(text).is_ok(),
+        threshold(text).is_ok(),
     ]
 }
 

@@ -9,7 +9,7 @@ use margrave::engine::observe::Recorder;
 use margrave::engine::problem::Task;
 use margrave::{Control, Fit, Model, Result, Targets, Threads};
 
-use super::Rows;
+use super::{Rows, quality};
 use crate::format;
 use crate::models;
 use margrave_plot::{Axis, Figure, HeatMap, Panel, Scale, Series};
@@ -83,6 +83,9 @@ pub(crate) fn page(report: &Report<'_>) -> Result<String> {
         }
     };
     section("Summary", table(&report.summary));
+    if let Some(quality) = quality::of(model, report.data, &model.decide(&scores), Some(&scores)) {
+        section("Figures of merit, training data", table(&quality.rows));
+    }
     section("Certificate", certificate(report.fit));
     section("Convergence", convergence(report.history));
     match model.task {

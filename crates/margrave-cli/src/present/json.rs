@@ -1,6 +1,7 @@
 //! Results as JSON. Scripts rely on the keys.
 
 use margrave::engine::certificate::Certificate;
+use margrave::engine::metrics::Metric;
 use margrave::engine::model::Scheme;
 use margrave::engine::problem::Task;
 use margrave::io::Schema;
@@ -9,7 +10,7 @@ use margrave::{Fit, Model};
 use serde_json::{Map, Value, json};
 
 use super::FitContext;
-use super::prose::largest_weights;
+use super::prose::{caution, largest_weights};
 use crate::models;
 
 /// Adds the keys of a `json!` object.
@@ -150,6 +151,9 @@ pub(crate) fn fit(fit: &Fit, context: &FitContext<'_>) -> Value {
         "nonzero_weights": nonzero_weights(model),
         "tube": if single { fit.record().tube } else { None },
         "calibration": model.calibration,
+        "probability_threshold": model.probability_threshold(),
+        "threshold": model.threshold,
+        "cautions": fit.cautions().iter().map(caution).collect::<Vec<_>>(),
         "multiclass": if single || model.scheme == Scheme::Outputs { Value::Null } else { json!(model.scheme.name()) },
         "train_error": Some(fit.train_error()).filter(|e| e.is_finite()),
         "model": context.model,
@@ -238,6 +242,9 @@ pub(crate) fn model(model: &Model, schema: Option<&Schema>) -> Value {
         "features": names,
         "solver": model.solver,
         "calibration": model.calibration,
+        "probability_threshold": model.probability_threshold(),
+        "threshold": model.threshold,
+        "positive": if model.scheme == Scheme::One { model.labels.get(1) } else { None },
         "machines": model.machines,
     })
 }
@@ -277,12 +284,12 @@ fn cell(cell: &Cell) -> Value {
 }
 
 /// A search over a grid, as `tune --json` prints it, without the model trained from it.
-pub(crate) fn tuned(tuned: &Tuned, best: &Cell, task: Task, folds: usize) -> Map<String, Value> {
+pub(crate) fn tuned(tuned: &Tuned, best: &Cell, metric: Metric, folds: usize) -> Map<String, Value> {
     let mut object = Map::new();
     let keys = json!({
         "cells": tuned.cells.iter().map(cell).collect::<Vec<_>>(),
         "best": cell(best),
-        "scoring": if task == Task::Regress { "neg_mse" } else { "accuracy" },
+        "scoring": metric.score_name(),
         "status": tuned.status,
         "folds": folds,
         "dropped": tuned.cells.iter().filter(|cell| cell.dropped).count(),

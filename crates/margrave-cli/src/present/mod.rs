@@ -7,6 +7,7 @@ pub(crate) mod chart;
 pub(crate) mod html;
 pub(crate) mod json;
 pub(crate) mod prose;
+pub(crate) mod quality;
 
 use margrave::Fit;
 use margrave::io::Loaded;

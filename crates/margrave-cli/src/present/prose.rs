@@ -2,15 +2,17 @@
 
 use margrave::engine::certificate::Certificate;
 use margrave::engine::data::{Label, ScaleKind};
-use margrave::engine::model::{Calibration, Expansion, Record, Scheme};
+use margrave::engine::metrics::Metric;
+use margrave::engine::model::{Calibration, Expansion, Reason, Record, Rule, Scheme};
 use margrave::engine::problem::{Formulation, Penalty, Task};
 use margrave::engine::train::Met;
 use margrave::io::Schema;
-use margrave::tune::{Cell, Params, Tuned};
-use margrave::{Fit, Kernel, Model, Status};
+use margrave::tune::{Cell, Comparison, Params, Tuned};
+use margrave::{Caution, Fit, Kernel, Model, Status};
 
 use super::json::{nonzero_weights, worst_gap};
 use super::{FitContext, Rows};
+use crate::failure::Flags;
 use crate::format;
 use crate::models;
 
@@ -149,6 +151,7 @@ pub(crate) fn fit(fit: &Fit, context: &FitContext<'_>) -> Rows {
             ("outside", format!("{} % of the training data", format::number(100.0 * fit.train_error(), 3)))
         }
     });
+    rows.extend(decisions(model));
     let (train, total) = (format::duration(totals.seconds), format::duration(context.total_seconds));
     rows.push(("time", format!("{train} training, {total} total")));
     rows.push(("model", context.model.to_owned()));
@@ -318,8 +321,8 @@ fn record(model: &Model) -> Rows {
         }
         None => rows.push(("stationarity", format::number(totals.violation, 3))),
     }
+    rows.extend(decisions(model));
     match &model.calibration {
-        Some(Calibration::Sigmoid { .. }) => rows.push(("probabilities", "yes".into())),
         Some(Calibration::Residuals { sigma, .. }) => {
             rows.push(("residuals", format!("{} mean absolute, out-of-sample", format::number(*sigma, 4))));
         }
@@ -327,12 +330,51 @@ fn record(model: &Model) -> Rows {
             let each: Vec<String> = sigma.iter().map(|s| format::number(*s, 4)).collect();
             rows.push(("residuals", format!("{} mean absolute, out-of-sample", each.join(", "))));
         }
-        None => {}
+        Some(Calibration::Sigmoid { .. }) | None => {}
     }
     if let Some(tube) = model.machines.first().and_then(|record| record.tube) {
         rows.push(("tube", format!("±{}", format::number(tube, 5))));
     }
     rows
+}
+
+/// How scores become probabilities and predictions, where that is not the usual way.
+fn decisions(model: &Model) -> Rows {
+    let mut rows = Rows::new();
+    if let Some(threshold) = &model.threshold {
+        let text = format!(
+            "{} is predicted at scores above {}: {} on left-out scores, precision {}, recall {}",
+            model.labels[1],
+            format::number(threshold.score, 4),
+            threshold.rule,
+            format::number(threshold.precision, 3),
+            format::number(threshold.recall, 3)
+        );
+        rows.push(("threshold", text));
+    }
+    if let Some(Calibration::Sigmoid { rule, reason, .. }) = &model.calibration {
+        let why = match reason {
+            Reason::Asked => ", as asked",
+            Reason::Weighted => ", as costs differ by class",
+            Reason::Better => ", as that is clearly better on left-out scores",
+            Reason::Usual | Reason::Unknown => "",
+        };
+        let mut text = match rule {
+            Rule::Agree => format!("agree with predictions{why}"),
+            Rule::Free => format!("estimate frequencies, whatever is predicted{why}"),
+        };
+        if let Some(p) = model.probability_threshold().filter(|p| *p != 0.5) {
+            text +=
+                &format!("; {} is predicted where its probability exceeds {}", model.labels[1], format::number(p, 4));
+        }
+        rows.push(("probabilities", text));
+    }
+    rows
+}
+
+/// What a user should know before relying on a model.
+pub(crate) fn caution(caution: &Caution) -> String {
+    margrave::conflict::spell(&caution.to_string(), &Flags)
 }
 
 /// How many weights are shown.
@@ -371,13 +413,32 @@ pub(crate) fn params(params: &Params) -> String {
 }
 
 /// The score of a cell over its folds, with its deviation.
-pub(crate) fn score(cell: &Cell, task: Task) -> String {
+pub(crate) fn score(cell: &Cell, metric: Metric) -> String {
     let (mean, deviation) = (cell.seen().unwrap_or(f64::NAN), cell.deviation().unwrap_or(0.0));
-    match task {
-        Task::Regress => {
-            format!("mean squared error {} ± {}", format::number(-mean, 5), format::number(deviation, 2))
+    match metric {
+        Metric::Mse => format!("mean squared error {} ± {}", format::number(-mean, 5), format::number(deviation, 2)),
+        Metric::Accuracy => {
+            format!("accuracy {} % ± {}", format::number(100.0 * mean, 4), format::number(100.0 * deviation, 2))
         }
-        _ => format!("accuracy {} % ± {}", format::number(100.0 * mean, 4), format::number(100.0 * deviation, 2)),
+        other => format!(
+            "{} {} ± {}",
+            other,
+            format::number(if other.greater_is_better() { mean } else { -mean }, 5),
+            format::number(deviation, 2)
+        ),
+    }
+}
+
+/// How combinations are compared before their last fold, where that is not row by row.
+pub(crate) fn race(metric: Metric) -> Option<String> {
+    match Comparison::of(metric) {
+        Comparison::Losses => None,
+        Comparison::Bootstrap => {
+            Some(format!("{metric} is no mean over rows: compared by paired resamples of the rows"))
+        }
+        Comparison::None => {
+            Some(format!("none: {metric} needs the held-out scores of all folds, so no combination is dropped"))
+        }
     }
 }
 
@@ -394,16 +455,16 @@ fn finished(tuned: &Tuned) -> usize {
 }
 
 /// A search over a grid: how much was tried, the best combination and its score.
-pub(crate) fn tuned(tuned: &Tuned, best: &Cell, task: Task, folds: usize) -> Rows {
+pub(crate) fn tuned(tuned: &Tuned, best: &Cell, metric: Metric, folds: usize, races: bool) -> Rows {
     let finished = finished(tuned);
     let tried = match tuned.cells.iter().filter(|cell| cell.dropped).count() {
         0 => format!("{finished}, {folds} folds each"),
         dropped => format!("{}: {finished} on {folds} folds, {dropped} dropped after fewer", tuned.cells.len()),
     };
-    vec![
-        ("combinations", tried),
-        ("best", params(&best.params)),
-        ("score", score(best, task)),
-        ("time", format::duration(tuned.seconds)),
-    ]
+    let mut rows = vec![("combinations", tried), ("best", params(&best.params)), ("score", score(best, metric))];
+    if let Some(how) = race(metric).filter(|_| races) {
+        rows.push(("race", how));
+    }
+    rows.push(("time", format::duration(tuned.seconds)));
+    rows
 }

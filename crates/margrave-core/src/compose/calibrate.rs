@@ -1,4 +1,4 @@
-//! Fitting calibrations: leave-one-out scores without refitting, and the sigmoid.
+//! Leave-one-out scores without refitting, and the residuals of regression.
 //!
 //! **Leave-one-out.** At the optimum the free variables F (inside their box, where h is smooth) satisfy M·(β_F, b) = const
 //! with M = [K_FF + D, 1; 1ᵀ, 0], D = diag(d) of their dual terms, while bounded variables stay at their bounds. If no other
@@ -12,13 +12,9 @@
 //!
 //! which is exact for the square loss (everything is free) and the span rule of Vapnik and Chapelle for the hinge. Cost:
 //! |F|³/3 to factor, |F|² per sample.
-//!
-//! **Sigmoid.** Platt's P = 1/(1 + exp(a·z + b)), maximum likelihood with his smoothed targets (n₊ + 1)/(n₊ + 2) and
-//! 1/(n₋ + 2), by Newton's method with a line search (Lin, Lin and Weng 2007).
 
 use crate::control::{Control, Interrupt};
 use crate::gram::{Gram, Pick};
-use crate::model::calibration::sigmoid;
 use crate::problem::{Constraint, KernelProblem};
 use crate::solver::ridge::Halt;
 use crate::solver::ridge::direct::System;
@@ -119,65 +115,6 @@ fn columns(gram: &dyn Gram, rows: &[u32], cols: &[u32], control: &Control) -> Re
     let mut block = vec![0.0; rows.len() * cols.len()];
     gram.block_f64(Pick::List(rows), Pick::List(cols), &mut block, control)?;
     Ok(block)
-}
-
-/// a and b of the most likely sigmoid for scores with labels ±1; with `keep_threshold` b = 0. a < 0 unless scores and
-/// labels are unrelated; then a = 0 if the threshold is kept.
-pub fn fit_sigmoid(scores: &[f64], labels: &[f64], keep_threshold: bool) -> (f64, f64) {
-    let positive = labels.iter().filter(|y| **y > 0.0).count() as f64;
-    let negative = labels.len() as f64 - positive;
-    let (high, low) = ((positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0));
-    let target = |y: f64| if y > 0.0 { high } else { low };
-    // −log-likelihood, written so that nothing overflows.
-    let value = |a: f64, b: f64| -> f64 {
-        scores
-            .iter()
-            .zip(labels)
-            .map(|(z, y)| {
-                let (t, u) = (target(*y), a * z + b);
-                if u >= 0.0 { t * u + (-u).exp().ln_1p() } else { (t - 1.0) * u + u.exp().ln_1p() }
-            })
-            .sum()
-    };
-    let (mut a, mut b) = (0.0, if keep_threshold { 0.0 } else { ((negative + 1.0) / (positive + 1.0)).ln() });
-    let mut now = value(a, b);
-    for _ in 0..100 {
-        let (mut h11, mut h22, mut h21, mut g1, mut g2) = (1e-12, 1e-12, 0.0, 0.0, 0.0);
-        for (z, y) in scores.iter().zip(labels) {
-            let p = sigmoid(*z, a, b);
-            let (d1, d2) = (target(*y) - p, p * (1.0 - p));
-            h11 += z * z * d2;
-            h22 += d2;
-            h21 += z * d2;
-            g1 += z * d1;
-            g2 += d1;
-        }
-        let (da, db) = if keep_threshold {
-            (-g1 / h11, 0.0)
-        } else {
-            let det = h11 * h22 - h21 * h21;
-            (-(h22 * g1 - h21 * g2) / det, -(h11 * g2 - h21 * g1) / det)
-        };
-        let slope = g1 * da + g2 * db;
-        if g1.abs() < 1e-5 && (keep_threshold || g2.abs() < 1e-5) {
-            break;
-        }
-        let mut step = 1.0;
-        let mut moved = false;
-        while step >= 1e-10 {
-            let next = value(a + step * da, b + step * db);
-            if next < now + 1e-4 * step * slope {
-                (a, b, now, moved) = (a + step * da, b + step * db, next, true);
-                break;
-            }
-            step *= 0.5;
-        }
-        if !moved {
-            break;
-        }
-    }
-    // If the threshold is kept, the slope must not have the wrong sign.
-    if keep_threshold { (a.min(0.0), 0.0) } else { (a, b) }
 }
 
 /// Mean absolute residual, without those beyond five standard deviations, and the radii that contain given fractions of them.

@@ -92,26 +92,6 @@ fn the_span_rule_is_close_for_the_hinge_losses() {
 }
 
 #[test]
-fn a_sigmoid_is_recovered() {
-    // Scores on a grid, labels in the proportions given by the sigmoid.
-    let (mut scores, mut labels) = (Vec::new(), Vec::new());
-    for step in -20..=20 {
-        let z = f64::from(step) * 0.1;
-        for i in 0..200 {
-            scores.push(z);
-            labels.push(if (f64::from(i) + 0.5) / 200.0 < 1.0 / (1.0 + (-2.0 * z).exp()) { 1.0 } else { -1.0 });
-        }
-    }
-    let (a, b) = fit_sigmoid(&scores, &labels, true);
-    assert!((a + 2.0).abs() < 0.05 && b == 0.0, "{a} {b}");
-    let (a, b) = fit_sigmoid(&scores, &labels, false);
-    assert!((a + 2.0).abs() < 0.05 && b.abs() < 0.02, "{a} {b}");
-    // Labels opposed to the scores: the slope is 0, never of the wrong sign.
-    let turned: Vec<f64> = labels.iter().map(|y| -y).collect();
-    assert_eq!(fit_sigmoid(&scores, &turned, true), (0.0, 0.0));
-}
-
-#[test]
 fn radii_hold_their_share() {
     let residuals: Vec<f64> = (1..=99).map(|i| if i % 2 == 0 { f64::from(i) } else { -f64::from(i) }).collect();
     let (sigma, radii) = residual_scale(&residuals, &[0.5, 0.9]);

@@ -9,6 +9,8 @@ pub mod cross_validate;
 mod lanes;
 pub mod one_vs_one;
 pub mod one_vs_rest;
+pub mod sigmoid;
+pub mod threshold;
 
 pub use lanes::{LANES, run};
 

@@ -1,10 +1,11 @@
 //! Probabilities and intervals from scores.
 //!
-//! A binary machine's score z becomes P(+1 | z) = 1/(1 + exp(a·z + b)). With b = 0, as fitted here, ½ falls on z = 0, so that
-//! the more probable class is the predicted one. For several classes the probabilities of all pairs are coupled (Wu, Lin and
-//! Weng 2004, second method: minimise Σᵢ Σ_{j≠i} (r_ji·p_i − r_ij·p_j)² over the simplex), or those of all classes
-//! against the rest divided by their sum; the result is then changed, as little as possible, so that the predicted class
-//! is the most probable one.
+//! A binary machine's score z becomes P(+1 | z) = 1/(1 + exp(a·z + b)). Under [`Rule::Agree`] b = 0 and each side of the
+//! boundary has a slope of its own: ½ falls on z = 0, so that the more probable class is the predicted one. Under
+//! [`Rule::Free`] the offset is fitted as well, and the probabilities estimate frequencies even where costs differ by class. For
+//! several classes the probabilities of all pairs are coupled (Wu, Lin and Weng 2004, second method: minimise
+//! Σᵢ Σ_{j≠i} (r_ji·p_i − r_ij·p_j)² over the simplex), or those of all classes against the rest divided by their sum; under
+//! [`Rule::Agree`] the result is then changed, as little as possible, so that the predicted class is the most probable one.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,80 @@ pub enum Origin {
     Unknown,
 }
 
+/// Whether probabilities agree with predictions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// The predicted class is the most probable one.
+    #[default]
+    Agree,
+    /// Probabilities estimate frequencies, whatever is predicted.
+    Free,
+}
+
+impl Rule {
+    /// The name in the interfaces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::Agree => "agree",
+            Rule::Free => "free",
+        }
+    }
+}
+
+/// Why a calibration follows its rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// It was asked for.
+    Asked,
+    /// Costs differ by class, which moves the boundary away from ½.
+    Weighted,
+    /// The free rule has a clearly lower log-loss on left-out scores.
+    Better,
+    /// Nothing spoke against agreement.
+    Usual,
+    /// Read from a file that does not say.
+    #[default]
+    Unknown,
+}
+
+impl Reason {
+    /// The name in the interfaces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Asked => "asked",
+            Reason::Weighted => "weighted",
+            Reason::Better => "better",
+            Reason::Usual => "usual",
+            Reason::Unknown => "unknown",
+        }
+    }
+}
+
+/// The sigmoid of one machine: P(+1 | z) = 1/(1 + exp(a·z + b)), with another slope where z ≤ 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sigmoid {
+    /// Slope where z > 0; below 0 where a larger score means a more probable +1.
+    pub a: f64,
+    /// Slope where z ≤ 0.
+    pub below: f64,
+    /// Offset.
+    pub b: f64,
+}
+
+impl Sigmoid {
+    /// P(+1 | z).
+    pub fn at(&self, z: f64) -> f64 {
+        sigmoid(z, if z > 0.0 { self.a } else { self.below }, self.b)
+    }
+
+    /// The same, not nearer to 0 or 1 than 1e-7.
+    pub fn positive(&self, z: f64) -> f64 {
+        self.at(z).clamp(MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
+    }
+}
+
 /// How scores become probabilities, or predicted numbers become intervals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "kebab-case")]
@@ -35,10 +110,19 @@ pub enum Calibration {
     Sigmoid {
         /// Below 0 where a larger score means a more probable +1.
         a: Vec<f64>,
-        /// 0 where the threshold is kept.
+        /// The slopes where z ≤ 0, one per machine; empty: the same as `a`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        below: Vec<f64>,
+        /// 0 where ½ is kept on the boundary.
         b: Vec<f64>,
         /// What it was fitted to.
         origin: Origin,
+        /// Whether probabilities agree with predictions.
+        #[serde(default)]
+        rule: Rule,
+        /// Why.
+        #[serde(default)]
+        reason: Reason,
     },
     /// Residuals of regression.
     Residuals {
@@ -130,47 +214,82 @@ pub fn make_largest(p: &mut [f64], winner: usize) {
 }
 
 impl Calibration {
-    /// The probabilities of the two sides of machine `machine`: P(+1).
-    fn positive(a: &[f64], b: &[f64], machine: usize, z: f64) -> f64 {
-        sigmoid(z, a[machine], b[machine]).clamp(MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
+    /// The calibration of a model with these sigmoids, one per machine.
+    pub fn of_sigmoids(sigmoids: &[Sigmoid], origin: Origin, rule: Rule, reason: Reason) -> Self {
+        let list = |of: fn(&Sigmoid) -> f64| sigmoids.iter().map(of).collect::<Vec<f64>>();
+        let (a, below, b) = (list(|s| s.a), list(|s| s.below), list(|s| s.b));
+        let below = if below == a { Vec::new() } else { below };
+        Calibration::Sigmoid { a, below, b, origin, rule, reason }
+    }
+
+    /// The sigmoid of each machine; `None` for a regression.
+    pub fn sigmoids(&self) -> Option<Vec<Sigmoid>> {
+        let Calibration::Sigmoid { a, below, b, .. } = self else { return None };
+        let one = |at: usize| Sigmoid { a: a[at], below: below.get(at).copied().unwrap_or(a[at]), b: b[at] };
+        Some((0..a.len().min(b.len())).map(one).collect())
+    }
+}
+
+/// P of every class for one point, from its scores. Not for [`Scheme::Outputs`].
+pub fn class_probabilities(scheme: Scheme, sigmoids: &[Sigmoid], z: &[f64], p: &mut [f64]) {
+    let classes = p.len();
+    match scheme {
+        Scheme::One => {
+            let positive = sigmoids[0].positive(z[0]);
+            p.copy_from_slice(&[1.0 - positive, positive]);
+        }
+        Scheme::OneVsOne => {
+            let mut r = vec![0.0; classes * classes];
+            for (machine, (i, j)) in pairs(classes).enumerate() {
+                let second = sigmoids[machine].positive(z[machine]);
+                (r[j * classes + i], r[i * classes + j]) = (second, 1.0 - second);
+            }
+            couple(classes, &r, 1e-9 / classes as f64, p);
+        }
+        Scheme::OneVsRest | Scheme::CrammerSinger | Scheme::Outputs => {
+            for (machine, p) in p.iter_mut().enumerate() {
+                *p = sigmoids[machine].positive(z[machine]);
+            }
+            let total: f64 = p.iter().sum();
+            p.iter_mut().for_each(|p| *p /= total);
+        }
     }
 }
 
 impl Model {
-    /// P of every class for every point, n × classes, from its scores; `None` without a calibration. The most probable class
-    /// is the one [`decide`](Self::decide) gives.
+    /// P of every class for every point, n × classes, from its scores; `None` without a calibration. Under [`Rule::Agree`], and
+    /// unless a [threshold](Self::threshold) was chosen, the most probable class is the one [`decide`](Self::decide) gives.
     pub fn probabilities(&self, scores: &[f64]) -> Option<Vec<f64>> {
-        let Some(Calibration::Sigmoid { a, b, .. }) = &self.calibration else { return None };
+        let calibration = self.calibration.as_ref()?;
+        let sigmoids = calibration.sigmoids()?;
+        let agrees = matches!(calibration, Calibration::Sigmoid { rule: Rule::Agree, .. }) && self.threshold.is_none();
         let Prediction::Labels(winners) = self.decide(scores) else { return None };
         let (classes, outputs) = (self.labels.len(), self.expansion.outputs());
         let mut all = vec![0.0; winners.len() * classes];
-        let mut r = vec![0.0; classes * classes];
         for ((z, p), &winner) in scores.chunks_exact(outputs).zip(all.chunks_exact_mut(classes)).zip(&winners) {
-            match self.scheme {
-                Scheme::One => {
-                    let positive = Calibration::positive(a, b, 0, z[0]);
-                    p.copy_from_slice(&[1.0 - positive, positive]);
-                }
-                Scheme::OneVsOne => {
-                    for (machine, (i, j)) in pairs(classes).enumerate() {
-                        let second = Calibration::positive(a, b, machine, z[machine]);
-                        (r[j * classes + i], r[i * classes + j]) = (second, 1.0 - second);
-                    }
-                    couple(classes, &r, 1e-9 / classes as f64, p);
-                }
-                // Not a classifier: rejected above.
-                Scheme::Outputs => return None,
-                Scheme::OneVsRest | Scheme::CrammerSinger => {
-                    for (machine, p) in p.iter_mut().enumerate() {
-                        *p = Calibration::positive(a, b, machine, z[machine]);
-                    }
-                    let total: f64 = p.iter().sum();
-                    p.iter_mut().for_each(|p| *p /= total);
-                }
+            class_probabilities(self.scheme, &sigmoids, z, p);
+            if agrees {
+                make_largest(p, winner as usize);
             }
-            make_largest(p, winner as usize);
         }
         Some(all)
+    }
+
+    /// Two classes: the second is predicted where its probability exceeds this. `None` without probabilities, for several
+    /// classes, or where the probability does not depend on the score.
+    pub fn probability_threshold(&self) -> Option<f64> {
+        if self.scheme != Scheme::One {
+            return None;
+        }
+        let Some(Calibration::Sigmoid { rule, .. }) = &self.calibration else { return None };
+        let sigmoid = *self.calibration.as_ref()?.sigmoids()?.first()?;
+        match (rule, &self.threshold) {
+            (Rule::Agree, None) => Some(0.5),
+            (_, threshold) if sigmoid.a < 0.0 && sigmoid.below < 0.0 => {
+                Some(sigmoid.positive(threshold.as_ref().map_or(0.0, |t| t.score)))
+            }
+            _ => None,
+        }
     }
 
     /// The radius around each predicted number that contains a fraction `level` of its residuals; `None` unless it was measured.
@@ -205,6 +324,14 @@ mod tests {
         assert_eq!(sigmoid(0.0, -3.0, 0.0), 0.5);
         assert!(sigmoid(1e6, -3.0, 0.0) == 1.0 && sigmoid(-1e6, -3.0, 0.0) == 0.0);
         assert!((sigmoid(1.0, -1.0, 0.5) - 1.0 / (1.0 + (-0.5f64).exp())).abs() < 1e-15);
+    }
+
+    #[test]
+    fn each_side_has_its_slope() {
+        let s = Sigmoid { a: -1.0, below: -3.0, b: 0.0 };
+        assert_eq!((s.at(0.0), s.at(1.0), s.at(-1.0)), (0.5, sigmoid(1.0, -1.0, 0.0), sigmoid(-1.0, -3.0, 0.0)));
+        let kept = Calibration::of_sigmoids(&[s], Origin::Folds, Rule::Agree, Reason::Usual);
+        assert_eq!(kept.sigmoids(), Some(vec![s]));
     }
 
     #[test]

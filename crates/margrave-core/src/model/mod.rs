@@ -2,7 +2,7 @@
 //!
 //! An [`Expansion`] is the function f(x) + b alone; a [`Model`] adds what is needed to predict, to verify and to resume
 //! training: the task, labels, scaling, loss, costs, certificate. For two classes a score > 0 means the *second*,
-//! `labels[1]`, whose samples have y = +1; several classes have one output per binary machine (see [`Scheme`]).
+//! `labels[1]`, whose samples have y = +1 (or a score above a chosen [`Threshold`]); several classes have one output per binary machine (see [`Scheme`]).
 
 pub mod calibration;
 mod expansion;
@@ -10,13 +10,15 @@ mod margins;
 pub mod multi;
 #[cfg(test)]
 mod tests;
+mod threshold;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::calibration::{Calibration, Origin, SHARES};
+pub use self::calibration::{Calibration, Origin, Reason, Rule, SHARES, Sigmoid};
 pub use self::expansion::{Expansion, Layout, pair_output, pairs};
 pub use self::margins::{Case, Margins, cases, margins};
 pub use self::multi::Scheme;
+pub use self::threshold::{Threshold, ThresholdRule};
 use crate::certificate::Certificate;
 use crate::control::{Control, Status};
 use crate::data::{Label, Points, Scaling};
@@ -98,6 +100,8 @@ pub struct Model {
     pub n: usize,
     /// How scores become probabilities or intervals, if calibrated.
     pub calibration: Option<Calibration>,
+    /// Two classes: where the second is predicted, if not at scores above 0.
+    pub threshold: Option<Threshold>,
 }
 
 /// The parameters of a fit that a model keeps, apart from the data.
@@ -411,6 +415,7 @@ impl Model {
             solver,
             n,
             calibration: None,
+            threshold: None,
         }
     }
 
@@ -433,11 +438,19 @@ impl Model {
         Ok(scores)
     }
 
+    /// Two classes: the score above which the second is predicted; 0 unless a threshold was chosen.
+    pub fn cut(&self) -> f64 {
+        self.threshold.as_ref().map_or(0.0, |threshold| threshold.score)
+    }
+
     /// The predictions that follow from scores, n × outputs.
     pub fn decide(&self, scores: &[f64]) -> Prediction {
         let k = self.expansion.outputs();
         match (self.task, self.scheme) {
-            (Task::Classify, Scheme::One) => Prediction::Labels(scores.iter().map(|z| u32::from(*z > 0.0)).collect()),
+            (Task::Classify, Scheme::One) => {
+                let cut = self.cut();
+                Prediction::Labels(scores.iter().map(|z| u32::from(*z > cut)).collect())
+            }
             (Task::Classify, Scheme::OneVsOne) => {
                 let classes = self.labels.len();
                 let mut scratch = vec![0; classes];

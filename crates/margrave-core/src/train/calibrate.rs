@@ -1,12 +1,15 @@
 //! Out-of-sample scores of a machine, and the calibration fitted to them.
 
 use super::options::{Probability, TrainOptions};
+use super::plan::Plan;
 use super::space::{Request, Space, Trained};
-use crate::compose::calibrate::{LeftOut, fit_sigmoid, residual_scale};
+use crate::compose::calibrate::{LeftOut, residual_scale};
 use crate::compose::cross_validate::{Deal, folds};
+use crate::compose::sigmoid::{Labelled, fit_all};
+use crate::compose::threshold;
 use crate::control::Control;
 use crate::error::Result;
-use crate::model::{Calibration, Origin, SHARES};
+use crate::model::{Calibration, Origin, SHARES, Threshold};
 use crate::observe::Silent;
 use crate::problem::{Setup, Task};
 use crate::solver::Stop;
@@ -45,7 +48,7 @@ pub(crate) fn out_of_sample(
 /// The options of the machines of folds: those of the training, but with a tolerance no tighter than calibration needs.
 fn for_folds(options: &TrainOptions) -> TrainOptions {
     let stop = Stop { tol: options.stop.tol.map(|tol| tol.max(1e-3)), gap: options.stop.gap.map(|gap| gap.max(1e-3)) };
-    TrainOptions { probability: None, start: None, stop, aim: None, aim_gap: None, ..options.clone() }
+    TrainOptions { probability: None, threshold: None, start: None, stop, aim: None, aim_gap: None, ..options.clone() }
 }
 
 /// The scores of each fold, from a machine trained on the other folds.
@@ -70,20 +73,35 @@ fn out_of_fold(subject: &Subject<'_>, k: usize, request: Request<'_>) -> Result<
     Ok(out)
 }
 
-/// a and b of the sigmoid of one machine.
-pub(crate) fn sigmoid_of(left: &LeftOut, targets: &[f64], keep_threshold: bool) -> (f64, f64) {
-    let labels: Vec<f64> = left.rows.iter().map(|&row| targets[row as usize]).collect();
-    fit_sigmoid(&left.scores, &labels, keep_threshold)
+/// Left-out scores with the labels of their rows; `counts`: how much each row of the machine counts.
+pub(crate) fn labelled(left: &LeftOut, targets: &[f64], counts: Option<&[f64]>) -> Labelled {
+    Labelled {
+        labels: left.rows.iter().map(|&row| targets[row as usize]).collect(),
+        counts: counts.map_or_else(Vec::new, |all| left.rows.iter().map(|&row| all[row as usize]).collect()),
+        scores: left.scores.clone(),
+    }
 }
 
-/// The calibration of one binary machine or one regression.
-pub(crate) fn calibration_of(task: Task, left: &LeftOut, targets: &[f64], origin: Origin) -> Calibration {
-    if task == Task::Regress {
+/// What left-out scores of the only machine of a plan decide: its calibration and its threshold, as far as they are asked for.
+pub(crate) fn settle(
+    plan: &Plan<'_>,
+    left: &LeftOut,
+    targets: &[f64],
+    origin: Origin,
+) -> (Option<Calibration>, Option<Threshold>) {
+    let Plan { options, prepared, .. } = plan;
+    if options.task == Task::Regress {
         let residuals: Vec<f64> =
             left.rows.iter().zip(&left.scores).map(|(&row, z)| targets[row as usize] - z).collect();
         let (sigma, radii) = residual_scale(&residuals, &SHARES);
-        return Calibration::Residuals { sigma, radii, origin };
+        return (Some(Calibration::Residuals { sigma, radii, origin }), None);
     }
-    let (a, b) = sigmoid_of(left, targets, true);
-    Calibration::Sigmoid { a: vec![a], b: vec![b], origin }
+    let data = labelled(left, targets, prepared.counts.as_deref());
+    let cut = options.threshold.map(|rule| threshold::choose(&data, rule, origin));
+    let calibration = options.probability.map(|_| {
+        let weighted = prepared.weighs_classes();
+        let (sigmoids, rule, reason) = fit_all(&[data], options.probability_rule, weighted, false);
+        Calibration::of_sigmoids(&sigmoids, origin, rule, reason)
+    });
+    (calibration, cut)
 }

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use super::calibrate::{Subject, out_of_sample, sigmoid_of};
+use super::calibrate::{Subject, labelled, out_of_sample};
+use super::caution;
 use super::fit::Fit;
 use super::kernel_space::KernelSpace;
 use super::one::{problem, space};
@@ -12,7 +13,7 @@ use super::prepared::{Prepared, check_same_rows};
 use super::proof::prove;
 use super::space::{Request, Space, Trained};
 use super::verdict::Asked;
-use crate::compose::calibrate::fit_sigmoid;
+use crate::compose::sigmoid::{Labelled, fit_all};
 use crate::compose::{LANES, Part, one_vs_one, one_vs_rest, run};
 use crate::conflict::OptionName;
 use crate::control::{Control, Status};
@@ -34,8 +35,8 @@ struct One {
     scores: Vec<f64>,
     /// w, if the machine is stored as weights.
     weights: Option<Vec<f64>>,
-    /// a and b of its sigmoid, and the kind of scores it was fitted to, if probabilities are enabled.
-    sigmoid: Option<(f64, f64, Origin)>,
+    /// Its left-out scores and how they were computed, if probabilities are enabled.
+    left: Option<(Labelled, Origin)>,
     solver: &'static str,
     reason: String,
     merged: usize,
@@ -83,11 +84,12 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
         let machines = one_by_one(plan, scheme, &codes, space.as_ref(), control, observer)?;
         (machines, space.entries())
     };
-    let lost = lost(classes, scheme, &codes, &machines);
+    let mut predicted = vec![0; classes];
+    let lost = lost(scheme, &codes, &machines, &mut predicted);
     let (solver, reason) = machines.first().map_or(("none", String::new()), |m| (m.solver, m.reason.clone()));
     let way = if scheme == Scheme::OneVsRest { "one per class" } else { "one per pair of classes" };
     let reason = format!("{} machines, {way}; {reason}", machines.len());
-    let sigmoids: Option<Vec<_>> = machines.iter().map(|machine| machine.sigmoid).collect();
+    let calibration = calibration(plan, scheme, &machines);
     let (costs, recipe) = (prepared.costs(plan.formulation), plan.recipe(solver));
     // A row takes part in every machine of one-vs-rest, and in one machine per other class of one-vs-one.
     let merged = machines.iter().map(|machine| machine.merged);
@@ -101,12 +103,9 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
         Some(w) => Model::several_linear(recipe, w, prepared.points.dims(), scheme, &codes, &costs, columns)?,
         None => Model::several(recipe, *kernel, &prepared.points, scheme, &codes, &costs, columns)?,
     };
-    model.calibration = sigmoids.filter(|list| !list.is_empty()).map(|list| Calibration::Sigmoid {
-        a: list.iter().map(|s| s.0).collect(),
-        b: list.iter().map(|s| s.1).collect(),
-        origin: list[0].2,
-    });
-    let train_error = error(&model, prepared, &codes, &lost, &control.for_proof())?;
+    model.calibration = calibration;
+    let train_error = error(&model, prepared, &codes, &lost, &mut predicted, &control.for_proof())?;
+    let cautions = caution::of(plan, &predicted);
     let asked = Asked::from(plan.options.stop);
     Ok(Fit {
         model,
@@ -118,7 +117,17 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
         asked,
         device: control.backend().name(),
         merged,
+        cautions,
     })
+}
+
+/// The calibration of all machines, if probabilities are enabled: one rule for all of them.
+fn calibration(plan: &Plan<'_>, scheme: Scheme, machines: &[One]) -> Option<Calibration> {
+    let left: Option<Vec<Labelled>> = machines.iter().map(|m| m.left.as_ref().map(|(left, _)| left.clone())).collect();
+    let (left, origin) = (left?, machines.first()?.left.as_ref()?.1);
+    let (asked, weighted) = (plan.options.probability_rule, plan.prepared.weighs_classes());
+    let (sigmoids, rule, reason) = fit_all(&left, asked, weighted, scheme == Scheme::OneVsRest);
+    Some(Calibration::of_sigmoids(&sigmoids, origin, rule, reason))
 }
 
 /// The weights of all machines, d × machines; `None` unless every machine is stored as weights.
@@ -146,16 +155,20 @@ pub(crate) fn solved_at_once(plan: &Plan<'_>, scheme: Scheme) -> bool {
 }
 
 /// Rows that may be misclassified: those on the wrong side of one of the machines trained on them. All others are right,
-/// because a class that wins all its pairs has more votes than any other.
-fn lost(classes: usize, scheme: Scheme, codes: &[u32], machines: &[One]) -> Vec<u32> {
+/// because a class that wins all its pairs has more votes than any other. In `predicted` the number of rows that each class is
+/// predicted for, where that is known already (one-vs-rest), and otherwise the number of rows of each class.
+fn lost(scheme: Scheme, codes: &[u32], machines: &[One], predicted: &mut [u64]) -> Vec<u32> {
     let mut lost = vec![false; codes.len()];
     if scheme == Scheme::OneVsRest {
-        let mut z = vec![0.0; classes];
+        let mut z = vec![0.0; predicted.len()];
         for (row, lost) in lost.iter_mut().enumerate() {
             machines.iter().zip(&mut z).for_each(|(machine, z)| *z = machine.scores[row]);
-            *lost = z.iter().any(|z| z.is_nan()) || multi::by_score(&z) != codes[row];
+            let winner = multi::by_score(&z);
+            predicted[winner as usize] += 1;
+            *lost = z.iter().any(|z| z.is_nan()) || winner != codes[row];
         }
     } else {
+        codes.iter().for_each(|&code| predicted[code as usize] += 1);
         for machine in machines {
             for ((&row, y), z) in machine.part.rows.iter().zip(&machine.part.targets).zip(&machine.scores) {
                 lost[row as usize] |= z.is_nan() || (*z > 0.0) != (*y > 0.0);
@@ -165,8 +178,15 @@ fn lost(classes: usize, scheme: Scheme, codes: &[u32], machines: &[One]) -> Vec<
     (0..codes.len() as u32).filter(|&row| lost[row as usize]).collect()
 }
 
-/// Fraction of the training rows that are misclassified; only rows in `lost` can be.
-fn error(model: &Model, prepared: &Prepared, codes: &[u32], lost: &[u32], control: &Control) -> Result<f64> {
+/// Fraction of the training rows that are misclassified; only rows in `lost` can be. Those that are move in `predicted`.
+fn error(
+    model: &Model,
+    prepared: &Prepared,
+    codes: &[u32],
+    lost: &[u32],
+    predicted: &mut [u64],
+    control: &Control,
+) -> Result<f64> {
     if model.scheme == Scheme::OneVsRest {
         return Ok(lost.len() as f64 / codes.len().max(1) as f64);
     }
@@ -175,8 +195,13 @@ fn error(model: &Model, prepared: &Prepared, codes: &[u32], lost: &[u32], contro
     let mut scratch = vec![0; classes];
     for rows in lost.chunks(((1 << 22) / k).max(1)) {
         let z = model.expansion.scores(&prepared.points.gather(rows), Precision::Single, control)?;
-        let winners = z.chunks_exact(k).map(|z| multi::by_votes(classes, z, &mut scratch));
-        wrong += winners.zip(rows).filter(|(winner, row)| *winner != codes[**row as usize]).count();
+        for (z, &row) in z.chunks_exact(k).zip(rows) {
+            let winner = multi::by_votes(classes, z, &mut scratch);
+            let code = codes[row as usize];
+            predicted[code as usize] -= 1;
+            predicted[winner as usize] += 1;
+            wrong += usize::from(winner != code);
+        }
     }
     Ok(wrong as f64 / codes.len().max(1) as f64)
 }
@@ -217,7 +242,7 @@ fn one_by_one(
             other => Error::data(format!("{}: {}", name(plan, scheme, at), other.marked())),
         };
         let request = Request { options, memory, control };
-        one_machine(plan, scheme, at, &parts[at], space, request, observer).map_err(named)
+        one_machine(plan, at, &parts[at], space, request, observer).map_err(named)
     })?;
     if scheme == Scheme::OneVsRest {
         // All machines count entries on the same Gram at the same time: only the total is known.
@@ -229,7 +254,6 @@ fn one_by_one(
 
 fn one_machine(
     plan: &Plan<'_>,
-    scheme: Scheme,
     at: usize,
     part: &Part,
     whole: &dyn Space,
@@ -245,7 +269,7 @@ fn one_machine(
     let setup = problem(plan, space.as_ref(), &part.targets, weights.as_deref())?;
     let start = options.start.as_ref().map(|model| space.start(model, at, &model.machine_over(at, rows), &setup));
     let mut trained = space.solve(&setup, start, request, observer)?;
-    let sigmoid = match options.probability {
+    let left = match options.probability {
         None => None,
         Some(_) => {
             let problem =
@@ -253,9 +277,7 @@ fn one_machine(
             let (targets, weights) = (part.targets.as_slice(), weights.as_deref());
             let subject = Subject { space: space.as_ref(), targets, weights, problem: &problem };
             let (left, origin) = out_of_sample(&subject, &setup, &trained, request)?;
-            // In one-vs-rest the largest score wins, whatever its sign.
-            let (a, b) = sigmoid_of(&left, targets, scheme != Scheme::OneVsRest);
-            Some((a, b, origin))
+            Some((labelled(&left, targets, plan.prepared.counts_of(rows).as_deref()), origin))
         }
     };
     trained.proven.certificate = trained.proven.certificate.with_rows(rows);
@@ -264,7 +286,7 @@ fn one_machine(
     let Trained { proven, weights, solver, reason, compact: _, merged } = trained;
     let record = Record::new(&setup, &proven, begun.elapsed().as_secs_f64(), space.entries() - before);
     let column = Column::new(&proven.machine, rows, record);
-    Ok(One { column, part: part.clone(), scores, weights, sigmoid, solver, reason, merged })
+    Ok(One { column, part: part.clone(), scores, weights, left, solver, reason, merged })
 }
 
 /// One-vs-rest least squares for all classes: one factorisation, one right-hand side per class.
@@ -322,14 +344,14 @@ fn all_at_once(
         let machine = &proven.machine;
         let mut scores: Vec<f64> = proven.scores.iter().map(|f| f + machine.bias).collect();
         scores.resize(codes.len(), f64::NAN);
-        let sigmoid = fit.as_ref().and_then(|fit| fit.loo.as_ref()).map(|residuals| {
+        let left = fit.as_ref().and_then(|fit| fit.loo.as_ref()).map(|residuals| {
             let unseen: Vec<f64> = column(residuals).iter().zip(&part.targets).map(|(r, y)| y - r).collect();
-            let (a, b) = fit_sigmoid(&unseen, &part.targets, false);
-            (a, b, Origin::LeaveOneOut)
+            let counts = prepared.counts_of(&part.rows).unwrap_or_default();
+            (Labelled { scores: unseen, labels: part.targets.clone(), counts }, Origin::LeaveOneOut)
         });
         let column = Column::new(machine, &part.rows, record);
         let reason = "square loss: one factorisation for all classes".to_owned();
-        machines.push(One { column, part, scores, weights: None, sigmoid, solver: "ridge", reason, merged: 0 });
+        machines.push(One { column, part, scores, weights: None, left, solver: "ridge", reason, merged: 0 });
     }
     last.seconds = control.seconds();
     last.fraction = Some(1.0);

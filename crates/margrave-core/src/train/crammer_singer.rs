@@ -11,6 +11,7 @@ use crate::train::Asked;
 use crate::train::verdict::verdict;
 use crate::{Control, Error, Result};
 
+use super::caution;
 use super::fit::Fit;
 use super::linear_space::{bias_of_model, reason_for};
 use super::plan::Plan;
@@ -71,7 +72,8 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     }
     let model =
         Model::crammer_singer(recipe, solved.weights, points.dims(), &solved.alpha, &costs, solved.bias, record)?;
-    let train_error = error(&model, points, &codes, &proof)?;
+    let (train_error, predicted) = error(&model, points, &codes, &proof)?;
+    let cautions = caution::of(plan, &predicted);
     let reason = reason_for(options, &format!("one machine for all classes: dual descent a sample at a time{note}"));
     let asked = Asked::from(options.stop);
     Ok(Fit {
@@ -84,11 +86,13 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
         asked,
         device: control.backend().name(),
         merged: 0,
+        cautions,
     })
 }
 
-/// Fraction of the (scaled) training rows that are misclassified.
-fn error(model: &Model, points: &Points, codes: &[u32], control: &Control) -> Result<f64> {
+/// Fraction of the (scaled) training rows that are misclassified, and how many rows each class is predicted for.
+fn error(model: &Model, points: &Points, codes: &[u32], control: &Control) -> Result<(f64, Vec<u64>)> {
+    let mut predicted = vec![0u64; model.labels.len()];
     let at_once = ((1 << 22) / model.expansion.outputs()).max(1);
     let mut wrong = 0;
     for from in (0..points.len()).step_by(at_once) {
@@ -96,10 +100,11 @@ fn error(model: &Model, points: &Points, codes: &[u32], control: &Control) -> Re
         let part = if rows.len() == points.len() { points.clone() } else { points.gather(&rows) };
         let scores = model.expansion.scores(&part, Precision::Double, control)?;
         if let Prediction::Labels(found) = model.decide(&scores) {
+            found.iter().for_each(|&code| predicted[code as usize] += 1);
             wrong += found.iter().zip(&rows).filter(|(found, row)| **found != codes[**row as usize]).count();
         }
     }
-    Ok(wrong as f64 / codes.len().max(1) as f64)
+    Ok((wrong as f64 / codes.len().max(1) as f64, predicted))
 }
 
 /// Certifies a machine of Crammer and Singer independently of its training.

@@ -2,6 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
+use super::caution::Caution;
 use super::space::Compacted;
 use super::verdict::Asked;
 use crate::certificate::Certificate;
@@ -25,6 +26,7 @@ pub struct Fit {
     pub(crate) asked: Asked,
     pub(crate) device: &'static str,
     pub(crate) merged: usize,
+    pub(crate) cautions: Vec<Caution>,
 }
 
 /// A summary of a fit, without the arrays of its model.
@@ -103,6 +105,11 @@ impl Fit {
     /// The device used: `cpu`.
     pub fn device(&self) -> &'static str {
         self.device
+    }
+
+    /// What a user should know before relying on the model.
+    pub fn cautions(&self) -> &[Caution] {
+        &self.cautions
     }
 
     /// Training rows that were merged into equal ones with equal targets.

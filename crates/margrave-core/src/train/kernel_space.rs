@@ -188,7 +188,18 @@ impl Space for KernelSpace<'_> {
         }
         // If time runs out here, folds are used instead.
         setup.with(self.gram(), |problem| {
-            Ok(leave_one_out(problem, beta, bias, scores, request.memory, request.control).unwrap_or(None))
+            let merged = self.equal.as_ref().and_then(|first| Merged::new(problem, first));
+            let Some(merged) = merged.filter(|_| problem.row_of.is_none()) else {
+                return Ok(leave_one_out(problem, beta, bias, scores, request.memory, request.control).unwrap_or(None));
+            };
+            // Copies are left out together: a score from the other copies would not be out-of-sample, and K of the
+            // free variables would be singular.
+            let gram = part(self.gram(), &merged.rows);
+            let start = merged.start(StartPoint { beta: beta.clone(), ..StartPoint::default() });
+            let f: Vec<f64> = merged.rows.iter().map(|&row| scores[row as usize]).collect();
+            let distinct = merged.problem(gram.as_ref(), problem.losses);
+            let left = leave_one_out(&distinct, &start.beta, bias, &f, request.memory, request.control).unwrap_or(None);
+            Ok(left.map(|left| merged.for_all(&left)))
         })
     }
 }

@@ -6,6 +6,7 @@
 //! all of them) or, where the dual is linear, one after the other up to their bounds. The solution of the original problem is
 //! what is saved and certified.
 
+use crate::compose::calibrate::LeftOut;
 use crate::data::{Points, Storage};
 use crate::gram::Gram;
 use crate::problem::{Constraint, KernelProblem, Losses};
@@ -166,6 +167,15 @@ impl Merged {
             losses,
             constraint: self.constraint.clone(),
         }
+    }
+
+    /// Left-out scores of the merged samples as those of all their members.
+    pub(crate) fn for_all(&self, left: &LeftOut) -> LeftOut {
+        let mut score = vec![None; self.targets.len()];
+        left.rows.iter().zip(&left.scores).for_each(|(&at, z)| score[at as usize] = Some(*z));
+        let found = |i: usize| score[self.variable_of[i] as usize].map(|z| (i as u32, z));
+        let (rows, scores) = (0..self.variable_of.len()).filter_map(found).unzip();
+        LeftOut { rows, scores }
     }
 
     /// A start for the merged problem.

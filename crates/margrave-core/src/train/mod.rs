@@ -8,6 +8,7 @@
 //! [`Status`].
 
 mod calibrate;
+pub mod caution;
 mod classes;
 mod crammer_singer;
 mod fit;
@@ -25,8 +26,9 @@ pub mod tune;
 pub mod verdict;
 mod verify;
 
+pub use caution::Caution;
 pub use fit::Fit;
-pub use options::{LossChoice, Probability, SolverName, Tradeoff, TrainOptions};
+pub use options::{LossChoice, Probability, ProbabilityRule, SolverName, Tradeoff, TrainOptions};
 pub use plan::{Plan, Shape};
 pub use proof::{Proven, certify_machine, prove, prove_linear};
 pub use space::Compacted;

@@ -1,6 +1,7 @@
 //! One machine over all rows.
 
-use super::calibrate::{Subject, calibration_of, out_of_sample};
+use super::calibrate::{Subject, out_of_sample, settle};
+use super::caution;
 use super::fit::Fit;
 use super::kernel_space::KernelSpace;
 use super::linear_space::LinearSpace;
@@ -59,14 +60,14 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     };
     let request = Request { options, memory: options.budget.memory, control };
     let trained = space.solve(&setup, start, request, observer)?;
-    let calibration = match options.probability {
-        None => None,
-        Some(_) => {
+    let (calibration, threshold) = match options.probability.is_some() || options.threshold.is_some() {
+        false => (None, None),
+        true => {
             let problem =
                 |space: &dyn Space, targets: &[f64], weights: Option<&[f64]>| problem(plan, space, targets, weights);
             let subject = Subject { space: space.as_ref(), targets, weights, problem: &problem };
             let (left, origin) = out_of_sample(&subject, &setup, &trained, request)?;
-            Some(calibration_of(options.task, &left, targets, origin))
+            settle(plan, &left, targets, origin)
         }
     };
     let mut z = trained.scores(targets.len());
@@ -74,7 +75,10 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
         z.iter_mut().zip(space.diag()).for_each(|(z, k)| *z -= 0.5 * k);
     }
     let entries = space.entries();
-    let train_error = train_error(options.task, targets, &z);
+    let cut = threshold.as_ref().map_or(0.0, |threshold| threshold.score);
+    let train_error = train_error(options.task, targets, &z, cut);
+    let above = z.iter().filter(|z| **z > cut).count();
+    let cautions = caution::of(plan, &[(targets.len() - above) as u64, above as u64]);
     let Trained { proven, weights, solver, reason, compact, merged } = trained;
     let (recipe, seconds) = (plan.recipe(solver), control.seconds());
     let mut model = match weights {
@@ -84,7 +88,7 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
         }
         None => Model::binary(recipe, plan.kernel, &prepared.points, &setup, &proven, seconds, entries)?,
     };
-    model.calibration = calibration;
+    (model.calibration, model.threshold) = (calibration, threshold);
     let asked = Asked::from(options.stop_for(&setup));
     Ok(Fit {
         model,
@@ -96,19 +100,20 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
         asked,
         device: control.backend().name(),
         merged,
+        cautions,
     })
 }
 
 /// The training error by task, from the scores z of the training points: fraction of wrong labels, mean squared error, or
-/// fraction of outliers. NaN if the proof, which computes the scores, was interrupted.
-fn train_error(task: Task, targets: &[f64], scores: &[f64]) -> f64 {
+/// fraction of outliers; the second class is predicted above the score `cut`. NaN if the proof, which computes the scores, was interrupted.
+fn train_error(task: Task, targets: &[f64], scores: &[f64], cut: f64) -> f64 {
     if scores.iter().any(|z| z.is_nan()) {
         return f64::NAN;
     }
     let n = targets.len().max(1) as f64;
     let pairs = targets.iter().zip(scores);
     match task {
-        Task::Classify => pairs.filter(|(y, z)| (**z > 0.0) != (**y > 0.0)).count() as f64 / n,
+        Task::Classify => pairs.filter(|(y, z)| (**z > cut) != (**y > 0.0)).count() as f64 / n,
         Task::Regress => pairs.map(|(y, z)| (y - z) * (y - z)).sum::<f64>() / n,
         Task::Novelty => scores.iter().filter(|z| **z < 0.0).count() as f64 / n,
     }

@@ -9,7 +9,7 @@ use crate::data::ScaleKind;
 use crate::error::{Error, Result};
 use crate::kernel::{Gamma, Kernel};
 use crate::loss::{Loss, LossSpec};
-use crate::model::{Model, Scheme};
+use crate::model::{Model, Scheme, ThresholdRule};
 use crate::problem::{Bias, ClassWeight, Formulation, Penalty, Setup, Task};
 use crate::solver::Stop;
 use crate::train::verdict::default_tol;
@@ -78,6 +78,33 @@ pub enum Probability {
     Folds(usize),
 }
 
+/// Whether probabilities agree with predictions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProbabilityRule {
+    /// Free where costs differ by class; otherwise agreeing, unless the free rule has a log-loss lower by more than 1 % on
+    /// left-out scores.
+    #[default]
+    Auto,
+    /// The predicted class is the most probable one: ½ is on the boundary.
+    Agree,
+    /// Probabilities estimate frequencies, whatever is predicted.
+    Free,
+}
+
+impl ProbabilityRule {
+    /// Every rule with its name in the interfaces.
+    pub const ALL: [(&'static str, ProbabilityRule); 3] =
+        [("auto", ProbabilityRule::Auto), ("agree", ProbabilityRule::Agree), ("free", ProbabilityRule::Free)];
+}
+
+impl FromStr for ProbabilityRule {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, rule)| rule).ok_or_else(|| Error::option("probability-rule", text, "auto, agree or free"))
+    }
+}
+
 /// The trade-off between losses and smoothness.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Tradeoff {
@@ -134,6 +161,10 @@ pub struct TrainOptions {
     pub multiclass: Option<Scheme>,
     /// Whether to calibrate probabilities or intervals, and from which scores.
     pub probability: Option<Probability>,
+    /// Whether probabilities agree with predictions.
+    pub probability_rule: ProbabilityRule,
+    /// Two classes: choose the decision threshold by this rule, on left-out scores; it is saved with the model.
+    pub threshold: Option<ThresholdRule>,
     /// Scaling of the features; it is saved with the model.
     pub scale: Option<ScaleKind>,
     /// The solver.
@@ -193,6 +224,8 @@ impl TrainOptions {
             class_weight: ClassWeight::Equal,
             multiclass: None,
             probability: None,
+            probability_rule: ProbabilityRule::Auto,
+            threshold: None,
             scale: None,
             solver: SolverName::Auto,
             stop: Stop::default(),

@@ -188,6 +188,7 @@ fn finished(plan: &Plan<'_>, model: Model, reason: String, train_error: f64, ker
         compact: None,
         asked: plan.asked(),
         merged: 0,
+        cautions: vec![],
         device: plan.options.device.backend().name(),
     }
 }

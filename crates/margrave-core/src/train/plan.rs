@@ -101,14 +101,19 @@ impl<'a> Plan<'a> {
         if matches!(shape, Shape::Classes(_)) && options.compact.is_some() {
             return Err(conflict(OptionName::Compact, With::SeveralClasses, "", Remedy::LeaveOut(OptionName::Compact)));
         }
+        if options.threshold.is_some() && shape != Shape::One {
+            let remedy = Remedy::LeaveOut(OptionName::Threshold);
+            return Err(conflict(OptionName::Threshold, With::SeveralClasses, "it is for two", remedy));
+        }
         let in_blocks = linear
             && shape == Shape::One
             && options.scale.is_none()
             && options.probability.is_none()
+            && options.threshold.is_none()
             && options.penalty == Penalty::L2;
         if streamed.is_some() && !in_blocks {
             return Err(Error::data(format!(
-                "rows read in blocks are for the linear kernel with a cost C, two classes or regression, the L2 penalty, unscaled and without probabilities: raise {}",
+                "rows read in blocks are for the linear kernel with a cost C, two classes or regression, the L2 penalty, unscaled and without probabilities or a chosen threshold: raise {}",
                 OptionName::Memory
             )));
         }
@@ -204,6 +209,9 @@ impl<'a> Plan<'a> {
         lines.push(("machines", machines));
         let (solver, reason) = self.solver()?;
         lines.push(("solver", format!("{solver} ({reason})")));
+        if let Some(rule) = options.threshold {
+            lines.push(("threshold", format!("{rule}, on left-out scores")));
+        }
         let asked = self.asked();
         let tol = asked.tol.map(|tol| format!("KKT violation ≤ {tol:.3e}"));
         let gap = asked.gap.map(|gap| format!("relative gap ≤ {gap:.3e}"));
@@ -286,6 +294,13 @@ pub(crate) fn check(options: &TrainOptions, kernel: &Kernel, formulation: &Formu
             With::Setting(Name::Task.at("novelty")),
             "",
             Remedy::LeaveOut(Name::Probability),
+        ),
+        (
+            options.threshold.is_some() && options.task != Task::Classify,
+            Name::Threshold.into(),
+            With::Setting(Name::Task.at(options.task.name())),
+            "a threshold is between two classes",
+            Remedy::LeaveOut(Name::Threshold),
         ),
         (
             penalised && !options.bias,
@@ -503,6 +518,11 @@ mod tests {
                 TrainOptions { probability: Some(Probability::LeaveOneOut), ..new(Task::Novelty) },
                 Name::Probability,
                 With::Setting(Name::Task.at("novelty")),
+            ),
+            (
+                TrainOptions { threshold: Some(crate::model::ThresholdRule::MaxF1), ..new(Task::Regress) },
+                Name::Threshold,
+                With::Setting(Name::Task.at("regress")),
             ),
             (
                 TrainOptions { intercept_scaling: Some(1.0), bias: false, ..linear() },

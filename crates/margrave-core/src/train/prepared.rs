@@ -17,6 +17,8 @@ pub(crate) struct Prepared {
     /// ±1 or real; the index of the label for several classes; several numbers per row for several targets.
     pub(crate) targets: Vec<f64>,
     pub(crate) weights: Option<Vec<f64>>,
+    /// The weights of the data alone, without class factors: how many samples each row stands for.
+    pub(crate) counts: Option<Vec<f64>>,
     pub(crate) labels: Vec<Label>,
     pub(crate) class_weights: Vec<f64>,
     /// See [`TrainOptions::lower_nu`](super::TrainOptions::lower_nu).
@@ -79,7 +81,8 @@ impl Prepared {
                 }
             }
         };
-        Ok(Self { points, targets, weights, labels, class_weights, lower_nu: false })
+        let counts = data.weights.clone();
+        Ok(Self { points, targets, weights, counts, labels, class_weights, lower_nu: false })
     }
 
     /// Several targets per row.
@@ -88,7 +91,8 @@ impl Prepared {
             return Err(Error::data("the data has no rows"));
         }
         let (targets, weights) = (values.to_vec(), data.weights.clone());
-        Ok(Self { points, targets, weights, labels: vec![], class_weights: vec![], lower_nu: false })
+        let counts = data.weights.clone();
+        Ok(Self { points, targets, weights, counts, labels: vec![], class_weights: vec![], lower_nu: false })
     }
 
     /// The class of each row, if there are more than two.
@@ -114,6 +118,16 @@ impl Prepared {
     /// The weights of some of the rows.
     pub(crate) fn weights_of(&self, rows: &[u32]) -> Option<Vec<f64>> {
         self.weights.as_ref().map(|all| rows.iter().map(|&row| all[row as usize]).collect())
+    }
+
+    /// Whether costs differ by class.
+    pub(crate) fn weighs_classes(&self) -> bool {
+        self.class_weights.windows(2).any(|w| w[0] != w[1])
+    }
+
+    /// How much some of the rows count.
+    pub(crate) fn counts_of(&self, rows: &[u32]) -> Option<Vec<f64>> {
+        self.counts.as_ref().map(|all| rows.iter().map(|&row| all[row as usize]).collect())
     }
 
     /// The cost of each row, the same in every machine trained on it.

@@ -9,7 +9,8 @@ use margrave_core::data::{Label, Points};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
 use margrave_core::model::{
-    Calibration, Expansion, Layout, Model, Origin, Recipe, Record, SHARES, Scheme, pair_output, pairs,
+    Calibration, Expansion, Layout, Model, Origin, Reason, Recipe, Record, Rule, SHARES, Scheme, Sigmoid, pair_output,
+    pairs,
 };
 use margrave_core::problem::{Formulation, Task};
 use margrave_core::{Error, Result, Status};
@@ -142,8 +143,11 @@ impl LibsvmModel {
         if self.prob_b.len() != self.prob_a.len() {
             return None;
         }
-        let b = self.prob_b.iter().map(|b| sign * b).collect();
-        Some(Calibration::Sigmoid { a: self.prob_a.clone(), b, origin: Origin::Unknown })
+        let sigmoids: Vec<Sigmoid> =
+            self.prob_a.iter().zip(&self.prob_b).map(|(&a, b)| Sigmoid { a, below: a, b: sign * b }).collect();
+        // LIBSVM's own offsets are free; with 0 in all of them ½ is on the boundary.
+        let rule = if self.prob_b.iter().all(|b| *b == 0.0) { Rule::Agree } else { Rule::Free };
+        Some(Calibration::of_sigmoids(&sigmoids, Origin::Unknown, rule, Reason::Unknown))
     }
 
     /// Converts a native model to LIBSVM's format. `order`: the labels in the desired order; by default sorted, but +1
@@ -171,6 +175,7 @@ impl LibsvmModel {
             by_weights.expansion = expansion;
             return Self::from_model(&by_weights, order);
         }
+        check_probabilities(model)?;
         let (kind, shift) = exported_kind(model)?;
         if model.task == Task::Classify {
             return Self::classifier(model, kind, order);
@@ -257,6 +262,23 @@ impl LibsvmModel {
             centres,
             serials,
         })
+    }
+}
+
+/// Fails for sigmoids and thresholds that LIBSVM's format has no place for.
+fn check_probabilities(model: &Model) -> Result<()> {
+    if model.threshold.is_some() {
+        return Err(Error::data(format!(
+            "LIBSVM's models predict at a score of 0, and this one has a threshold of its own: use onnx, or train without {}",
+            OptionName::Threshold
+        )));
+    }
+    match &model.calibration {
+        Some(Calibration::Sigmoid { below, .. }) if !below.is_empty() => Err(Error::data(format!(
+            "LIBSVM's sigmoid has one slope, and the probabilities of this model have one on each side of the boundary: train with {}, or use onnx",
+            OptionName::ProbabilityRule.at("free")
+        ))),
+        _ => Ok(()),
     }
 }
 

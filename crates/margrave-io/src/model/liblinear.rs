@@ -7,7 +7,7 @@
 
 use margrave_core::data::{Csr, Label};
 use margrave_core::kernel::Kernel;
-use margrave_core::model::{Calibration, Expansion, Model, Origin, Recipe, Scheme};
+use margrave_core::model::{Calibration, Expansion, Model, Origin, Reason, Recipe, Rule, Scheme, Sigmoid};
 use margrave_core::problem::{Formulation, Task};
 
 use super::container::Broken;
@@ -118,10 +118,9 @@ fn build(
     let engine = |e: margrave_core::Error| Broken::new(e.to_string());
     let centres = Csr::new(features, (0..=features).collect::<Vec<usize>>(), unit.clone(), vec![1.0; features])
         .map_err(engine)?;
-    let calibration = (task == Task::Classify && solver.contains("LR")).then(|| Calibration::Sigmoid {
-        a: vec![-1.0; outputs],
-        b: vec![0.0; outputs],
-        origin: Origin::Unknown,
+    let calibration = (task == Task::Classify && solver.contains("LR")).then(|| {
+        let logistic = Sigmoid { a: -1.0, below: -1.0, b: 0.0 };
+        Calibration::of_sigmoids(&vec![logistic; outputs], Origin::Unknown, Rule::Agree, Reason::Unknown)
     });
     let expansion = Expansion::new(Kernel::Linear, centres.into(), unit, w, bias, features).map_err(engine)?;
     let machines = (0..outputs).map(|output| unknown_record(&expansion.column(output))).collect();

@@ -171,8 +171,11 @@ fn check(model: &Model) -> margrave_core::Result<()> {
         return wrong(format!("{} class weights for {labels} labels", model.class_weights.len()));
     }
     match &model.calibration {
-        Some(Calibration::Sigmoid { a, b, .. })
-            if a.len() != k || b.len() != k || a.iter().chain(b).any(|v| !v.is_finite()) =>
+        Some(Calibration::Sigmoid { a, below, b, .. })
+            if a.len() != k
+                || b.len() != k
+                || !(below.is_empty() || below.len() == k)
+                || a.iter().chain(below).chain(b).any(|v| !v.is_finite()) =>
         {
             return wrong(format!("the calibration of the model is not over {k} machines"));
         }
@@ -190,6 +193,16 @@ fn check(model: &Model) -> margrave_core::Result<()> {
             return wrong(format!("the residuals of the model are not over {k} outputs, or not finite"));
         }
         _ => {}
+    }
+    if let Some(threshold) = &model.threshold {
+        let shares = [threshold.precision, threshold.recall];
+        if model.scheme != Scheme::One
+            || model.task != Task::Classify
+            || !threshold.score.is_finite()
+            || shares.iter().any(|share| !(0.0..=1.0).contains(share))
+        {
+            return wrong("the threshold of the model is damaged, or the model is not one of two classes".into());
+        }
     }
     let (possible, text) = match model.formulation {
         Formulation::Cost { c } => (c > 0.0, format!("C = {c}")),

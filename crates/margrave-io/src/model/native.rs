@@ -1,4 +1,5 @@
-//! The native model file, version 1.
+//! The native model file, versions 1 and 2. Version 2 is written where it is needed: probabilities with two slopes or a free
+//! offset, or a threshold, which readers of version 1 would ignore.
 //!
 //! Arrays: `beta` (m × k; for one-vs-one m × (classes − 1), see [`Layout`], with `classes` (m)), `bias` (k), `costs`
 //! (m), `rows` (m); the centres as `centres` (m × d) or, sparse, as `centres.starts` (m + 1), `centres.columns`,
@@ -8,7 +9,7 @@
 use margrave_core::data::{Csr, Dense, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
-use margrave_core::model::{Calibration, Expansion, Layout, Model, Recipe, Record, Scheme};
+use margrave_core::model::{Calibration, Expansion, Layout, Model, Recipe, Record, Rule, Scheme, Threshold};
 use margrave_core::problem::{Formulation, Penalty, Task};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,8 @@ use super::container::{Array, ArrayValues, Broken, Container, Reals};
 use crate::Schema;
 
 const FORMAT: &str = "margrave-model";
-const VERSION: u32 = 1;
+const FIRST_VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Read first, so that a file of a later version is rejected for that reason.
 #[derive(Deserialize)]
@@ -57,6 +59,8 @@ struct NativeHeader {
     sparse: bool,
     #[serde(default)]
     calibration: Option<Calibration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    threshold: Option<Threshold>,
 }
 
 /// JSON has no infinities: see [`Certificate::finite`](margrave_core::certificate::Certificate::finite).
@@ -64,12 +68,21 @@ fn bounded(record: &Record) -> Record {
     Record { certificate: record.certificate.clone().finite(), ..record.clone() }
 }
 
+/// The oldest version whose readers predict with this model what it predicts.
+fn version_of(model: &Model) -> u32 {
+    let later = match &model.calibration {
+        Some(Calibration::Sigmoid { below, rule, .. }) => !below.is_empty() || *rule == Rule::Free,
+        _ => false,
+    };
+    if later || model.threshold.is_some() { VERSION } else { FIRST_VERSION }
+}
+
 pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
     let f = &model.expansion;
     let (m, k, d) = (f.len(), f.outputs(), f.centres().dims());
     let header = NativeHeader {
         format: FORMAT.into(),
-        version: VERSION,
+        version: version_of(model),
         program: concat!("margrave ", env!("CARGO_PKG_VERSION")).into(),
         task: model.task,
         formulation: model.formulation,
@@ -91,6 +104,7 @@ pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
         outputs: k,
         sparse: f.centres().is_sparse(),
         calibration: model.calibration.clone(),
+        threshold: model.threshold.clone(),
     };
     let header =
         serde_json::to_string(&header).map_err(|e| Broken::new(format!("the header cannot be written: {e}")))?;
@@ -136,9 +150,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
     if lead.format != FORMAT {
         return Err(Broken::new(format!("the format is {:?}, not {FORMAT:?}", lead.format)));
     }
-    if lead.version != VERSION {
+    if !(FIRST_VERSION..=VERSION).contains(&lead.version) {
         return Err(Broken::new(format!(
-            "a model of version {}, and this program reads version {VERSION}: update it",
+            "a model of version {}, and this program reads versions {FIRST_VERSION} to {VERSION}: update it",
             lead.version
         )));
     }
@@ -209,6 +223,6 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
         header.machines,
         header.n,
     );
-    model.calibration = header.calibration;
+    (model.calibration, model.threshold) = (header.calibration, header.threshold);
     Ok(model)
 }

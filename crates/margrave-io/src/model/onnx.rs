@@ -9,7 +9,7 @@
 
 use margrave_core::data::Label;
 use margrave_core::kernel::Kernel;
-use margrave_core::model::{Calibration, Model, Scheme, pairs};
+use margrave_core::model::{Calibration, Model, Rule, Scheme, pairs};
 use margrave_core::problem::{Formulation, Task};
 use margrave_core::{Error, Result};
 
@@ -238,8 +238,8 @@ fn winner(graph: &mut Graph, model: &Model, scores: &str) -> String {
     let first = || vec![int_attribute("axis", 1), int_attribute("keepdims", 0)];
     match model.scheme {
         Scheme::One => {
-            let zero = graph.scalar(0.0);
-            let above = graph.op("Greater", &[scores, &zero]);
+            let cut = graph.scalar(model.cut());
+            let above = graph.op("Greater", &[scores, &cut]);
             let code = graph.op_with("Cast", &[&above], vec![int_attribute("to", INT64)]);
             let axes = graph.ints("axes", &[1], &[1]);
             graph.op("Squeeze", &[&code, &axes])
@@ -287,9 +287,15 @@ fn labels(graph: &mut Graph, labels: &[Label]) -> (String, i64) {
 const LEAST: f64 = 1e-7;
 
 fn probabilities(graph: &mut Graph, model: &Model, scores: &str, code: &str) -> Option<String> {
-    let Some(Calibration::Sigmoid { a, b, .. }) = &model.calibration else { return None };
+    let Some(Calibration::Sigmoid { a, below, b, rule, .. }) = &model.calibration else { return None };
     let minus = |values: &[f64]| values.iter().map(|v| -v).collect::<Vec<_>>();
-    let slope = graph.doubles("slope", &[1, a.len()], &minus(a));
+    let mut slope = graph.doubles("slope", &[1, a.len()], &minus(a));
+    if !below.is_empty() {
+        let other = graph.doubles("slope", &[1, below.len()], &minus(below));
+        let zero = graph.scalar(0.0);
+        let above = graph.op("Greater", &[scores, &zero]);
+        slope = graph.op("Where", &[&above, &slope, &other]);
+    }
     let shift = graph.doubles("shift", &[1, b.len()], &minus(b));
     let scaled = graph.op("Mul", &[scores, &slope]);
     let shifted = graph.op("Add", &[&scaled, &shift]);
@@ -310,7 +316,7 @@ fn probabilities(graph: &mut Graph, model: &Model, scores: &str, code: &str) -> 
         }
         Scheme::OneVsOne => coupled(graph, classes, &positive),
     };
-    Some(made_largest(graph, classes, &p, code))
+    Some(if *rule == Rule::Agree { made_largest(graph, classes, &p, code) } else { p })
 }
 
 /// The probabilities of k classes from those of the second class of each pair, rows × pairs.

@@ -5,7 +5,9 @@ use margrave_core::data::{Csr, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::gram::PrecomputedGram;
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::{Hinge, LossSpec};
-use margrave_core::model::{Calibration, Expansion, Model, Origin, Recipe, Record, Scheme};
+use margrave_core::model::{
+    Calibration, Expansion, Model, Origin, Reason, Recipe, Record, Rule, Scheme, Sigmoid, Threshold, ThresholdRule,
+};
 use margrave_core::problem::{Constraint, Formulation, KernelProblem, Task};
 use margrave_core::{Control, Error, Status, Threads};
 use proptest::prelude::*;
@@ -55,7 +57,8 @@ fn example(centres: Points) -> Model {
     };
     let expansion = Expansion::new(Kernel::Rbf { gamma: 1.0 / 3.0 }, centres, rows, beta, vec![-0.1], d).unwrap();
     let mut model = Model::new(recipe, Scheme::One, expansion, vec![0.3; m], vec![record], 10 * m + 1);
-    model.calibration = Some(Calibration::Sigmoid { a: vec![-0.1], b: vec![0.0], origin: Origin::LeaveOneOut });
+    let sigmoid = Sigmoid { a: -0.1, below: -0.1, b: 0.0 };
+    model.calibration = Some(Calibration::of_sigmoids(&[sigmoid], Origin::LeaveOneOut, Rule::Agree, Reason::Usual));
     model
 }
 
@@ -112,6 +115,36 @@ fn a_round_trip_changes_no_bit() {
 }
 
 #[test]
+fn what_version_1_cannot_say_is_version_2() {
+    let version = |model: &Model| {
+        let text = String::from_utf8_lossy(&to_bytes(model).unwrap()).into_owned();
+        text.split(r#"\"version\":"#).nth(1).and_then(|rest| rest.chars().next())
+    };
+    let calibrated = |a: f64, below: f64, b: f64, rule: Rule| {
+        let mut model = example(dense());
+        let sigmoid = Sigmoid { a, below, b };
+        model.calibration = Some(Calibration::of_sigmoids(&[sigmoid], Origin::Folds, rule, Reason::Asked));
+        model
+    };
+    assert_eq!(version(&example(dense())), Some('1'));
+    let mut cut = example(dense());
+    let rule = ThresholdRule::Cost { fp: 1.0, fneg: 0.1 };
+    cut.threshold = Some(Threshold { score: 0.1 + 0.2, rule, origin: Origin::Folds, precision: 0.5, recall: 0.25 });
+    for model in [calibrated(-1.0, -2.0, 0.0, Rule::Agree), calibrated(-1.0, -1.0, 0.3, Rule::Free), cut.clone()] {
+        assert_eq!(version(&model), Some('2'));
+        let back = from_bytes(&to_bytes(&model).unwrap(), "m").unwrap();
+        assert_eq!((&back.calibration, &back.threshold), (&model.calibration, &model.threshold));
+        assert_eq!(back.decide(&[0.2, 0.4]), model.decide(&[0.2, 0.4]));
+    }
+    assert_eq!(cut.decide(&[0.2, 0.4]), margrave_core::model::Prediction::Labels(vec![0, 1]));
+    // A file without the new keys, as version 1 wrote it.
+    let old = r#"{"name": "sigmoid", "a": [-1.5], "b": [0.0], "origin": "leave-one-out"}"#;
+    let old: Calibration = serde_json::from_str(old).unwrap();
+    assert_eq!(old.sigmoids(), Some(vec![Sigmoid { a: -1.5, below: -1.5, b: 0.0 }]));
+    assert!(matches!(old, Calibration::Sigmoid { rule: Rule::Agree, reason: Reason::Unknown, .. }));
+}
+
+#[test]
 fn saving_and_loading_by_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.model");
@@ -163,6 +196,15 @@ fn inconsistent_parts_are_rejected() {
     broken(|m| m.scaling = Some(Scaling { kind: ScaleKind::MinMax, shift: vec![], factor: vec![] }));
     broken(|m| m.schema = Some(serde_json::to_string(&Schema::plain(7, false)).unwrap()));
     broken(|m| m.schema = Some("nonsense".into()));
+    broken(|m| {
+        if let Some(Calibration::Sigmoid { below, .. }) = &mut m.calibration {
+            *below = vec![-1.0, -1.0];
+        }
+    });
+    broken(|m| {
+        let rule = ThresholdRule::MaxF1;
+        m.threshold = Some(Threshold { score: f64::NAN, rule, origin: Origin::Folds, precision: 0.0, recall: 0.0 });
+    });
     assert!(matches!(broken(|m| m.machines.clear()), Error::Shape { .. }));
     assert!(matches!(broken(|m| m.costs.truncate(1)), Error::Shape { .. }));
 }

@@ -32,6 +32,7 @@ Examples:
   margrave train robot.csv --task regress --loss square --target x,y,z   several targets
   margrave train heart.svm --loss logistic                   see 'margrave losses'
   margrave train heart.svm --loss sigmoid:eta=2 --anneal 3   not convex, so no gap
+  margrave train fraud.csv --class-weight balanced --probability --threshold recall=0.9
   margrave train iris.csv --task novelty --nu 0.1 --no-target
   margrave train news.svm --kernel linear --penalty l1 --loss squared-hinge
   margrave train big.svm.gz --max-seconds 60 -o big.model    exit code 3 if not optimal by then
@@ -131,6 +132,7 @@ impl Train {
             return Err(Failure::new(format!("{problem}; the model was written to {model}")));
         }
         let context = context();
+        fit.cautions().iter().for_each(|caution| terminal.note(&prose::caution(caution)));
         let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };
         terminal.say(&terminal.summary(style, &prose::outcome(&fit), &prose::fit(&fit, &context)))?;
         terminal.object(&json::fit(&fit, &context))?;

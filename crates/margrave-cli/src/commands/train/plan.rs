@@ -63,6 +63,7 @@ impl Train {
             && self.settings.task != Some(Task::Novelty)
             && self.settings.scale.0.is_none()
             && self.settings.probability.is_none()
+            && self.settings.threshold.is_none()
             && self.settings.penalty == Penalty::L2
             && self.settings.multiclass.is_none()
             && self.resume.is_none()
@@ -124,7 +125,10 @@ impl Training<'_> {
             svm = svm.nu(nu);
         }
         if let Some(from) = self.settings.probability {
-            svm = svm.probability(from);
+            svm = svm.probability(from).probability_rule(self.settings.probability_rule.unwrap_or_default());
+        }
+        if let Some(rule) = self.settings.threshold {
+            svm = svm.threshold(rule);
         }
         if let Some(weight) = &self.settings.class_weight {
             if task != Task::Classify {

@@ -7,10 +7,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use margrave::engine::metrics::Metric;
 use margrave::engine::observe::Silent;
+use margrave::engine::problem::Task;
+use margrave::engine::train::caution::imbalance;
 use margrave::io::Loaded;
 use margrave::tune::{Grid, Tuner};
-use margrave::{Status, Svm, Targets};
+use margrave::{Caution, Status, Svm, Targets};
 use serde_json::json;
 
 pub(crate) use self::grid::accepts;
@@ -35,12 +38,13 @@ Examples:
   margrave tune heart.svm -o heart.model --plot grid.svg      write the best model, draw the scores
   margrave tune heart.svm --grid C=2^-5..2^15*4 --grid gamma=2^-15..2^3*4
   margrave tune houses.csv --task regress --grid C=1,10,100 --grid epsilon=0.01,0.1
+  margrave tune fraud.csv --score balanced-accuracy --class-weight balanced
   margrave tune heart.svm --grid loss=hinge,squared-hinge,square --grid kernel=rbf,linear
   margrave tune big.svm --max-seconds 600 --table cells.csv   exit code 3 if not finished by then
   margrave tune big.svm --resume cells.csv --table cells.csv  continue from there
 
 Names in a grid: C, lambda, gamma, epsilon, nu, kernel, loss. Values: from..to*factor,
-from..to+step, or a list a,b,c. The score is the accuracy, or minus the mean squared error.";
+from..to+step, or a list a,b,c. Larger scores are better: errors count as their negatives.";
 
 /// Arguments of `tune`.
 #[derive(Debug, Args)]
@@ -60,6 +64,10 @@ pub(crate) struct Tune {
     /// File with the fold of each row, one number per line from 0, instead of random folds
     #[arg(long, value_name = "FILE", conflicts_with_all = ["folds", "groups"], help_heading = "Search")]
     fold_file: Option<PathBuf>,
+    /// What to choose by: accuracy, balanced-accuracy, f1, f1-macro, roc-auc, average-precision, log-loss, brier, mcc;
+    /// r2, rmse, mae, mse, pinball:TAU, explained-variance [default: accuracy, or mse for regression]
+    #[arg(long, value_name = "NAME", value_parser = metric, help_heading = "Search")]
+    score: Option<Metric>,
     /// Drop a combination once it is this many deviations behind the best; 0 runs all folds of all
     #[arg(long, value_name = "Z", default_value_t = 4.0, allow_negative_numbers = true, help_heading = "Search")]
     race: f64,
@@ -114,7 +122,8 @@ impl Tune {
                 "choose one with --target; 'margrave path' finds the λ of several by leave-one-out",
             ));
         }
-        let task = svm.task();
+        let metric = self.score.unwrap_or(Metric::usual(svm.task()));
+        let cautions = self.cautions(&svm, &loaded);
         let (tuner, key) = self.tuner(svm, grid, &loaded, common.seed)?;
         let folds = tuner.folds;
         let mut progress = Progress::new(terminal);
@@ -143,12 +152,15 @@ impl Tune {
             });
             failed = failed.or(written.err());
         }
-        let mut object = json::tuned(&tuned, best, task, folds);
-        let mut rows = prose::tuned(&tuned, best, task, folds);
+        let mut object = json::tuned(&tuned, best, metric, folds);
+        let mut rows = prose::tuned(&tuned, best, metric, folds, self.race != 0.0);
         let mut trained = Status::Optimal;
         if let Some(path) = &self.output {
             let fit = margrave::Fit::from(tuner.refit(&best.params, &loaded.data, &mut Silent)?);
             fit.save(path)?;
+            // What the data says is said below.
+            let own = |caution: &&Caution| matches!(caution, Caution::OneClass { .. });
+            fit.cautions().iter().filter(own).for_each(|caution| terminal.note(&prose::caution(caution)));
             trained = fit.status();
             let (data, model) = (self.data.name(), path.display().to_string());
             rows.push(("gap", prose::gap(fit.certificate())));
@@ -161,6 +173,8 @@ impl Tune {
         if let Some(failure) = failed {
             return Err(failure);
         }
+        cautions.iter().for_each(|caution| terminal.note(caution));
+        object.insert("cautions".into(), json!(cautions));
         object.insert("seconds".into(), json!(begun.elapsed().as_secs_f64()));
         let style = if tuned.status == Status::Optimal { Style::Good } else { Style::Warn };
         terminal.say(&terminal.summary(style, &prose::search_outcome(&tuned), &rows))?;
@@ -171,6 +185,20 @@ impl Tune {
         })
     }
 
+    /// What to know about the classes, where neither weights nor a score nor a threshold was given.
+    fn cautions(&self, svm: &Svm, loaded: &Loaded) -> Vec<String> {
+        let said = self.score.is_some()
+            || self.settings.class_weight.is_some()
+            || self.settings.threshold.is_some()
+            || loaded.data.weights.is_some();
+        match loaded.data.targets.classes() {
+            Ok((labels, codes)) if !said && svm.task() == Task::Classify => {
+                imbalance(&labels, &codes, None).iter().map(prose::caution).collect()
+            }
+            _ => vec![],
+        }
+    }
+
     /// The search these options describe, and the key of its table: data, folds and seed.
     fn tuner(&self, svm: Svm, grid: Grid, loaded: &Loaded, seed: u64) -> Result<(Tuner, String), Failure> {
         let data = &loaded.data;
@@ -179,14 +207,20 @@ impl Tune {
         tuner.groups = self.read_groups(data.len())?;
         tuner.fold_of = self.read_folds()?;
         tuner.race = (self.race != 0.0).then_some(self.race);
+        tuner.score = self.score;
+        // A weight of 2 counts as two rows, in scores as in training.
+        tuner.counts = data.weights.clone();
         let given = tuner.fold_of.as_deref().map(fingerprint);
         let folds = match &tuner.fold_of {
             Some(fold) => fold.iter().max().map_or(0, |f| *f as usize + 1),
             None => self.folds,
         };
         tuner.folds = folds;
-        let key =
+        let mut key =
             format!("{}x{}/{folds}/{}", data.len(), data.points.dims(), given.unwrap_or_else(|| seed.to_string()));
+        if let Some(metric) = self.score {
+            key += &format!("/{metric}");
+        }
         if let Some(path) = &self.resume {
             let text = std::fs::read_to_string(path)
                 .map_err(|e| Failure::new(format!("{}: could not be read: {e}", path.display())))?;
@@ -241,6 +275,13 @@ impl Tune {
         sorted.dedup();
         Ok(Some(names.iter().map(|name| sorted.binary_search(name).unwrap_or(0) as u32).collect()))
     }
+}
+
+fn metric(text: &str) -> Result<Metric, String> {
+    text.parse().map_err(|error| match error {
+        margrave::Error::Option { allowed, .. } => allowed,
+        other => other.to_string(),
+    })
 }
 
 fn no_map() -> Failure {

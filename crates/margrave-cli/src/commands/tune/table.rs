@@ -73,8 +73,8 @@ pub(crate) fn read_table(text: &str, key: &str, file: &str) -> Result<Vec<Cell>,
         };
         if own != key {
             return Err(Failure::with_hint(
-                format!("{file}: it belongs to other data, folds or seed ({own}, not {key})"),
-                "search with the same data, folds and seed, or without --resume",
+                format!("{file}: it belongs to other data, folds, seed or score ({own}, not {key})"),
+                "search with the same data, folds, seed and score, or without --resume",
             ));
         }
         let number = |text: &String| -> Result<Option<f64>, Failure> {
@@ -143,8 +143,13 @@ mod tests {
         };
         let cell = Cell { params, folds: vec![-0.1, -0.2], of: 2, dropped: false, seconds: 0.5 };
         let left = Cell { folds: vec![-0.7], dropped: true, ..cell.clone() };
-        let tuned =
-            Tuned { cells: vec![cell.clone(), left.clone()], best: Some(0), status: Status::Optimal, seconds: 1.0 };
+        let tuned = Tuned {
+            cells: vec![cell.clone(), left.clone()],
+            best: Some(0),
+            status: Status::Optimal,
+            seconds: 1.0,
+            scores: vec![],
+        };
         let text = table(&tuned, 2, "9x2/2/0");
         let Ok(back) = read_table(&text, "9x2/2/0", "t.csv") else { panic!("reads back: {text}") };
         for (back, cell) in back.iter().zip([&cell, &left]) {

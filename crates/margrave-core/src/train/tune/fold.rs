@@ -6,13 +6,14 @@ use std::time::Instant;
 use crate::compose::Part;
 use crate::gram::{Gram, Pick, StoredGram, part};
 use crate::loss::Loss;
-use crate::model::{Scheme, multi};
+use crate::model::Scheme;
 use crate::observe::Silent;
 use crate::problem::{Formulation, Setup, Task};
 use crate::solver::decomposition::{Scratch, Warm, resident};
 use crate::{Control, Result, Status, Threads};
 
 use super::grid::{cost_of, same_but_cost};
+use super::judge::{Held, Judge};
 use super::order::Ordered;
 use super::{Params, Tuner};
 use crate::train::classes::parts;
@@ -42,10 +43,10 @@ pub(super) struct FoldMachine {
 
 /// The result of a combination on one fold.
 pub(super) struct FoldResult {
-    /// Fraction of correct labels, or minus the mean squared error.
-    pub(super) score: f64,
-    /// Loss of each held-out row: 1 if its label is wrong (0 otherwise), or its squared error.
-    pub(super) losses: Vec<f32>,
+    /// Its score and what the race compares.
+    pub(super) held: Held,
+    /// The scores of the held-out rows, n × outputs, if they are to be returned.
+    pub(super) scores: Option<Vec<f64>>,
     /// Its machines, kept where they can warm-start another fold.
     pub(super) machines: Vec<FoldMachine>,
 }
@@ -55,6 +56,7 @@ pub(super) struct FoldTrainer<'a> {
     pub(super) tuner: &'a Tuner,
     pub(super) prepared: &'a Prepared,
     pub(super) ordered: &'a Ordered,
+    pub(super) judge: &'a Judge<'a>,
     /// Bytes one training may use.
     pub(super) memory: u64,
     /// Buffers of finished trainings, to be reused.
@@ -121,8 +123,8 @@ impl FoldTrainer<'_> {
                 if !machines.is_empty() {
                     last = Some(((*params).clone(), machines.clone()));
                 }
-                let (score, losses) = self.score(&machine, &z, from, to);
-                FoldResult { score, losses, machines }
+                let held = self.judge.held(self.scheme(&machine), &z, from, to);
+                FoldResult { held, scores: self.tuner.keep_scores.then_some(z), machines }
             });
             out.push((result, start_time.elapsed().as_secs_f64()));
         }
@@ -284,39 +286,15 @@ impl FoldTrainer<'_> {
     }
 
     fn scheme(&self, machine: &TrainOptions) -> Scheme {
-        match (machine.task, self.prepared.labels.len()) {
-            (Task::Classify, 3..) => machine.scheme(&machine.kernel, &Formulation::Cost { c: 1.0 }),
-            _ => Scheme::One,
-        }
+        scheme_of(machine, self.prepared)
     }
+}
 
-    /// The score of the held-out rows `from..to`, and the loss of each.
-    fn score(&self, machine: &TrainOptions, z: &[f64], from: usize, to: usize) -> (f64, Vec<f32>) {
-        let truth = &self.ordered.targets[from..to];
-        let share = |at: usize| self.ordered.counts.as_ref().map_or(1.0, |counts| counts[from + at]);
-        let count = (0..truth.len()).map(share).sum::<f64>().max(f64::MIN_POSITIVE);
-        let classes = self.prepared.labels.len();
-        let outputs = z.len() / truth.len().max(1);
-        let mut scratch = vec![0; classes];
-        let losses: Vec<f64> = match (machine.task, self.scheme(machine)) {
-            (Task::Classify, Scheme::One) => {
-                truth.iter().zip(z).map(|(y, z)| f64::from(u8::from((*z > 0.0) != (*y > 0.0)))).collect()
-            }
-            (Task::Classify, scheme) => {
-                let mut winner = |z: &[f64]| match scheme {
-                    Scheme::OneVsRest => multi::by_score(z),
-                    _ => multi::by_votes(classes, z, &mut scratch),
-                };
-                let wrong = |(z, y): (&[f64], &f64)| f64::from(u8::from(f64::from(winner(z)) != *y));
-                z.chunks_exact(outputs.max(1)).zip(truth).map(wrong).collect()
-            }
-            _ => truth.iter().zip(z).map(|(y, z)| (y - z) * (y - z)).collect(),
-        };
-        let losses: Vec<f64> = losses.iter().enumerate().map(|(at, loss)| share(at) * loss).collect();
-        let total = losses.iter().sum::<f64>();
-        // For labels the correct ones are counted, so that equal counts give equal scores to the bit.
-        let score = if machine.task == Task::Classify { (count - total) / count } else { -total / count };
-        (score, losses.iter().map(|l| *l as f32).collect())
+/// How the classes of a search become machines.
+pub(super) fn scheme_of(machine: &TrainOptions, prepared: &Prepared) -> Scheme {
+    match (machine.task, prepared.labels.len()) {
+        (Task::Classify, 3..) => machine.scheme(&machine.kernel, &Formulation::Cost { c: 1.0 }),
+        _ => Scheme::One,
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Params {
 pub struct Cell {
     /// The combination.
     pub params: Params,
-    /// Score on each fold completed so far, in order: fraction of correct labels, or minus the mean squared error.
+    /// Score on each fold completed so far, in order; larger is better.
     pub folds: Vec<f64>,
     /// Total number of folds.
     pub of: usize,

@@ -10,17 +10,21 @@
 
 mod fold;
 mod grid;
+mod judge;
 mod order;
 mod race;
 mod search;
 
 use std::time::Instant;
 
+use crate::conflict::{OptionName, Remedy, With};
 use crate::data::{Dataset, Scaling};
+use crate::metrics::Metric;
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::Task;
 use crate::{Control, Error, Result, Status};
 
+use self::judge::Judge;
 use self::order::Ordered;
 use self::search::Search;
 use crate::train::options::{Tradeoff, TrainOptions};
@@ -29,6 +33,7 @@ use crate::train::prepared::Prepared;
 use crate::train::{Fit, LossChoice, Plan};
 
 pub use self::grid::{Cell, Grid, Params};
+pub use self::judge::Comparison;
 
 /// A finished search.
 #[derive(Debug, Clone)]
@@ -42,6 +47,9 @@ pub struct Tuned {
     pub status: Status,
     /// Total seconds.
     pub seconds: f64,
+    /// The scores of the held-out rows of each cell and fold, n × outputs, rows ascending; empty unless
+    /// [`Tuner::keep_scores`].
+    pub scores: Vec<Vec<Vec<f64>>>,
 }
 
 /// A grid search: options, a grid, folds.
@@ -64,6 +72,10 @@ pub struct Tuner {
     /// is trained on every fold. With 4, the default, the probability that the combination that would have won is dropped is
     /// about 3·10⁻⁵ per check and per rival that could have led, if rows are independent.
     pub race: Option<f64>,
+    /// What to choose by; `None`: accuracy, or the mean squared error. A race compares combinations as [`Comparison::of`] says.
+    pub score: Option<Metric>,
+    /// Return the scores of the held-out rows.
+    pub keep_scores: bool,
     /// Cells from an earlier search with the same data, folds and seed: finished, dropped, or with some folds completed.
     pub known: Vec<Cell>,
 }
@@ -72,7 +84,18 @@ impl Tuner {
     /// A search with five folds and a race.
     pub fn new(options: impl Into<TrainOptions>, grid: Grid) -> Self {
         let options = options.into();
-        Self { options, grid, folds: 5, groups: None, fold_of: None, counts: None, race: Some(4.0), known: Vec::new() }
+        Self {
+            options,
+            grid,
+            folds: 5,
+            groups: None,
+            fold_of: None,
+            counts: None,
+            race: Some(4.0),
+            score: None,
+            keep_scores: false,
+            known: Vec::new(),
+        }
     }
 
     /// The options of a combination.
@@ -111,6 +134,10 @@ impl Tuner {
             None => data.points.clone(),
         };
         let prepared = Prepared::new(options.task, data, points, &options.class_weight, None)?;
+        if options.threshold.is_some() && prepared.labels.len() > 2 {
+            let (threshold, several) = (OptionName::Threshold, With::SeveralClasses);
+            return Err(Error::conflict(threshold, several, "it is for two", Remedy::LeaveOut(threshold)));
+        }
         let by_kernel = self.params(&prepared.points)?;
         // Every combination is checked before anything is computed.
         for params in by_kernel.iter().flatten() {
@@ -125,11 +152,16 @@ impl Tuner {
             return Err(Error::option("race", z, "a number of deviations > 0"));
         }
         let ordered = Ordered::new(self, &prepared)?;
+        let judge = Judge::new(self, &prepared, &ordered)?;
         let n = prepared.points.len();
         let flow = observer.begin(&Begin { solver: "tune", n, tol: options.stop.tol, gap: options.stop.gap });
-        let mut search = Search::new(self, &prepared, &ordered, by_kernel);
+        let mut search = Search::new(self, &prepared, &ordered, &judge, by_kernel);
         let stopped = search.run(&control, observer, flow.is_break())?;
-        let cells: Vec<Cell> = search.cells.into_iter().map(|p| p.cell).collect();
+        let mut found = search.cells;
+        judge.finish(|state| fold::scheme_of(&self.machine(&state.cell.params), &prepared), &mut found);
+        let scores =
+            if self.keep_scores { found.iter_mut().map(|p| std::mem::take(&mut p.scores)).collect() } else { vec![] };
+        let cells: Vec<Cell> = found.into_iter().map(|p| p.cell).collect();
         let best = choose(&cells);
         let status = match control.check() {
             Err(why) => why.into(),
@@ -138,7 +170,7 @@ impl Tuner {
         };
         let seconds = start_time.elapsed().as_secs_f64();
         observer.finish(status, &Step { seconds, phase: "done", fraction: Some(1.0), ..Step::default() });
-        Ok(Tuned { cells, best, status, seconds })
+        Ok(Tuned { cells, best, status, seconds, scores })
     }
 
     /// Trains the machine of a combination on all rows.

@@ -6,11 +6,15 @@
 //! the signs of the differences would be fair coin flips, and this would happen with probability at most exp(−z²/2)
 //! (Hoeffding), in practice about Φ(−z). With z = 4 that is 3·10⁻⁵ per comparison; the winner of the full search takes part in
 //! at most (folds − 1) comparisons with a given leader. Rows are assumed independent, which rows of one group are not.
+//!
+//! That is for scores that are means of losses of rows (accuracy, balanced accuracy with the losses of a class divided by its
+//! size, squared, absolute and pinball errors). For others `judge.rs` resamples the rows: the leader's lead is compared with `z`
+//! times its deviation over the resamples. Scores of probabilities are known only after the last fold and have no race.
 
 use super::search::CellState;
 
 /// Whether losses `b` exceed losses `a` by more than chance explains.
-fn worse(z: f64, a: &[Option<Vec<f32>>], b: &[Option<Vec<f32>>]) -> bool {
+pub(super) fn worse(z: f64, a: &[Option<Vec<f32>>], b: &[Option<Vec<f32>>]) -> bool {
     let (mut sum, mut squares) = (0.0, 0.0);
     for (a, b) in a.iter().zip(b) {
         let (Some(a), Some(b)) = (a, b) else { continue };
@@ -23,10 +27,15 @@ fn worse(z: f64, a: &[Option<Vec<f32>>], b: &[Option<Vec<f32>>]) -> bool {
     sum > 0.0 && sum > z * squares.sqrt()
 }
 
-/// Marks the cells to drop. Only cells trained on as many folds as the leader are compared.
-pub(super) fn leave_out(z: f64, cells: &mut [CellState]) {
-    let live = |p: &CellState| !p.cell.dropped && p.losses.iter().any(Option::is_some);
-    let Some(most) = cells.iter().filter(|p| live(p)).map(|p| p.cell.folds.len()).max() else { return };
+/// Whether a cell takes part in a race after `most` folds.
+pub(super) fn in_race(p: &CellState, most: usize) -> bool {
+    !p.cell.dropped && p.cell.folds.len() == most
+}
+
+/// The cell that leads among those trained on the most folds, and that number. `known`: whether its rows can be compared.
+pub(super) fn leader(cells: &[CellState], known: impl Fn(&CellState) -> bool) -> Option<(usize, usize)> {
+    let live = |p: &CellState| !p.cell.dropped && known(p);
+    let most = cells.iter().filter(|p| live(p)).map(|p| p.cell.folds.len()).max()?;
     let mut leader: Option<(usize, f64)> = None;
     for (at, p) in cells.iter().enumerate().filter(|(_, p)| live(p) && p.cell.folds.len() == most) {
         let Some(mean) = p.cell.seen() else { continue };
@@ -34,10 +43,13 @@ pub(super) fn leave_out(z: f64, cells: &mut [CellState]) {
             leader = Some((at, mean));
         }
     }
-    let Some((leader, _)) = leader else { return };
-    let best = cells[leader].losses.clone();
+    leader.map(|(at, _)| (at, most))
+}
+
+/// Drops the cells that are worse than the leader. Only cells trained on as many folds are compared.
+pub(super) fn leave_out(leader: usize, most: usize, cells: &mut [CellState], worse: impl Fn(&CellState) -> bool) {
     for (at, p) in cells.iter_mut().enumerate() {
-        if at != leader && live(p) && p.cell.folds.len() == most && worse(z, &best, &p.losses) {
+        if at != leader && in_race(p, most) && worse(p) {
             p.cell.dropped = true;
             p.machines.clear();
         }

@@ -13,8 +13,9 @@ use crate::solver::decomposition::Scratch;
 use crate::{Control, Error, Result, Threads};
 
 use super::fold::{self, FoldMachine, FoldTrainer, KernelEntries};
+use super::judge::{Comparison, Judge};
 use super::order::Ordered;
-use super::{Cell, Params, Tuner, race};
+use super::{Cell, Params, Tuner};
 use crate::train::prepared::Prepared;
 
 /// Number of kernels from which on a search goes fold by fold, so that combinations can be dropped in between.
@@ -25,6 +26,10 @@ pub(super) struct CellState {
     pub(super) cell: Cell,
     /// The losses of the rows of each fold completed in this search.
     pub(super) losses: Vec<Option<Vec<f32>>>,
+    /// What the scores of each fold are computed from, where that is needed later.
+    pub(super) kept: Vec<Option<Vec<f64>>>,
+    /// The scores of the held-out rows of each fold, if they are to be returned.
+    pub(super) scores: Vec<Vec<f64>>,
     /// Its machines on the last fold completed.
     pub(super) machines: Vec<FoldMachine>,
 }
@@ -52,6 +57,7 @@ pub(super) struct Search<'a> {
     tuner: &'a Tuner,
     prepared: &'a Prepared,
     ordered: &'a Ordered,
+    judge: &'a Judge<'a>,
     kernels: Vec<Kernel>,
     /// First cell of each kernel, then the number of cells.
     firsts: Vec<usize>,
@@ -82,6 +88,7 @@ impl<'a> Search<'a> {
         tuner: &'a Tuner,
         prepared: &'a Prepared,
         ordered: &'a Ordered,
+        judge: &'a Judge<'a>,
         by_kernel: Vec<Vec<Params>>,
     ) -> Self {
         let k = ordered.folds();
@@ -89,9 +96,13 @@ impl<'a> Search<'a> {
         by_kernel.iter().for_each(|cells| firsts.push(firsts[firsts.len() - 1] + cells.len()));
         let kernels: Vec<Kernel> = by_kernel.iter().filter_map(|cells| cells.first()).map(|p| p.kernel).collect();
         let start = |params: Params| {
-            let known = tuner.known.iter().find(|cell| cell.params == params && cell.of == k && cell.folds.len() <= k);
+            // A score that needs all folds cannot be continued from some of them.
+            let whole = judge.comparison() == Comparison::None || tuner.keep_scores;
+            let fits = |folds: usize| if whole { folds == k && !tuner.keep_scores } else { folds <= k };
+            let known = tuner.known.iter().find(|cell| cell.params == params && cell.of == k && fits(cell.folds.len()));
             let fresh = || Cell { params: params.clone(), folds: vec![], of: k, dropped: false, seconds: 0.0 };
-            CellState { cell: known.cloned().unwrap_or_else(fresh), losses: vec![None; k], machines: vec![] }
+            let cell = known.cloned().unwrap_or_else(fresh);
+            CellState { cell, losses: vec![None; k], kept: vec![None; k], scores: vec![], machines: vec![] }
         };
         let cells = by_kernel.into_iter().flatten().map(start).collect();
         let kept = kernels.iter().map(|_| Mutex::new(None)).collect();
@@ -99,6 +110,7 @@ impl<'a> Search<'a> {
             tuner,
             prepared,
             ordered,
+            judge,
             kernels,
             firsts,
             cells,
@@ -127,7 +139,8 @@ impl<'a> Search<'a> {
     /// The folds of each round: all at once, or one per round in a race.
     fn rounds(&self) -> Vec<Vec<usize>> {
         let k = self.ordered.folds();
-        if self.tuner.race.is_none() || self.kernels.len() < MIN_KERNELS_FOR_RACE {
+        let no_race = self.tuner.race.is_none() || self.judge.comparison() == Comparison::None;
+        if no_race || self.kernels.len() < MIN_KERNELS_FOR_RACE {
             return vec![(0..k).collect()];
         }
         (0..k).map(|fold| vec![fold]).collect()
@@ -175,7 +188,7 @@ impl<'a> Search<'a> {
             if let Some(z) = self.tuner.race
                 && folds.last().is_some_and(|&last| last + 1 < k)
             {
-                race::leave_out(z, &mut self.cells);
+                self.judge.leave_out(z, &mut self.cells, control);
             }
         }
         Ok(stopped)
@@ -280,6 +293,7 @@ impl<'a> Search<'a> {
             tuner: self.tuner,
             prepared: self.prepared,
             ordered: self.ordered,
+            judge: self.judge,
             memory: plan.training,
             spare: &self.scratch,
         };
@@ -299,8 +313,10 @@ impl<'a> Search<'a> {
             if let Some(result) = result
                 && state.cell.folds.len() == fold
             {
-                state.cell.folds.push(result.score);
-                state.losses[fold] = Some(result.losses);
+                state.cell.folds.push(result.held.score);
+                state.losses[fold] = Some(result.held.losses).filter(|losses| !losses.is_empty());
+                state.kept[fold] = Some(result.held.kept).filter(|kept| !kept.is_empty());
+                state.scores.extend(result.scores);
                 state.machines = result.machines;
             }
         }

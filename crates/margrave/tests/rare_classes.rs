@@ -1,0 +1,137 @@
+//! Probabilities, thresholds and scores for classes of different size, through the builder.
+
+use margrave::engine::metrics::Metric;
+use margrave::engine::model::{Calibration, Reason, Rule};
+use margrave::tune::{Comparison, Grid, Tuner};
+use margrave::{
+    Caution, ClassWeight, Dataset, Kernel, Points, Prediction, Probability, ProbabilityRule, Silent, Svm, Targets,
+    Threads, ThresholdRule,
+};
+use margrave_testkit::generate::{Sample, two_gaussians};
+
+fn data(s: &Sample) -> Dataset {
+    Dataset::new(Points::dense_f64(s.n, s.d, s.x.clone()).unwrap(), Targets::Real(s.y.clone())).unwrap()
+}
+
+/// A sample with one positive row for every nine negative ones.
+fn rare(n: usize, seed: u64) -> Sample {
+    let s = two_gaussians(6 * n, 2, 1.5, seed);
+    let positive = (0..s.n).filter(|&i| s.y[i] > 0.0).take(n / 10);
+    let negative = (0..s.n).filter(|&i| s.y[i] <= 0.0).take(n - n / 10);
+    s.take(&positive.chain(negative).collect::<Vec<_>>())
+}
+
+fn svm() -> Svm {
+    Svm::classifier().kernel(Kernel::rbf(0.5)).tol(1e-9).gap(1e-9).probability(Probability::LeaveOneOut)
+}
+
+fn rule_of(fit: &margrave::Fit) -> (Rule, Reason) {
+    match &fit.model().calibration {
+        Some(Calibration::Sigmoid { rule, reason, .. }) => (*rule, *reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn weights_are_copies_for_probabilities_and_thresholds() {
+    let s = two_gaussians(80, 2, 1.5, 4);
+    let counts: Vec<usize> = (0..s.n).map(|i| 1 + i % 3).collect();
+    let copies: Vec<usize> = (0..s.n).flat_map(|i| vec![i; counts[i]]).collect();
+    let weighted = data(&s).with_weights(counts.iter().map(|&c| c as f64).collect()).unwrap();
+    let plain = data(&s);
+    for rule in [ProbabilityRule::Agree, ProbabilityRule::Free, ProbabilityRule::Auto] {
+        for weight in [ClassWeight::Equal, ClassWeight::Given(vec![(margrave::Label::Number(1.0), 3.0)])] {
+            let svm = svm().probability_rule(rule).class_weight(weight).threshold(ThresholdRule::MaxF1);
+            let (a, b) = (svm.fit(&weighted).unwrap(), svm.fit(&data(&s.take(&copies))).unwrap());
+            assert_eq!(rule_of(&a), rule_of(&b));
+            let (p, q) = (a.probabilities(&plain.points).unwrap(), b.probabilities(&plain.points).unwrap());
+            // Both come from solutions to 1e-9.
+            assert!(p.iter().zip(&q).all(|(p, q)| (p - q).abs() < 1e-5), "{rule:?}");
+            let (t, u) = (a.model().threshold.clone().unwrap(), b.model().threshold.clone().unwrap());
+            assert!((t.score - u.score).abs() < 1e-5 && (t.recall - u.recall).abs() < 1e-9, "{t:?} {u:?}");
+        }
+    }
+}
+
+#[test]
+fn probabilities_of_weighted_classes_are_frequencies() {
+    let (train, test) = (rare(400, 1), rare(4000, 2));
+    let plain = svm().fit(&data(&train)).unwrap();
+    assert!(plain.cautions().iter().any(|c| matches!(c, Caution::Imbalanced { .. })), "{:?}", plain.cautions());
+    let fit = svm().class_weight(ClassWeight::Balanced).fit(&data(&train)).unwrap();
+    assert_eq!((rule_of(&fit), fit.cautions()), ((Rule::Free, Reason::Weighted), &[][..]));
+    let p = fit.probabilities(&data(&test).points).unwrap();
+    let mean = p.iter().skip(1).step_by(2).sum::<f64>() / test.n as f64;
+    assert!((mean - 0.1).abs() < 0.02, "{mean}");
+    // What is predicted is what exceeds the reported threshold.
+    let cut = fit.model().probability_threshold().unwrap();
+    let Prediction::Labels(codes) = fit.predict(&data(&test).points).unwrap() else { panic!("labels") };
+    assert!(codes.iter().zip(p.chunks_exact(2)).all(|(code, p)| (*code == 1) == (p[1] > cut)));
+}
+
+#[test]
+fn a_threshold_changes_predictions_and_nothing_else() {
+    let train = rare(400, 3);
+    let plain = svm().fit(&data(&train)).unwrap();
+    let fit = svm().threshold(ThresholdRule::Recall(0.8)).fit(&data(&train)).unwrap();
+    let points = data(&train).points;
+    assert_eq!(plain.scores(&points).unwrap(), fit.scores(&points).unwrap());
+    assert_eq!(plain.certificate(), fit.certificate());
+    let positives = |fit: &margrave::Fit| match fit.predict(&points).unwrap() {
+        Prediction::Labels(codes) => codes.iter().filter(|c| **c == 1).count(),
+        other => panic!("{other:?}"),
+    };
+    assert!(positives(&fit) > positives(&plain));
+    assert!(fit.model().threshold.as_ref().unwrap().recall >= 0.8);
+}
+
+#[test]
+fn the_race_loses_no_winner_by_any_score() {
+    let s = two_gaussians(300, 2, 1.2, 7);
+    let gammas = vec![1e-4, 1e-2, 0.3, 3.0, 300.0];
+    let classes =
+        ["accuracy", "balanced-accuracy", "f1", "f1-macro", "roc-auc", "average-precision", "log-loss", "mcc"];
+    let numbers = ["r2", "rmse", "mae", "pinball:0.8", "explained-variance"];
+    let mut dropped = 0;
+    let cases = classes.iter().map(|name| (true, *name)).chain(numbers.iter().map(|name| (false, *name)));
+    for (classify, name) in cases {
+        let metric: Metric = name.parse().unwrap();
+        let search = |race: Option<f64>, threads: usize| {
+            let svm = if classify { Svm::classifier() } else { Svm::regressor() };
+            let svm = svm.kernel(Kernel::rbf(1.0)).threads(Threads::new(threads));
+            let grid = Grid { gammas: gammas.clone(), costs: vec![0.1, 10.0], ..Grid::default() };
+            let tuner = Tuner { race, score: Some(metric), ..Tuner::new(svm, grid) };
+            tuner.search(&data(&s), &mut Silent).unwrap()
+        };
+        let (all, raced) = (search(None, 2), search(Some(4.0), 2));
+        let best = |t: &margrave::tune::Tuned| t.cells[t.best.unwrap()].clone();
+        assert_eq!(best(&all).params, best(&raced).params, "{name}");
+        // Machines start from others in another order.
+        assert!((best(&all).score().unwrap() - best(&raced).score().unwrap()).abs() < 1e-6, "{name}");
+        let left: Vec<bool> = raced.cells.iter().map(|cell| cell.dropped).collect();
+        let by_one: Vec<bool> = search(Some(4.0), 1).cells.iter().map(|cell| cell.dropped).collect();
+        assert_eq!(left, by_one, "{name}: the number of threads matters");
+        let count = left.iter().filter(|d| **d).count();
+        match Comparison::of(metric) {
+            Comparison::None => assert_eq!(count, 0, "{name}"),
+            Comparison::Bootstrap => dropped += count,
+            Comparison::Losses => assert!(count > 0, "{name}: nothing hopeless was dropped"),
+        }
+    }
+    assert!(dropped > 0, "resampling never dropped anything");
+}
+
+#[test]
+fn scores_that_do_not_fit_are_refused() {
+    let s = two_gaussians(60, 2, 1.0, 1);
+    let search = |score: Metric, folds: usize| {
+        let svm = Svm::classifier().kernel(Kernel::rbf(1.0));
+        let fold_of = Some((0..60).map(|i| (i / (60 / folds)) as u32).collect());
+        let tuner = Tuner { score: Some(score), folds, fold_of, ..Tuner::new(svm, Grid::default()) };
+        tuner.search(&data(&s), &mut Silent).map(|_| ()).map_err(|e| e.to_string())
+    };
+    assert!(search(Metric::R2, 2).unwrap_err().contains("it is for numbers"));
+    assert!(search(Metric::RocAuc, 2).is_ok());
+    // Folds in the order of the rows may have one class only.
+    assert!(search(Metric::RocAuc, 60).unwrap_err().contains("fewer folds"));
+}
