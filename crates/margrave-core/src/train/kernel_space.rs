@@ -13,7 +13,7 @@ use crate::conflict::{OptionName, Remedy, With};
 use crate::control::{Control, Status};
 use crate::data::Points;
 use crate::error::{Error, Result};
-use crate::gram::{Gram, Pick, Picked, part};
+use crate::gram::{Gram, KeptGram, Pick, Picked, part};
 use crate::kernel::Kernel;
 use crate::loss::{Loss, LossSpec};
 use crate::model::Model;
@@ -38,6 +38,26 @@ enum GramOf<'a> {
     Shared(&'a dyn Gram),
 }
 
+impl<'a> GramOf<'a> {
+    fn get(&self) -> &(dyn Gram + 'a) {
+        match self {
+            GramOf::Own(gram) => gram.as_ref(),
+            GramOf::Shared(gram) => *gram,
+        }
+    }
+
+    /// All of K in memory, if it is small and there is time.
+    fn kept(self, control: &Control) -> Self {
+        if self.get().in_memory() || control.check().is_err() {
+            return self;
+        }
+        match KeptGram::new(self.get(), control) {
+            Ok(Some(kept)) => GramOf::Own(Box::new(kept)),
+            _ => self,
+        }
+    }
+}
+
 impl<'a> KernelSpace<'a> {
     /// K of a kernel over points.
     pub(crate) fn new(kernel: Kernel, points: &Points, control: &Control) -> Result<Self> {
@@ -58,16 +78,18 @@ impl<'a> KernelSpace<'a> {
         Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()), equal: Some(first) })
     }
 
+    /// The same with all of K in memory, if it is small: for a training, which needs its entries many times.
+    pub(crate) fn kept(self, control: &Control) -> Self {
+        Self { gram: self.gram.kept(control), ..self }
+    }
+
     /// A borrowed Gram matrix.
     pub(crate) fn over(gram: &'a dyn Gram) -> Self {
         Self { gram: GramOf::Shared(gram), linear: None, equal: None }
     }
 
     pub(crate) fn gram(&self) -> &dyn Gram {
-        match &self.gram {
-            GramOf::Own(gram) => gram.as_ref(),
-            GramOf::Shared(gram) => *gram,
-        }
+        self.gram.get()
     }
 
     /// Which solver trains a problem over these rows, and why.
@@ -101,7 +123,7 @@ impl Space for KernelSpace<'_> {
             // Out of time: a view that needs no preparation.
             GramOf::Own(Box::new(Picked::new(self.gram(), rows.to_vec())))
         } else {
-            GramOf::Own(part(self.gram(), rows))
+            GramOf::Own(part(self.gram(), rows)).kept(control)
         };
         let equal = self.equal.as_ref().and_then(|first| equal_among(first, rows));
         Box::new(KernelSpace { gram, linear: self.linear.as_ref().map(|points| points.gather(rows)), equal })
