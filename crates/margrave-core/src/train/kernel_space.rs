@@ -2,6 +2,8 @@
 //!
 //! Chooses the solver, runs it with stricter stopping rules until the proof holds, and tries another solver if it does not.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use super::merge::{Merged, equal_among, equal_rows};
 use super::options::{LossChoice, SolverName, TrainOptions};
 use super::proof::{Proven, certify_machine, prove};
@@ -13,13 +15,14 @@ use crate::conflict::{OptionName, Remedy, With};
 use crate::control::{Control, Status};
 use crate::data::Points;
 use crate::error::{Error, Result};
-use crate::gram::{Gram, KeptGram, Pick, Picked, part};
+use crate::gram::{Gram, KeptGram, Pick, Picked, StoredGram, part};
 use crate::kernel::Kernel;
 use crate::loss::{Loss, LossSpec};
 use crate::model::Model;
 use crate::observe::Observer;
 use crate::problem::{KernelProblem, Machine, Setup};
 use crate::solver::choose::{self, Choice, Chosen};
+use crate::solver::decomposition::{Scratch, resident};
 use crate::solver::ridge::RidgeOptions;
 use crate::solver::textbook::{smo, svmtorch};
 use crate::solver::{Solution, Stop, decomposition, irwls, ridge};
@@ -31,7 +34,21 @@ pub(crate) struct KernelSpace<'a> {
     linear: Option<Points>,
     /// The first row equal to each row, if there are many duplicates.
     equal: Option<Vec<u32>>,
+    /// Memory that the machines of parts of the rows leave to each other.
+    spare: Arc<Mutex<Vec<Spare>>>,
+    /// Whether these are some of the rows of a larger space, on which one of several machines is trained.
+    is_part: bool,
 }
+
+/// The memory of a machine that was trained on a stored matrix.
+#[derive(Default)]
+struct Spare {
+    values: Vec<f32>,
+    scratch: Scratch,
+}
+
+/// Most rows of a part whose K is stored, in single precision: 36 MB. With more rows too few of the entries are needed.
+const MOST_STORED: usize = 3000;
 
 enum GramOf<'a> {
     Own(Box<dyn Gram + 'a>),
@@ -62,7 +79,7 @@ impl<'a> KernelSpace<'a> {
     /// K of a kernel over points.
     pub(crate) fn new(kernel: Kernel, points: &Points, control: &Control) -> Result<Self> {
         let gram = GramOf::Own(control.backend().square_gram(kernel, points)?);
-        Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()), equal: None })
+        Ok(Self::of(gram, (kernel == Kernel::Linear).then(|| points.clone()), None))
     }
 
     /// The same for solvers that train on distinct samples: equal points share their rows and columns of K.
@@ -75,7 +92,7 @@ impl<'a> KernelSpace<'a> {
         let of = first.iter().map(|&row| place[row as usize]).collect();
         let gram = control.backend().square_gram(kernel, &points.gather(&distinct))?;
         let gram = GramOf::Own(Box::new(Picked::of(gram, of)));
-        Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()), equal: Some(first) })
+        Ok(Self::of(gram, (kernel == Kernel::Linear).then(|| points.clone()), Some(first)))
     }
 
     /// The same with all of K in memory, if it is small: for a training, which needs its entries many times.
@@ -85,7 +102,11 @@ impl<'a> KernelSpace<'a> {
 
     /// A borrowed Gram matrix.
     pub(crate) fn over(gram: &'a dyn Gram) -> Self {
-        Self { gram: GramOf::Shared(gram), linear: None, equal: None }
+        Self::of(GramOf::Shared(gram), None, None)
+    }
+
+    fn of(gram: GramOf<'a>, linear: Option<Points>, equal: Option<Vec<u32>>) -> Self {
+        Self { gram, linear, equal, spare: Arc::default(), is_part: false }
     }
 
     pub(crate) fn gram(&self) -> &dyn Gram {
@@ -126,7 +147,9 @@ impl Space for KernelSpace<'_> {
             GramOf::Own(part(self.gram(), rows)).kept(control)
         };
         let equal = self.equal.as_ref().and_then(|first| equal_among(first, rows));
-        Box::new(KernelSpace { gram, linear: self.linear.as_ref().map(|points| points.gather(rows)), equal })
+        let linear = self.linear.as_ref().map(|points| points.gather(rows));
+        let is_part = rows.len() < self.len();
+        Box::new(KernelSpace { gram, linear, equal, spare: self.spare.clone(), is_part })
     }
 
     fn start(&self, _: &Model, _: usize, machine: &Machine, setup: &Setup) -> StartPoint {
@@ -161,6 +184,18 @@ impl Space for KernelSpace<'_> {
         };
         let gram = expanded.as_deref().unwrap_or(gram);
         let attempt = Attempt { setup, gram, linear, merged, asked, request };
+        let mut start = start;
+        if self.is_part && which == Which::Library(Choice::Decomposition) && start.is_none() {
+            match attempt.stored(&self.spare, solver, &reason)? {
+                Some(trained) if trained.proven.status == Status::Optimal || control.check().is_err() => {
+                    return Ok(trained);
+                }
+                Some(Trained { proven: Proven { beta, bias, .. }, .. }) => {
+                    start = Some(StartPoint { beta, bias, weights: vec![] });
+                }
+                None => {}
+            }
+        }
         let mut best = attempt.train(which, solver, start, reason, observer)?;
         if options.solver == SolverName::Auto
             && matches!(best.proven.status, Status::Inaccurate | Status::Stalled)
@@ -410,6 +445,45 @@ impl Attempt<'_> {
         let objective = proven.certificate.primal();
         proven.certificate = proven.certificate.with_start(started.map(|p| if p.is_finite() { p } else { objective }));
         Ok(proven)
+    }
+
+    /// One of many small machines: K is stored, each entry computed once, and pair steps read its rows in place. The rounding
+    /// of stored entries may leave a solution short of the proof: the solver goes on from there. `None`: not the place for it.
+    fn stored(&self, spare: &Mutex<Vec<Spare>>, solver: &'static str, reason: &str) -> Result<Option<Trained>> {
+        let Request { options, memory, control } = self.request;
+        let gram = self.merged.as_ref().map_or(self.gram, |distinct| distinct.gram.as_ref());
+        let n = gram.shape().0;
+        let fits = n <= MOST_STORED && 4 * StoredGram::bytes(n) <= memory;
+        let plain = options.compact.is_none() && options.budget.iterations.is_none() && !gram.in_memory();
+        if !fits || !plain || control.check().is_err() {
+            return Ok(None);
+        }
+        let lock = || spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let Spare { values, mut scratch } = lock().pop().unwrap_or_default();
+        let Ok(stored) = StoredGram::with_memory(gram, values, control) else { return Ok(None) };
+        let stop = options.aim_for(self.setup);
+        // Half of the tolerance, because the violation in double precision may be larger.
+        let stop = Stop { tol: stop.tol.map(|tol| 0.5 * tol), ..stop };
+        let view = stored.without(0, 0);
+        let mut solve = |problem: &KernelProblem<'_>| {
+            let one_sum = problem.row_of.is_none() && problem.constraint.groups() <= 1;
+            if !one_sum || !stored.separates() {
+                return Ok(None);
+            }
+            resident(problem, &stored, stop, &[], memory, &mut scratch, control).map(Some)
+        };
+        let solution = match &self.merged {
+            None => self.setup.with(&view, solve),
+            Some(Distinct { merged, .. }) => self.setup.with(self.gram, |problem| {
+                let found = solve(&merged.problem(&view, problem.losses))?;
+                Ok(found.map(|found| merged.spread(found, problem)))
+            }),
+        }?;
+        lock().push(Spare { values: stored.into_values(), scratch });
+        let Some(solution) = solution else { return Ok(None) };
+        let proven = prove(self.setup, self.gram, &solution, &self.asked, &control.for_proof())?;
+        let (reason, merged) = (reason.to_owned(), self.copies());
+        Ok(Some(Trained { proven, weights: None, solver, reason, compact: None, merged }))
     }
 
     /// Samples that were merged into equal ones.
