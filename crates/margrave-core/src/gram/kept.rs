@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn entries_products_and_parts_are_those_of_the_gram() {
         let n = 11;
-        let points = Points::dense_f64(n, 2, (0..2 * n).map(|i| (i as f64 * 0.7).sin()).collect()).unwrap();
+        let points = Points::dense_f64(n, 2, (0..2 * n).map(|i| (i as f64 * 0.7).sin()).collect::<Vec<f64>>()).unwrap();
         let gram = CpuGram::square(Kernel::rbf(0.6), &points).unwrap();
         let kept = KeptGram::new(&gram, &control()).unwrap().unwrap();
         assert_eq!((kept.shape(), kept.entries(), kept.diag()), ((n, n), 121, gram.diag()));

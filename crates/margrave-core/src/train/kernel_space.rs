@@ -2,11 +2,12 @@
 //!
 //! Chooses the solver, runs it with stricter stopping rules until the proof holds, and tries another solver if it does not.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::merge::{Merged, equal_among, equal_rows};
 use super::options::{LossChoice, SolverName, TrainOptions};
 use super::proof::{Proven, certify_machine, prove};
+use super::shared::{Shared, Whole};
 use super::space::{Compacted, Request, Space, StartPoint, Trained, is_better, until_proven};
 use super::verdict::Asked;
 use crate::certificate::Certificate;
@@ -15,14 +16,13 @@ use crate::conflict::{OptionName, Remedy, With};
 use crate::control::{Control, Status};
 use crate::data::Points;
 use crate::error::{Error, Result};
-use crate::gram::{Gram, KeptGram, Pick, Picked, StoredGram, part};
+use crate::gram::{Gram, KeptGram, Pick, Picked, part};
 use crate::kernel::Kernel;
 use crate::loss::{Loss, LossSpec};
 use crate::model::Model;
 use crate::observe::Observer;
 use crate::problem::{KernelProblem, Machine, Setup};
 use crate::solver::choose::{self, Choice, Chosen};
-use crate::solver::decomposition::{Scratch, resident};
 use crate::solver::ridge::RidgeOptions;
 use crate::solver::textbook::{smo, svmtorch};
 use crate::solver::{Solution, Stop, decomposition, irwls, ridge};
@@ -34,21 +34,11 @@ pub(crate) struct KernelSpace<'a> {
     linear: Option<Points>,
     /// The first row equal to each row, if there are many duplicates.
     equal: Option<Vec<u32>>,
-    /// Memory that the machines of parts of the rows leave to each other.
-    spare: Arc<Mutex<Vec<Spare>>>,
-    /// Whether these are some of the rows of a larger space, on which one of several machines is trained.
-    is_part: bool,
+    /// What machines on parts of the rows share.
+    shared: Arc<Shared>,
+    /// The larger space that these are rows of: one of several machines is trained on them.
+    part_of: Option<Whole<'a>>,
 }
-
-/// The memory of a machine that was trained on a stored matrix.
-#[derive(Default)]
-struct Spare {
-    values: Vec<f32>,
-    scratch: Scratch,
-}
-
-/// Most rows of a part whose K is stored, in single precision: 36 MB. With more rows too few of the entries are needed.
-const MOST_STORED: usize = 3000;
 
 enum GramOf<'a> {
     Own(Box<dyn Gram + 'a>),
@@ -106,7 +96,7 @@ impl<'a> KernelSpace<'a> {
     }
 
     fn of(gram: GramOf<'a>, linear: Option<Points>, equal: Option<Vec<u32>>) -> Self {
-        Self { gram, linear, equal, spare: Arc::default(), is_part: false }
+        Self { gram, linear, equal, shared: Arc::default(), part_of: None }
     }
 
     pub(crate) fn gram(&self) -> &dyn Gram {
@@ -148,8 +138,8 @@ impl Space for KernelSpace<'_> {
         };
         let equal = self.equal.as_ref().and_then(|first| equal_among(first, rows));
         let linear = self.linear.as_ref().map(|points| points.gather(rows));
-        let is_part = rows.len() < self.len();
-        Box::new(KernelSpace { gram, linear, equal, spare: self.spare.clone(), is_part })
+        let part_of = (rows.len() < self.len()).then(|| Whole { gram: self.gram(), rows: rows.to_vec() });
+        Box::new(KernelSpace { gram, linear, equal, shared: self.shared.clone(), part_of })
     }
 
     fn start(&self, _: &Model, _: usize, machine: &Machine, setup: &Setup) -> StartPoint {
@@ -185,8 +175,8 @@ impl Space for KernelSpace<'_> {
         let gram = expanded.as_deref().unwrap_or(gram);
         let attempt = Attempt { setup, gram, linear, merged, asked, request };
         let mut start = start;
-        if self.is_part && which == Which::Library(Choice::Decomposition) && start.is_none() {
-            match attempt.stored(&self.spare, solver, &reason)? {
+        if let (Some(whole), Which::Library(Choice::Decomposition), None) = (&self.part_of, which, &start) {
+            match attempt.stored(whole, &self.shared, solver, &reason)? {
                 Some(trained) if trained.proven.status == Status::Optimal || control.check().is_err() => {
                     return Ok(trained);
                 }
@@ -447,39 +437,31 @@ impl Attempt<'_> {
         Ok(proven)
     }
 
-    /// One of many small machines: K is stored, each entry computed once, and pair steps read its rows in place. The rounding
-    /// of stored entries may leave a solution short of the proof: the solver goes on from there. `None`: not the place for it.
-    fn stored(&self, spare: &Mutex<Vec<Spare>>, solver: &'static str, reason: &str) -> Result<Option<Trained>> {
+    /// One of many small machines: its matrix is stored, and pair steps read its rows in place. The rounding of stored entries
+    /// may leave a solution short of the proof: the solver goes on from there. `None`: not the place for it.
+    fn stored(
+        &self,
+        whole: &Whole<'_>,
+        shared: &Shared,
+        solver: &'static str,
+        reason: &str,
+    ) -> Result<Option<Trained>> {
         let Request { options, memory, control } = self.request;
-        let gram = self.merged.as_ref().map_or(self.gram, |distinct| distinct.gram.as_ref());
-        let n = gram.shape().0;
-        let fits = n <= MOST_STORED && 4 * StoredGram::bytes(n) <= memory;
-        let plain = options.compact.is_none() && options.budget.iterations.is_none() && !gram.in_memory();
-        if !fits || !plain || control.check().is_err() {
+        if options.compact.is_some() || options.budget.iterations.is_some() {
             return Ok(None);
         }
-        let lock = || spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let Spare { values, mut scratch } = lock().pop().unwrap_or_default();
-        let Ok(stored) = StoredGram::with_memory(gram, values, control) else { return Ok(None) };
         let stop = options.aim_for(self.setup);
         // Half of the tolerance, because the violation in double precision may be larger.
         let stop = Stop { tol: stop.tol.map(|tol| 0.5 * tol), ..stop };
-        let view = stored.without(0, 0);
-        let mut solve = |problem: &KernelProblem<'_>| {
-            let one_sum = problem.row_of.is_none() && problem.constraint.groups() <= 1;
-            if !one_sum || !stored.separates() {
-                return Ok(None);
-            }
-            resident(problem, &stored, stop, &[], memory, &mut scratch, control).map(Some)
-        };
-        let solution = match &self.merged {
-            None => self.setup.with(&view, solve),
-            Some(Distinct { merged, .. }) => self.setup.with(self.gram, |problem| {
-                let found = solve(&merged.problem(&view, problem.losses))?;
+        let solution = self.setup.with(self.gram, |problem| match &self.merged {
+            None => shared.solve(problem, whole, stop, memory, control),
+            Some(Distinct { merged, gram, .. }) => {
+                let rows = merged.rows.iter().map(|&row| whole.rows[row as usize]).collect();
+                let small = merged.problem(gram.as_ref(), problem.losses);
+                let found = shared.solve(&small, &Whole { rows, ..*whole }, stop, memory, control)?;
                 Ok(found.map(|found| merged.spread(found, problem)))
-            }),
-        }?;
-        lock().push(Spare { values: stored.into_values(), scratch });
+            }
+        })?;
         let Some(solution) = solution else { return Ok(None) };
         let proven = prove(self.setup, self.gram, &solution, &self.asked, &control.for_proof())?;
         let (reason, merged) = (reason.to_owned(), self.copies());
