@@ -67,7 +67,20 @@ def libsvm_run(job, data, bench, limit):
     model = job["beta"] + ".model"
     kind = ["-s", "0"] if job["epsilon"] is None else ["-s", "3", "-p", repr(job["epsilon"])]
     kernel = ["-t", "2", "-g", repr(job["gamma"])] if job["gamma"] else ["-t", "0"]
-    command = ["svm-train", "-q", "-m", "4000", *kind, *kernel, "-c", repr(job["C"]), "-e", repr(job["tol"]), data, model]
+    command = [
+        "svm-train",
+        "-q",
+        "-m",
+        "4000",
+        *kind,
+        *kernel,
+        "-c",
+        repr(job["C"]),
+        "-e",
+        repr(job["tol"]),
+        data,
+        model,
+    ]
     start = time.perf_counter()
     try:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

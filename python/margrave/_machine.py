@@ -16,12 +16,11 @@ from sklearn.utils.validation import (
     _num_samples,
     check_consistent_length,
     check_is_fitted,
-    validate_data,
 )
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
-from ._prepare import INPUT, check_fit, check_rows, check_square, class_codes, class_factors, dense, sample_costs
+from ._prepare import check_fit, check_rows, check_square, class_codes, class_factors, dense, sample_costs
 from ._spec import (
     EXTRA,
     KERNELS,
@@ -224,8 +223,6 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         else:
             if self._task == "novelty":
                 X = check_fit(self, X)
-            elif y is None:
-                X, y = validate_data(self, X, y, **INPUT)
             else:
                 X, y = check_fit(self, X, y)
         n = _num_samples(X)

@@ -29,13 +29,14 @@ def is_plain(X, y=None):
     return y.dtype.kind != "f" or isfinite(y.sum())
 
 
-def check_fit(estimator, X, y=None):
+def check_fit(estimator, X, y="no_validation", **options):
     """`validate_data` of X, or of X and y, for a fit: plain arrays of finite numbers skip the general validation."""
-    if not is_plain(X, y):
-        return validate_data(estimator, X, **INPUT) if y is None else validate_data(estimator, X, y, **INPUT)
+    alone = isinstance(y, str) and y == "no_validation"
+    if y is None or not is_plain(X, None if alone else y):
+        return validate_data(estimator, X, y, **INPUT, **options)
     estimator.n_features_in_ = X.shape[1]
     estimator.__dict__.pop("feature_names_in_", None)
-    return X if y is None else (X, y)
+    return X if alone else (X, y)
 
 
 def check_rows(estimator, X):
