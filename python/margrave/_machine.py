@@ -115,17 +115,17 @@ class _Versioned:
             if key in _VALID:
                 return
         except TypeError:  # a value without a hash
-            key = None
+            super()._validate_params()
+            return
         super()._validate_params()
-        if key is not None:
-            if len(_VALID) >= 256:
-                _VALID.clear()
-            _VALID.add(key)
+        if len(_VALID) >= 256:
+            _VALID.clear()
+        _VALID.add(key)
 
     def __getstate__(self):
         state = super().__getstate__()
         state = dict(state if state is not None else self.__dict__)
-        state.pop("_native", None)
+        state.pop("_prepared", None)
         state["_margrave_state"] = STATE_VERSION
         return state
 
@@ -139,7 +139,7 @@ class _Versioned:
             )
         super().__setstate__(state)
         if "_dual_coef_" in state:
-            self._native = _Native()
+            self._prepared = _Native()
 
 
 class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
@@ -361,7 +361,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
     def _store_dual(self, dual, intercept):
         """Set coefficients and intercepts, given with LIBSVM's signs; scikit-learn's are opposite for two classes."""
         self._dual_coef_, self._intercept_ = dual, intercept
-        self._native = _Native()
+        self._prepared = _Native()
         two = self._task == "classify" and len(self.classes_) == 2
         self.dual_coef_ = -dual if two else dual
         self.intercept_ = -intercept if two else intercept.copy()
@@ -393,7 +393,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
 
     def _engine(self, centres):
         """The fitted model in the engine, made once. `centres` are the support vectors, or a copy in another storage."""
-        native = getattr(self, "_native", None)
+        native = getattr(self, "_prepared", None)
 
         def make():
             # What is fitted decides, with the kernel; size and threads of a prediction do not.

@@ -18,7 +18,7 @@ X, Y = make_classification(n_samples=80, n_features=4, n_informative=3, n_redund
 
 def kept(model):
     """The engine's model of a fitted estimator, or None if there is none yet."""
-    entry = model._native._kept
+    entry = model._prepared._kept
     return None if entry is None else entry[1]
 
 
@@ -63,7 +63,7 @@ def test_copies_do_not_share_the_engines_model(way):
     other._intercept_ = other._intercept_ + 5.0
     other.predict(X[:5])
     assert np.array_equal(model.predict_proba(X[:5]), expected)
-    assert "_native" not in model.__getstate__()
+    assert "_prepared" not in model.__getstate__()
 
 
 def test_threads_may_predict_with_one_estimator():
