@@ -23,7 +23,7 @@ from cells import cells, smaller
 #: Calls of every prediction; the least time counts, for everybody.
 CALLS = 3
 #: Rows of every cell, and seconds a peer may take, of a quick run.
-QUICK_ROWS, QUICK_LIMIT = 4000, 10.0
+QUICK_ROWS, QUICK_LIMIT = 3000, 10.0
 
 # One peer run in a process of its own, so that peak memory and thread counts are its own.
 CHILD = r"""

@@ -187,7 +187,8 @@ impl Machine {
             (Task::Classify, Prediction::Labels(_)) => model.probabilities(&values),
             _ => None,
         });
-        let all = all.ok_or_else(|| raise(Error::data("the machine has no probabilities: fit with probability=True")))?;
+        let all =
+            all.ok_or_else(|| raise(Error::data("the machine has no probabilities: fit with probability=True")))?;
         matrix(py, all.len() / classes.max(1), classes, all)
     }
 }

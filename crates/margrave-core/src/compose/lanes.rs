@@ -213,7 +213,8 @@ mod tests {
         let mut impatient = Recorder { stop_after: Some(1), ..Recorder::default() };
         let endless = |_: usize, control: &Control, observer: &mut dyn Observer| {
             let mut steps = 0;
-            while control.check().is_ok() && observer.step(&Step { iteration: steps, ..Step::default() }).is_continue() {
+            while control.check().is_ok() && observer.step(&Step { iteration: steps, ..Step::default() }).is_continue()
+            {
                 std::thread::sleep(Duration::from_millis(1));
                 steps += 1;
             }

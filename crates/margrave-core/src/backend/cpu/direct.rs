@@ -122,7 +122,9 @@ mod tests {
         let columns: Vec<u32> = (0..m).flat_map(|_| 0..3).collect();
         let sparse: Points = Csr::new(3, starts, columns, values(m)).unwrap().into();
         for cols in [Points::dense_f64(m, 3, values(m)).unwrap(), sparse] {
-            for kernel in [Kernel::rbf(0.8), Kernel::Linear, Kernel::Laplacian { gamma: 0.4 }, Kernel::Chi2 { gamma: 0.3 }] {
+            for kernel in
+                [Kernel::rbf(0.8), Kernel::Linear, Kernel::Laplacian { gamma: 0.4 }, Kernel::Chi2 { gamma: 0.3 }]
+            {
                 let (direct, packed) =
                     (DirectGram::new(kernel, &rows, &cols), CpuGram::new(kernel, &rows, &cols).unwrap());
                 let v: Vec<f64> = (0..2 * m).map(|i| (i % 5) as f64 - 2.0).collect();
