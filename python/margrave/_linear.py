@@ -7,11 +7,13 @@ from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.linear_model._base import LinearClassifierMixin, LinearModel, SparseCoefMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import check_is_fitted
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
 from ._machine import _Versioned
-from ._prepare import check_fit, check_weights, class_codes, class_factors, dense, intercept_feature
+from ._prepare import check_fit, check_rows, check_weights, class_codes, class_factors, dense, intercept_feature
 from ._spec import EXTRA, SMALL, finish, params, points, report_of, threads
 
 #: Relative gap to reach, as a multiple of `tol`.
@@ -86,6 +88,11 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
             # Trained through the kernel matrix: w = Xᵀβ.
             coef = result["coefficients"].T @ X[result["rows"]]
         return result, np.ascontiguousarray(dense(coef)), result["bias"]
+
+    def _rows_times_weights(self, X):
+        """Scores of the samples, with a shorter validation of plain arrays than scikit-learn's."""
+        check_is_fitted(self)
+        return safe_sparse_dot(check_rows(self, X), self.coef_.T, dense_output=True) + self.intercept_
 
     def _store_fit(self, result, report):
         """Set the fitted attributes that both models have."""
@@ -242,6 +249,11 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         self._store_fit(result, report)
         return self
 
+    def decision_function(self, X):
+        """Scores of the samples, one column per class, or positive for the second of two classes."""
+        scores = self._rows_times_weights(X)
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
     def _with_absent(self, weights, bias, present):
         """One row per class: classes whose samples all have weight 0 get no weights and never win."""
         if len(weights) == 1:
@@ -356,6 +368,9 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
         self.intercept_ = bias if self.fit_intercept else 0.0
         self._store_fit(result, report)
         return self
+
+    def _decision_function(self, X):
+        return self._rows_times_weights(X)
 
 
 __all__ = ["LinearSVC", "LinearSVR"]
