@@ -1,6 +1,7 @@
 """The cells of the comparison: seeded synthetic sets, and real ones from a folder of data files.
 
 Each cell: name -> (make() -> (X, y, X_test), gamma, C, epsilon or None). S1 to S3 follow the definitions in RESULTS.md.
+Real sets whose file is missing are left out: `cells` names them.
 """
 
 import gzip
@@ -49,6 +50,33 @@ def s3():
     a, b = _standardise(X[:20000], X[20000:])
     y = (y - y[:20000].mean()) / y[:20000].std()
     return a, y[:20000], b
+
+
+def duplicates():
+    """Like the set "phishing": few values per feature, one-hot, so that half of the rows are copies of others."""
+    rng = np.random.default_rng(1004)
+    values = rng.integers(2, 4, size=30)
+    prototypes = np.column_stack([rng.integers(0, k, size=9000) for k in values])
+    columns = [prototypes[:, [j]] == np.arange(k) for j, k in enumerate(values)]
+    table = np.hstack(columns).astype(float)
+    score = table @ rng.standard_normal(table.shape[1]) + 0.8 * rng.standard_normal(len(table))
+    labels = np.where(score > np.median(score), 1.0, -1.0)
+    # A few prototypes are common, most are rare.
+    weight = 1.0 / (100.0 + np.arange(len(table)))
+    drawn = rng.choice(len(table), size=15000, p=weight / weight.sum())
+    y = np.where(rng.random(15000) < 0.01, -labels[drawn], labels[drawn])
+    return table[drawn[:11000]], y[:11000], table[drawn[11000:]]
+
+
+def arm():
+    """Like the set "kin8nm": how far from a point an arm of eight links ends, by its angles, with noise."""
+    rng = np.random.default_rng(1005)
+    angles = rng.uniform(-np.pi / 2, np.pi / 2, size=(8192 + 4000, 8))
+    direction = np.cumsum(angles, axis=1)
+    end = np.column_stack([np.cos(direction).sum(1), np.sin(direction).sum(1)]) / 8
+    y = np.hypot(end[:, 0] - 0.1, end[:, 1] - 0.1)
+    y = (y - y.mean()) / y.std() + 0.2 * rng.standard_normal(len(y))
+    return angles[:8192], y[:8192], angles[8192:]
 
 
 def _svm(folder, name, test=None):
@@ -114,24 +142,76 @@ def australian(folder):
     return X.toarray(), y, test.toarray()
 
 
+def magic(folder, shuffled):
+    """Sorted by class, as the file comes, or shuffled. All rows train; the test rows are every second one of them."""
+    import pandas
+
+    table = pandas.read_csv(os.path.join(folder, "magic04.csv.gz"))
+    y = np.where(table.pop("class").to_numpy() == "g", 1.0, -1.0)
+    X, _ = _standardise(table.to_numpy(dtype=float), table.to_numpy(dtype=float)[:1])
+    if shuffled:
+        order = np.random.default_rng(1006).permutation(len(y))
+        X, y = X[order], y[order]
+    return X, y, X[::2]
+
+
+def smaller(cell, rows):
+    """The cell with at most so many training and test rows, drawn with a seed and in their order."""
+    make, *parameters = cell
+
+    def draw():
+        X, y, T = make()
+        rng = np.random.default_rng(1007)
+
+        def some(n):
+            return np.sort(rng.choice(n, size=min(n, rows), replace=False))
+
+        train, test = some(X.shape[0]), some(T.shape[0])
+        return X[train], y[train], T[test]
+
+    return (draw, *parameters)
+
+
 def cells(folder):
-    """name -> (make, gamma, C, epsilon)"""
+    """The cells, name -> (make, gamma, C, epsilon), and the files that are missing, by cell."""
     found = {
         "s1-c1": (s1, 0.02, 1, None),
         "s1-c100": (s1, 0.02, 100, None),
         "s2": (s2, 2, 10, None),
         "s3": (s3, 0.1, 10, 0.1),
+        "duplicates": (duplicates, 0.1, 10, None),
+        "arm": (arm, 0.2, 1, 0.1),
     }
-    if folder and os.path.isdir(folder):
-        found |= {
-            "a9a": (lambda: _svm(folder, "a9a.svm.gz", "a9a.t.svm.gz"), 0.05, 1, None),
-            "w8a": (lambda: _svm(folder, "w8a.svm.gz"), 0.05, 10, None),
-            "ijcnn1": (lambda: _svm(folder, "ijcnn1.svm.gz", "ijcnn1.t.svm.gz"), 2, 32, None),
-            "covtype": (lambda: covtype(folder), 4, 10, None),
-            "mnist": (lambda: mnist(folder), 0.02, 10, None),
-            "skin": (lambda: skin(folder), 10, 10, None),
-            "cadata": (lambda: cadata(folder), 0.5, 10, 0.1),
-            "abalone": (lambda: abalone(folder), 0.2, 10, 0.1),
-            "australian": (lambda: australian(folder), 0, 1e4, None),
-        }
-    return found
+    # name -> files, cell
+    real = {
+        "magic04": (["magic04.csv.gz"], (lambda: magic(folder, False), 0.1, 1, None)),
+        "magic04-shuffled": (["magic04.csv.gz"], (lambda: magic(folder, True), 0.1, 1, None)),
+        "magic04-c100": (["magic04.csv.gz"], (lambda: magic(folder, False), 0.1, 100, None)),
+        "phishing": (["phishing.svm.gz"], (lambda: _svm(folder, "phishing.svm.gz"), 0.1, 10, None)),
+        "a9a": (
+            ["a9a.svm.gz", "a9a.t.svm.gz"],
+            (lambda: _svm(folder, "a9a.svm.gz", "a9a.t.svm.gz"), 0.05, 1, None),
+        ),
+        "w8a": (["w8a.svm.gz"], (lambda: _svm(folder, "w8a.svm.gz"), 0.05, 10, None)),
+        "ijcnn1": (
+            ["ijcnn1.svm.gz", "ijcnn1.t.svm.gz"],
+            (lambda: _svm(folder, "ijcnn1.svm.gz", "ijcnn1.t.svm.gz"), 2, 32, None),
+        ),
+        "covtype": (["covtype_50k.csv.gz"], (lambda: covtype(folder), 4, 10, None)),
+        "mnist": (
+            ["mnist_train_images.idx3.gz", "mnist_train_labels.idx1"],
+            (lambda: mnist(folder), 0.02, 10, None),
+        ),
+        "skin": (["skin_nonskin.csv.gz"], (lambda: skin(folder), 10, 10, None)),
+        "cadata": (["cadata.csv.gz"], (lambda: cadata(folder), 0.5, 10, 0.1)),
+        "abalone": (["abalone.csv.gz"], (lambda: abalone(folder), 0.2, 10, 0.1)),
+        "australian": (["australian.svm.gz"], (lambda: australian(folder), 0, 1e4, None)),
+    }
+    missing = {}
+    for name, (files, cell) in real.items():
+        absent = [file for file in files if not (folder and os.path.exists(os.path.join(folder, file)))]
+        if absent:
+            missing[name] = absent
+        else:
+            found[name] = cell
+    return found, missing

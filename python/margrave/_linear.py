@@ -7,14 +7,14 @@ from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.linear_model._base import LinearClassifierMixin, LinearModel, SparseCoefMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import check_is_fitted
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
 from ._machine import _Versioned
-from ._prepare import INPUT, check_weights, class_factors, dense, intercept_feature
-from ._spec import EXTRA, finish, params, points, report_of, threads
+from ._prepare import check_fit, check_rows, check_weights, class_codes, class_factors, dense, intercept_feature
+from ._spec import EXTRA, SMALL, finish, params, points, report_of, threads
 
 #: Relative gap to reach, as a multiple of `tol`.
 GAP_PER_TOL = 1e-3
@@ -45,6 +45,7 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
         return tags
 
     def _params(self, task, X, **own):
+        work = float(X.shape[0]) * X.shape[1] * 100
         return params(
             task,
             C=self.C,
@@ -53,7 +54,8 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
             gap_tol=GAP_PER_TOL * self.tol if self.gap_tol is None else self.gap_tol,
             max_seconds=self.max_seconds,
             max_iter=self.max_iter,
-            threads=threads(self.n_jobs, float(X.shape[0]) * X.shape[1] * 100),
+            threads=threads(self.n_jobs, work),
+            small=work < SMALL,
             device=self.device,
             **own,
         )
@@ -86,6 +88,11 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
             # Trained through the kernel matrix: w = Xᵀβ.
             coef = result["coefficients"].T @ X[result["rows"]]
         return result, np.ascontiguousarray(dense(coef)), result["bias"]
+
+    def _rows_times_weights(self, X):
+        """Scores of the samples, with a shorter validation of plain arrays than scikit-learn's."""
+        check_is_fitted(self)
+        return safe_sparse_dot(check_rows(self, X), self.coef_.T, dense_output=True) + self.intercept_
 
     def _store_fit(self, result, report):
         """Set the fitted attributes that both models have."""
@@ -208,20 +215,21 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
     @with_callbacks
     def fit(self, X, y, sample_weight=None):
         """Fit the model; sample weights multiply C."""
-        X, y = validate_data(self, X, y, **INPUT)
+        X, y = check_fit(self, X, y)
         y = column_or_1d(y)
-        check_classification_targets(y)
         self._check_combination()
-        self.classes_ = np.unique(y)
+        self.classes_, codes = class_codes(y)
+        total = len(y)
         X, y, weights = self._drop_unweighted(X, y, sample_weight)
-        present = np.unique(y)
+        present = self.classes_
+        if len(y) < total:
+            present, codes = np.unique(y), np.searchsorted(self.classes_, y)
         k = len(self.classes_)
         if len(present) < 2:
             raise ValueError(
                 "This solver needs samples of at least 2 classes in the data, but the data contains only one class:"
                 f" {present[0]!r}"
             )
-        codes = np.searchsorted(self.classes_, y)
         factors = class_factors(self.class_weight, self.classes_, y, weights if sample_weight is not None else None)
         costs = weights * factors[codes]
         report = report_of(self, X, y)
@@ -240,6 +248,11 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         self.intercept_ = bias if self.fit_intercept else 0.0
         self._store_fit(result, report)
         return self
+
+    def decision_function(self, X):
+        """Scores of the samples, one column per class, or positive for the second of two classes."""
+        scores = self._rows_times_weights(X)
+        return scores.ravel() if scores.shape[1] == 1 else scores
 
     def _with_absent(self, weights, bias, present):
         """One row per class: classes whose samples all have weight 0 get no weights and never win."""
@@ -345,7 +358,7 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
     @with_callbacks
     def fit(self, X, y, sample_weight=None):
         """Fit the model; sample weights multiply C."""
-        X, y = validate_data(self, X, y, **INPUT, y_numeric=True)
+        X, y = check_fit(self, X, y, y_numeric=True)
         y = column_or_1d(y).astype(np.float64)
         X, y, weights = self._drop_unweighted(X, y, sample_weight)
         report = report_of(self, X, y)
@@ -355,6 +368,9 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
         self.intercept_ = bias if self.fit_intercept else 0.0
         self._store_fit(result, report)
         return self
+
+    def _decision_function(self, X):
+        return self._rows_times_weights(X)
 
 
 __all__ = ["LinearSVC", "LinearSVR"]

@@ -2,6 +2,7 @@
 
 from abc import ABCMeta, abstractmethod
 from numbers import Integral, Real
+from operator import is_
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,17 +11,16 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import _safe_indexing, column_or_1d
 from sklearn.utils._param_validation import Hidden, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import _ovr_decision_function, check_classification_targets
+from sklearn.utils.multiclass import _ovr_decision_function
 from sklearn.utils.validation import (
     _num_samples,
     check_consistent_length,
     check_is_fitted,
-    validate_data,
 )
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
-from ._prepare import INPUT, check_square, class_factors, dense
+from ._prepare import check_fit, check_rows, check_square, class_codes, class_factors, dense
 from ._spec import (
     EXTRA,
     KERNELS,
@@ -47,16 +47,85 @@ STATE_VERSION = 1
 #: Kernel entries per call of a kernel that is a Python function.
 BLOCK = 1 << 22
 
+#: Everything that the engine's form of a fitted model is made of.
+_SOURCES = (
+    "support_vectors_",
+    "_dual_coef_",
+    "_intercept_",
+    "_n_support",
+    "_probA",
+    "_probB",
+    "_rho",
+    "_gamma",
+    "_kernel_name",
+    "shape_fit_",
+    "classes_",
+    "degree",
+    "coef0",
+    "nu",
+    "loss",
+)
+
 #: Up to this many samples the linear kernel is trained in the dual, so that `dual_coef_` is exact.
 DUAL_LINEAR_SAMPLES = 3000
+
+
+#: Parameters that were found valid: the class, and type and value of each.
+_VALID: set = set()
+
+#: Names of the parameters of each class.
+_NAMES: dict = {}
+
+
+class _Native:
+    """The engine's own form of a fitted model, kept between predictions.
+
+    It is a function of the fitted attributes: `get` makes it again once one of them was replaced. It belongs to one
+    estimator. Copies and pickles do not contain it.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self):
+        self._kept = None
+
+    def get(self, sources, make):
+        """What `make` returned for the same objects `sources`; compared by identity."""
+        kept = self._kept
+        if kept is not None and len(kept[0]) == len(sources) and all(map(is_, kept[0], sources)):
+            return kept[1]
+        made = make()
+        # One assignment: other threads see the old pair or the new one.
+        self._kept = (sources, made)
+        return made
 
 
 class _Versioned:
     """Pickles carry the version of their state."""
 
+    def _validate_params(self):
+        """Validate the parameters; the same values are not validated twice."""
+        cls = type(self)
+        names = _NAMES.get(cls)
+        if names is None:
+            names = _NAMES[cls] = tuple(cls._get_param_names())
+        values = [getattr(self, name) for name in names]
+        key = (cls, *map(type, values), *values)
+        try:
+            if key in _VALID:
+                return
+        except TypeError:  # a value without a hash
+            super()._validate_params()
+            return
+        super()._validate_params()
+        if len(_VALID) >= 256:
+            _VALID.clear()
+        _VALID.add(key)
+
     def __getstate__(self):
         state = super().__getstate__()
         state = dict(state if state is not None else self.__dict__)
+        state.pop("_prepared", None)
         state["_margrave_state"] = STATE_VERSION
         return state
 
@@ -69,6 +138,8 @@ class _Versioned:
                 " install that version"
             )
         super().__setstate__(state)
+        if "_dual_coef_" in state:
+            self._prepared = _Native()
 
 
 class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
@@ -151,9 +222,9 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             check_consistent_length(X, y)
         else:
             if self._task == "novelty":
-                X = validate_data(self, X, **INPUT)
+                X = check_fit(self, X)
             else:
-                X, y = validate_data(self, X, y, **INPUT)
+                X, y = check_fit(self, X, y)
         n = _num_samples(X)
         if self.kernel == "precomputed":
             check_square(X)
@@ -298,6 +369,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
     def _store_dual(self, dual, intercept):
         """Set coefficients and intercepts, given with LIBSVM's signs; scikit-learn's are opposite for two classes."""
         self._dual_coef_, self._intercept_ = dual, intercept
+        self._prepared = _Native()
         two = self._task == "classify" and len(self.classes_) == 2
         self.dual_coef_ = -dual if two else dual
         self.intercept_ = -intercept if two else intercept.copy()
@@ -329,10 +401,23 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             rho=self._rho,
         )
 
+    def _engine(self, centres):
+        """The fitted model in the engine, made once. `centres` are the support vectors, or a copy in another storage."""
+        native = getattr(self, "_prepared", None)
+
+        def make():
+            # What is fitted decides, with the kernel; size and threads of a prediction do not.
+            return _core.Machine(self._params(1, 1, width=1), self._parts(centres))
+
+        if native is None or (centres is not self.support_vectors_ and self._kernel_name != "precomputed"):
+            return make()
+        fitted = self.__dict__
+        return native.get(tuple([fitted.get(name) for name in _SOURCES]), make)
+
     def _check_predict(self, X):
         check_is_fitted(self)
         if not callable(self.kernel):
-            X = validate_data(self, X, **INPUT, reset=False)
+            X = check_rows(self, X)
         if sp.issparse(X) and self.kernel == "precomputed":
             raise TypeError("Sparse precomputed kernels are not supported.")
         if self.kernel == "precomputed" and X.shape[1] != self.shape_fit_[0]:
@@ -341,7 +426,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
                 " the number of samples at training time"
             )
         sv = self.support_vectors_
-        if not self._sparse and sv.size > 0 and self.n_support_.sum() != sv.shape[0]:
+        if not self._sparse and sv.size > 0 and self._support_count() != sv.shape[0]:
             raise ValueError(f"The internal representation of {type(self).__name__} was altered")
         return X
 
@@ -364,8 +449,8 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             X = sp.csr_matrix(X)
         if self._dual_coef_.shape[1] == 0:
             return np.tile(self._sign * self._intercept_, (_num_samples(X), 1))
-        spec = self._params(_num_samples(X), X.shape[1], width=self._dual_coef_.shape[1])
-        return _core.scores(spec, self._parts(centres), points(X))
+        work = float(X.shape[0]) * max(X.shape[1], 1) * self._dual_coef_.shape[1]
+        return self._engine(centres).scores(points(X), threads(self.n_jobs, work), work < SMALL)
 
     @property
     def coef_(self):
@@ -394,6 +479,10 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             raise AttributeError(str(error)) from error
         return self._n_support if self._task == "classify" else self._n_support[:1]
 
+    def _support_count(self):
+        """Number of support vectors, as they are counted by class."""
+        return self._n_support.sum() if self._task == "classify" else self._n_support[0]
+
 
 class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
     """Base of SVC and NuSVC."""
@@ -408,8 +497,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
 
     def _encode(self, y, sample_weight, removed=False):
         labels = column_or_1d(y, warn=True) if callable(self.kernel) else y
-        check_classification_targets(labels)
-        classes, codes = np.unique(labels, return_inverse=True)
+        classes, codes = class_codes(labels)
         if len(classes) < 2:
             if removed:
                 nu = ": specified nu is infeasible" if hasattr(self, "nu") else ""
@@ -456,7 +544,6 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
 
     def predict(self, X):
         """Class of each sample."""
-        check_is_fitted(self)
         if self.break_ties and self.decision_function_shape == "ovo":
             raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
         if self.break_ties and len(self.classes_) > 2:
@@ -490,8 +577,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
         scores = self._scores(X)
         if self._probA.size == 0:
             raise NotFittedError("predict_proba is not available when fitted with probability=False")
-        spec = self._params(1, 1, width=1)
-        return _core.probabilities(spec, self._parts(self.support_vectors_), scores)
+        return self._engine(self.support_vectors_).probabilities(scores)
 
     @available_if(_has_probability)
     def predict_log_proba(self, X):

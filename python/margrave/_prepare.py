@@ -1,12 +1,62 @@
 """Samples, weights and labels as the engine takes them: shared by the estimators, `certify` and the model files."""
 
+from math import isfinite
+
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import compute_class_weight
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 #: How `validate_data` checks X: float32 and float64 stay as they are, sparse matrices become CSR.
 INPUT = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+
+
+def is_plain(X, y=None):
+    """Whether X, and y if given, are arrays that scikit-learn's validation would return unchanged, without a remark.
+
+    X is a C-ordered matrix of floats with rows and columns, y a vector of whole or floating numbers of the same length, and
+    all of them are finite. A sum that overflows only leads to the full validation.
+    """
+    if type(X) is not np.ndarray or X.ndim != 2 or X.dtype.char not in "fd" or not X.flags.c_contiguous or not X.size:
+        return False
+    if not isfinite(X.sum()):
+        return False
+    if y is None:
+        return True
+    if type(y) is not np.ndarray or y.shape != (X.shape[0],) or y.dtype.kind not in "iubf":
+        return False
+    return y.dtype.kind != "f" or isfinite(y.sum())
+
+
+def check_fit(estimator, X, y="no_validation", **options):
+    """`validate_data` of X, or of X and y, for a fit: plain arrays of finite numbers skip the general validation."""
+    alone = isinstance(y, str) and y == "no_validation"
+    if y is None or not is_plain(X, None if alone else y):
+        return validate_data(estimator, X, y, **INPUT, **options)
+    estimator.n_features_in_ = X.shape[1]
+    estimator.__dict__.pop("feature_names_in_", None)
+    return X if alone else (X, y)
+
+
+def check_rows(estimator, X):
+    """`validate_data` of X for a prediction: plain arrays of finite numbers skip the general validation."""
+    fitted = estimator.__dict__
+    if is_plain(X) and X.shape[1] == fitted.get("n_features_in_") and "feature_names_in_" not in fitted:
+        return X
+    return validate_data(estimator, X, **INPUT, reset=False)
+
+
+def class_codes(y):
+    """The classes of the labels y, sorted, and the number of each label's class."""
+    # Whole numbers are labels without asking; only many different ones deserve scikit-learn's remark.
+    whole = y.ndim == 1 and y.dtype.kind in "iub"
+    if not whole:
+        check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if whole and 2 * len(classes) > len(y):
+        check_classification_targets(y)
+    return classes, codes
 
 
 def dense(matrix):
@@ -64,11 +114,15 @@ def intercept_feature(estimator):
 
 __all__ = [
     "INPUT",
+    "check_fit",
+    "check_rows",
     "check_square",
     "check_weights",
+    "class_codes",
     "class_factors",
     "dense",
     "intercept_feature",
+    "is_plain",
     "linear_weights",
     "one_vs_rest",
     "sample_costs",

@@ -223,8 +223,9 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         centres = self.X_fit_
         if sp.issparse(X) != sp.issparse(centres):
             X, centres = sp.csr_matrix(X), sp.csr_matrix(centres)
-        spec = self._params(X, float(X.shape[0]) * X.shape[1] * centres.shape[0])
-        scores = _core.scores(spec, self._parts(centres), points(X))
+        work = float(X.shape[0]) * X.shape[1] * centres.shape[0]
+        machine = _core.Machine(self._params(X, work), self._parts(centres))
+        scores = machine.scores(points(X), threads(self.n_jobs, work), False)
         return scores.ravel() if self.dual_coef_.ndim == 1 else scores
 
     def _parts(self, centres):

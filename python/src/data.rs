@@ -6,6 +6,7 @@ use margrave::engine::data::{Buffer, Csr, Dataset, Points, Targets};
 use numpy::{Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use crate::errors::raise;
 
@@ -42,9 +43,9 @@ pub(crate) struct PyPoints(pub(crate) Points);
 impl<'a, 'py> FromPyObject<'a, 'py> for PyPoints {
     type Error = PyErr;
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok((data, indices, indptr, d)) =
-            object.extract::<(Bound<'py, PyAny>, PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u64>, usize)>()
-        {
+        if object.is_instance_of::<PyTuple>() {
+            type Parts<'py> = (Bound<'py, PyAny>, PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u64>, usize);
+            let (data, indices, indptr, d) = object.extract::<Parts<'py>>()?;
             let starts: Vec<usize> = indptr.as_slice()?.iter().map(|&at| at as usize).collect();
             let columns = lend(indices.as_any(), indices.as_slice()?);
             if let Ok(values) = data.extract::<PyReadonlyArray1<'py, f64>>() {

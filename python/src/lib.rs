@@ -1,8 +1,8 @@
 //! The extension module `margrave._core`: arrays in, arrays out.
 //!
 //! Nothing here is public to Python users: the estimators in `margrave/*.py` call it. Every function takes a description of
-//! the machine ([`params::Params`], a dictionary) and arrays, and returns arrays; no state is kept between calls except thread
-//! pools.
+//! the machine ([`params::Params`], a dictionary) and arrays, and returns arrays. No state is kept between calls except thread
+//! pools, and the [`machine::Machine`] that an estimator keeps for its predictions.
 
 mod certify;
 mod data;
@@ -45,7 +45,7 @@ mod _core {
     #[pymodule_export]
     use super::losses::{loss_names, loss_properties, loss_values};
     #[pymodule_export]
-    use super::machine::{probabilities, scores, votes};
+    use super::machine::{Machine, votes};
     #[pymodule_export]
     use super::main;
     #[pymodule_export]

@@ -150,25 +150,56 @@ impl Parts<'_> {
     }
 }
 
-/// The scores of points, one column per output.
-#[pyfunction]
-pub(crate) fn scores<'py>(
-    py: Python<'py>,
-    params: Params,
-    parts: Parts<'py>,
-    x: PyPoints,
-) -> PyResult<Bound<'py, PyArray2<f64>>> {
-    let model = parts.model(&params)?;
-    let (n, k) = (x.0.len(), model.expansion.outputs());
-    let threads = params.threads();
-    let ended = supervise(py, None, params.small(), |cancel, _| {
-        let control = Control::unlimited(threads).with_cancel(cancel);
-        model.scores(&x.0, Precision::Double, &control)
-    })?;
-    match (ended.value, ended.interrupted) {
-        (_, Some(error)) => Err(error),
-        (Err(error), None) => Err(raise(error)),
-        (Ok(values), None) => matrix(py, n, k, values),
+/// A fitted machine, ready to predict. It never changes: estimators keep it between calls, and threads may share it.
+#[pyclass(frozen, module = "margrave._core")]
+pub(crate) struct Machine {
+    model: Model,
+}
+
+#[pymethods]
+impl Machine {
+    #[new]
+    fn new(params: Params, parts: Parts<'_>) -> PyResult<Self> {
+        Ok(Self { model: parts.model(&params)? })
+    }
+
+    /// The scores of points, one column per output, on `threads` threads (0: all cores). `small`: on the calling thread.
+    fn scores<'py>(
+        &self,
+        py: Python<'py>,
+        x: PyPoints,
+        threads: usize,
+        small: bool,
+    ) -> PyResult<Bound<'py, PyArray2<f64>>> {
+        let (n, k) = (x.0.len(), self.model.expansion.outputs());
+        let pool = crate::supervise::threads(threads);
+        let ended = supervise(py, None, small && threads == 1, |cancel, _| {
+            let control = Control::unlimited(pool).with_cancel(cancel);
+            self.model.scores(&x.0, Precision::Double, &control)
+        })?;
+        match (ended.value, ended.interrupted) {
+            (_, Some(error)) => Err(error),
+            (Err(error), None) => Err(raise(error)),
+            (Ok(values), None) => matrix(py, n, k, values),
+        }
+    }
+
+    /// P of every class for each row of scores, by the sigmoids of the machines; the most probable class is the one predicted.
+    fn probabilities<'py>(
+        &self,
+        py: Python<'py>,
+        scores: PyReadonlyArray2<'py, f64>,
+    ) -> PyResult<Bound<'py, PyArray2<f64>>> {
+        let model = &self.model;
+        let values = scores.as_slice()?.to_vec();
+        let classes = model.labels.len();
+        let all = py.detach(|| match (model.task, model.decide(&values)) {
+            (Task::Classify, Prediction::Labels(_)) => model.probabilities(&values),
+            _ => None,
+        });
+        let all =
+            all.ok_or_else(|| raise(Error::data("the machine has no probabilities: fit with probability=True")))?;
+        matrix(py, all.len() / classes.max(1), classes, all)
     }
 }
 
@@ -187,23 +218,4 @@ pub(crate) fn votes<'py>(
     let mut scratch = vec![0; classes];
     let winners = values.chunks_exact(pairs).map(|z| i64::from(multi::by_votes(classes, z, &mut scratch)));
     Ok(vector(py, winners.collect()))
-}
-
-/// P of every class for each row of scores, by the sigmoids of the machines; the most probable class is the one predicted.
-#[pyfunction]
-pub(crate) fn probabilities<'py>(
-    py: Python<'py>,
-    params: Params,
-    parts: Parts<'py>,
-    scores: PyReadonlyArray2<'py, f64>,
-) -> PyResult<Bound<'py, PyArray2<f64>>> {
-    let model = parts.model(&params)?;
-    let values = scores.as_slice()?.to_vec();
-    let classes = model.labels.len();
-    let all = py.detach(|| match (model.task, model.decide(&values)) {
-        (Task::Classify, Prediction::Labels(_)) => model.probabilities(&values),
-        _ => None,
-    });
-    let all = all.ok_or_else(|| raise(Error::data("the machine has no probabilities: fit with probability=True")))?;
-    matrix(py, all.len() / classes.max(1), classes, all)
 }

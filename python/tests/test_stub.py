@@ -21,8 +21,11 @@ def test_the_stub_agrees_with_the_binary():
         optional = [name for name, p in real.items() if p.default is not p.empty]
         assert listed[len(listed) - len(node.args.defaults) :] == optional, name
     for name, node in classes.items():
-        base = getattr(_core, name).__bases__[0]
-        assert base.__name__ == node.bases[0].id, name
+        own = getattr(_core, name)
+        assert own.__bases__[0].__name__ == (node.bases[0].id if node.bases else "object"), name
+        for method in (part for part in node.body if isinstance(part, ast.FunctionDef) and part.name != "__new__"):
+            real = list(inspect.signature(getattr(own, method.name)).parameters)
+            assert real == [argument.arg for argument in method.args.args], f"{name}.{method.name}"
 
 
 def test_the_package_is_typed():

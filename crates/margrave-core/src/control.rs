@@ -5,7 +5,7 @@
 //! result so far on [`Interrupt`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -100,11 +100,12 @@ impl Budget {
     }
 }
 
-/// The threads of a computation. Results do not depend on their number.
+/// The threads of a computation. Results do not depend on their number. They are started when they are first needed:
+/// that takes longer than a small training.
 #[derive(Clone)]
 pub struct Threads {
     count: usize,
-    pool: Option<Arc<rayon::ThreadPool>>,
+    pool: Option<Arc<OnceLock<Option<rayon::ThreadPool>>>>,
 }
 
 impl std::fmt::Debug for Threads {
@@ -121,15 +122,17 @@ impl Threads {
 
     /// `count` threads; 0 means all cores.
     pub fn new(count: usize) -> Self {
-        let count = if count == 0 { std::thread::available_parallelism().map_or(1, |n| n.get()) } else { count };
-        if count == 1 {
-            return Self::one();
-        }
-        // If the system cannot create threads, use one.
-        match rayon::ThreadPoolBuilder::new().num_threads(count).thread_name(|i| format!("margrave-{i}")).build() {
-            Ok(pool) => Self { count, pool: Some(Arc::new(pool)) },
-            Err(_) => Self::one(),
-        }
+        let count = if count == 0 { cores() } else { count };
+        if count == 1 { Self::one() } else { Self { count, pool: Some(Arc::default()) } }
+    }
+
+    /// The pool, if there is more than one thread. If the system cannot create threads, everything runs on the caller's.
+    fn pool(&self) -> Option<&rayon::ThreadPool> {
+        let build = || {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(self.count);
+            pool.thread_name(|i| format!("margrave-{i}")).build().ok()
+        };
+        self.pool.as_ref()?.get_or_init(build).as_ref()
     }
 
     /// Number of threads.
@@ -140,7 +143,7 @@ impl Threads {
     /// Runs `work` on one of the pool's threads: parallel loops start faster from there, which matters if there are
     /// thousands of them.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let Some(pool) = &self.pool else { return work() };
+        let Some(pool) = self.pool() else { return work() };
         let (mut work, mut result) = (Some(work), None);
         install(pool, &mut || result = work.take().map(|work| work()));
         result.expect("the pool runs the function before it returns")
@@ -148,16 +151,16 @@ impl Threads {
 
     /// Calls `work(i)` for every `i < tasks`, in any order, on all threads. `work` must not depend on the order.
     pub fn each(&self, tasks: usize, work: impl Fn(usize) + Sync) {
-        match &self.pool {
-            Some(pool) if tasks > 1 => share(pool, tasks, 1, &work),
-            _ => (0..tasks).for_each(work),
+        match if tasks > 1 { self.pool() } else { None } {
+            Some(pool) => share(pool, tasks, 1, &work),
+            None => (0..tasks).for_each(work),
         }
     }
 
     /// `work(i)` for every `i < tasks`, results in order.
     pub fn map<T: Send>(&self, tasks: usize, work: impl Fn(usize) -> T + Sync + Send) -> Vec<T> {
-        match &self.pool {
-            Some(pool) if tasks > 1 => {
+        match if tasks > 1 { self.pool() } else { None } {
+            Some(pool) => {
                 let mut results: Vec<Option<T>> = (0..tasks).map(|_| None).collect();
                 let places: Vec<Mutex<&mut Option<T>>> = results.iter_mut().map(Mutex::new).collect();
                 share(pool, tasks, 1, &|i| {
@@ -167,18 +170,18 @@ impl Threads {
                 drop(places);
                 results.into_iter().map(|result| result.expect("every task has run")).collect()
             }
-            _ => (0..tasks).map(work).collect(),
+            None => (0..tasks).map(work).collect(),
         }
     }
 
     /// Calls `work(index, chunk)` for each chunk of `chunk` elements of `data`; the last may be shorter.
     pub fn chunks<T: Send>(&self, data: &mut [T], chunk: usize, work: impl Fn(usize, &mut [T]) + Sync) {
-        match &self.pool {
-            Some(pool) if data.len() > chunk => {
+        match if data.len() > chunk { self.pool() } else { None } {
+            Some(pool) => {
                 let parts: Vec<Mutex<&mut [T]>> = data.chunks_mut(chunk).map(Mutex::new).collect();
                 share(pool, parts.len(), usize::MAX, &|i| work(i, &mut lock(&parts[i])));
             }
-            _ => data.chunks_mut(chunk).enumerate().for_each(|(i, part)| work(i, part)),
+            None => data.chunks_mut(chunk).enumerate().for_each(|(i, part)| work(i, part)),
         }
     }
 }
@@ -203,6 +206,12 @@ fn share(pool: &rayon::ThreadPool, tasks: usize, together: usize, work: &(dyn Fn
 /// Locks a mutex that only one task ever locks. Poisoning is ignored: a task that panics ends the whole loop anyway.
 fn lock<T>(place: &Mutex<T>) -> MutexGuard<'_, T> {
     place.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Number of cores this process may use, asked for once: the system answers by reading files.
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
 impl Default for Threads {

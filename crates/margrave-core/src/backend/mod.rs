@@ -79,7 +79,7 @@ impl Backend for Cpu {
     }
 
     fn gram(&self, kernel: Kernel, rows: &Points, cols: &Points) -> Result<Box<dyn Gram>> {
-        Ok(Box::new(cpu::CpuGram::new(kernel, rows, cols)?))
+        cpu::CpuGram::for_rows(kernel, rows, cols)
     }
 
     fn square_gram(&self, kernel: Kernel, points: &Points) -> Result<Box<dyn Gram>> {

@@ -31,6 +31,74 @@ impl Observer for Lane<'_> {
     }
 }
 
+/// Passes the steps of a solver on the caller's thread on to the observer of all trainings.
+struct Inline<'a> {
+    observer: &'a mut dyn Observer,
+    control: &'a Control,
+    stop: &'a AtomicBool,
+    /// The progress of all trainings, as last reported; its `iteration` counts the trainings that have ended.
+    last: &'a mut Step,
+    reported: &'a mut f64,
+}
+
+impl Inline<'_> {
+    /// Reports the progress, `iterations` of the running training included.
+    fn report(&mut self, iterations: u64) {
+        self.last.seconds = self.control.seconds();
+        *self.reported = self.last.seconds;
+        let now = Step { iteration: self.last.iteration + iterations, ..self.last.clone() };
+        if self.observer.step(&now).is_break() || self.control.check() == Err(Interrupt::Cancelled) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Observer for Inline<'_> {
+    fn step(&mut self, step: &Step) -> ControlFlow<()> {
+        if self.control.seconds() - *self.reported >= REPORT_INTERVAL.as_secs_f64() {
+            self.report(step.iteration);
+        }
+        if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// [`run`] on the caller's thread: starting another takes longer than a small training.
+fn run_inline<T>(
+    sizes: &[u64],
+    control: &Control,
+    observer: &mut dyn Observer,
+    stop: Arc<AtomicBool>,
+    mut last: Step,
+    work: impl Fn(usize, &Control, &mut dyn Observer) -> Result<T>,
+) -> Result<Vec<T>> {
+    let whole: u64 = sizes.iter().sum::<u64>().max(1);
+    let running = control.for_machines(sizes.len());
+    let stopped = running.clone().with_cancel(stop.clone());
+    let (mut done, mut reported) = (0, 0.0);
+    let mut results = Vec::with_capacity(sizes.len());
+    for (task, size) in sizes.iter().enumerate() {
+        let (last, reported) = (&mut last, &mut reported);
+        let mut inline = Inline { observer: &mut *observer, control, stop: &stop, last, reported };
+        let own = if stop.load(Ordering::Relaxed) { &stopped } else { &running };
+        results.push(work(task, own, &mut inline)?);
+        done += size;
+        inline.last.fraction = Some(done as f64 / whole as f64);
+        inline.report(0);
+    }
+    finish(control, observer, &stop, &last);
+    Ok(results)
+}
+
+/// Tells the observer how all trainings have ended.
+fn finish(control: &Control, observer: &mut dyn Observer, stop: &AtomicBool, last: &Step) {
+    let status = match control.check() {
+        Err(why) => why.into(),
+        Ok(()) if stop.load(Ordering::Relaxed) => Status::Interrupted,
+        Ok(()) => Status::Optimal,
+    };
+    observer.finish(status, last);
+}
+
 /// Runs `work(task)` for every task, several at a time, the largest (by `sizes`) first. Results are in the order of the tasks.
 ///
 /// `work` gets its own control and observer. Once `control` or `observer` requests a stop, running tasks end with their best
@@ -46,6 +114,10 @@ pub fn run<T: Send>(
     let tasks = sizes.len();
     let stop = Arc::new(AtomicBool::new(observer.begin(begin).is_break()));
     let lanes = control.threads.count().min(LANES).min(tasks).max(1);
+    let mut last = Step { phase: begin.solver, fraction: Some(0.0), ..Step::default() };
+    if lanes == 1 {
+        return run_inline(sizes, control, observer, stop, last, work);
+    }
     let mut order: Vec<usize> = (0..tasks).collect();
     order.sort_by_key(|&task| (std::cmp::Reverse(sizes[task]), task));
     let whole: u64 = sizes.iter().sum::<u64>().max(1);
@@ -54,7 +126,6 @@ pub fn run<T: Send>(
     let slots: Vec<Mutex<Option<Result<T>>>> = (0..tasks).map(|_| Mutex::new(None)).collect();
     let (sender, receiver) = mpsc::channel();
     let mut done = 0u64;
-    let mut last = Step { phase: begin.solver, fraction: Some(0.0), ..Step::default() };
     std::thread::scope(|scope| {
         for lane in 0..lanes {
             let share = control.threads.count() / lanes + usize::from(lane < control.threads.count() % lanes);
@@ -103,12 +174,7 @@ pub fn run<T: Send>(
     if missing {
         return Err(Error::data("a training failed"));
     }
-    let status = match control.check() {
-        Err(why) => why.into(),
-        Ok(()) if stop.load(Ordering::Relaxed) => Status::Interrupted,
-        Ok(()) => Status::Optimal,
-    };
-    observer.finish(status, &last);
+    finish(control, observer, &stop, &last);
     Ok(results)
 }
 
@@ -139,6 +205,28 @@ mod tests {
         };
         let said = run(&[1; 9], &BEGIN, &control, &mut Silent, fails).unwrap_err().to_string();
         assert_eq!(said, "three");
+    }
+
+    #[test]
+    fn one_thread_reports_and_stops_like_several() {
+        let control = Control::unlimited(Threads::one());
+        let mut impatient = Recorder { stop_after: Some(1), ..Recorder::default() };
+        let endless = |_: usize, control: &Control, observer: &mut dyn Observer| {
+            let mut steps = 0;
+            while control.check().is_ok() && observer.step(&Step { iteration: steps, ..Step::default() }).is_continue()
+            {
+                std::thread::sleep(Duration::from_millis(1));
+                steps += 1;
+            }
+            Ok(steps)
+        };
+        let steps = run(&[1; 4], &BEGIN, &control, &mut impatient, endless).unwrap();
+        assert_eq!(impatient.status, Some(Status::Interrupted));
+        assert!(steps[0] > 1 && steps[1..] == [0, 0, 0], "{steps:?}");
+        let mut patient = Recorder::default();
+        run(&[1, 3], &BEGIN, &control, &mut patient, |task, _, _| Ok(task)).unwrap();
+        assert_eq!(patient.steps.iter().map(|step| step.fraction).collect::<Vec<_>>(), [Some(0.25), Some(1.0)]);
+        assert_eq!(patient.status, Some(Status::Optimal));
     }
 
     #[test]

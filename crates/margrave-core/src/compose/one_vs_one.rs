@@ -5,15 +5,22 @@ use crate::model::pairs;
 
 /// The parts of all pairs i < j in order: samples of i have target −1, of j +1. `codes` holds the class of each row.
 pub fn parts(classes: usize, codes: &[u32]) -> Vec<Part> {
+    let mut rows_of = vec![Vec::new(); classes];
+    codes.iter().enumerate().for_each(|(row, &code)| rows_of[code as usize].push(row as u32));
     pairs(classes)
         .map(|(i, j)| {
-            let of_pair = |&(_, &code): &(usize, &u32)| code as usize == i || code as usize == j;
-            let (rows, targets) = codes
-                .iter()
-                .enumerate()
-                .filter(of_pair)
-                .map(|(row, &code)| (row as u32, if code as usize == j { 1.0 } else { -1.0 }))
-                .unzip();
+            let (mut first, mut second) = (rows_of[i].as_slice(), rows_of[j].as_slice());
+            let (mut rows, mut targets) = (Vec::new(), Vec::new());
+            rows.reserve_exact(first.len() + second.len());
+            targets.reserve_exact(first.len() + second.len());
+            // Both lists ascend, and so does their union.
+            while let Some(row) = first.first().into_iter().chain(second.first()).min().copied() {
+                let of_first = first.first() == Some(&row);
+                let list = if of_first { &mut first } else { &mut second };
+                *list = &list[1..];
+                rows.push(row);
+                targets.push(if of_first { -1.0 } else { 1.0 });
+            }
             Part { rows, targets }
         })
         .collect()

@@ -3,12 +3,14 @@
 //! A solver accesses K only through [`Gram`]: as blocks of entries, or as a product that never stores K. Device memory,
 //! packing, SIMD and sparsity are hidden behind it. User-defined kernels implement this trait.
 
+mod kept;
 mod matrix;
 mod picked;
 mod precomputed;
 mod spectrum;
 mod stored;
 
+pub use kept::KeptGram;
 pub use matrix::Matrix;
 pub use picked::{Picked, part};
 pub use precomputed::PrecomputedGram;
@@ -112,6 +114,11 @@ pub trait Gram: Send + Sync {
         f64::INFINITY
     }
 
+    /// Whether all entries are in memory in double precision, so that single precision saves nothing.
+    fn in_memory(&self) -> bool {
+        false
+    }
+
     /// Bounds on the entries and on their rounding errors in double precision. Called for square Grams only.
     ///
     /// The default suits positive semi-definite matrices, for which |K[i, j]| ≤ √(K[i, i]·K[j, j]), and assumes entries
@@ -164,6 +171,10 @@ impl<G: Gram + ?Sized> Gram for &G {
 
     fn effort(&self) -> f64 {
         (**self).effort()
+    }
+
+    fn in_memory(&self) -> bool {
+        (**self).in_memory()
     }
 
     fn accuracy(&self) -> Accuracy {

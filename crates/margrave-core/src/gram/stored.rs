@@ -23,8 +23,13 @@ impl StoredGram {
 
     /// Computes all entries of a square Gram.
     pub fn new(gram: &dyn Gram, control: &Control) -> Result<Self, Interrupt> {
+        Self::with_memory(gram, Vec::new(), control)
+    }
+
+    /// The same in memory that another one has left, see [`into_values`](Self::into_values).
+    pub fn with_memory(gram: &dyn Gram, mut values: Vec<f32>, control: &Control) -> Result<Self, Interrupt> {
         let n = gram.shape().0;
-        let mut values = vec![0f32; n * n];
+        values.resize(n * n, 0.0);
         for (at, part) in values.chunks_mut(CHUNK * n.max(1)).enumerate() {
             let from = at * CHUNK;
             gram.block_f32(Pick::Range(from, (from + CHUNK).min(n)), Pick::All, part, control)?;
@@ -57,6 +62,28 @@ impl StoredGram {
     /// Row `i`.
     pub fn row(&self, i: usize) -> &[f32] {
         &self.values[i * self.n..(i + 1) * self.n]
+    }
+
+    /// Whether differences of entries still separate points in single precision: the typical Kᵢᵢ + Kⱼⱼ − 2Kᵢⱼ, over a
+    /// fixed sample of pairs, is well above the rounding of its terms.
+    pub fn separates(&self) -> bool {
+        const SAMPLE: usize = 24;
+        let m = SAMPLE.min(self.n);
+        let row = |k: usize| k * self.n / m;
+        let mut ratios = Vec::new();
+        for (a, b) in (0..m).flat_map(|a| (0..a).map(move |b| (row(a), row(b)))) {
+            let (own, other) = (self.diag[a], self.diag[b]);
+            let scale = own.abs().max(other.abs());
+            if scale > 0.0 {
+                ratios.push((own + other - 2.0 * f64::from(self.row(a)[b])) / scale);
+            }
+        }
+        let largest = self.diag.iter().fold(0.0f64, |most, k| most.max(k.abs()));
+        if ratios.is_empty() || largest > 1e6 {
+            return false;
+        }
+        let middle = ratios.len() / 2;
+        *ratios.select_nth_unstable_by(middle, f64::total_cmp).1 >= 1e-3
     }
 
     /// K over all rows except `from..to`: the training part when that range is held out.
@@ -251,6 +278,25 @@ mod tests {
     use crate::control::Threads;
     use crate::data::Points;
     use crate::gram::PrecomputedGram;
+
+    #[test]
+    fn close_points_and_large_entries_need_double_precision() {
+        let kept = |apart: f32, scale: f32| {
+            let entry = |at: usize| if at / 30 == at % 30 { scale } else { scale * (1.0 - apart) };
+            StoredGram::from_values(30, (0..900).map(entry).collect()).separates()
+        };
+        assert!(kept(0.1, 1.0) && kept(0.1, 1e5));
+        assert!(!kept(1e-4, 1.0) && !kept(0.1, 1e7));
+    }
+
+    #[test]
+    fn memory_of_another_matrix_is_overwritten() {
+        let small = PrecomputedGram::new(Points::dense_f64(2, 2, vec![2.0, 1.0, 1.0, 3.0]).unwrap());
+        let control = Control::unlimited(Threads::one());
+        let stored = StoredGram::with_memory(&small, vec![9.0; 100], &control).unwrap();
+        assert_eq!((stored.row(0), stored.row(1)), ([2.0f32, 1.0].as_slice(), [1.0f32, 3.0].as_slice()));
+        assert_eq!(stored.into_values().len(), 4);
+    }
 
     #[test]
     fn a_range_is_held_out() {

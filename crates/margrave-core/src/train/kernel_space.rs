@@ -2,9 +2,12 @@
 //!
 //! Chooses the solver, runs it with stricter stopping rules until the proof holds, and tries another solver if it does not.
 
+use std::sync::Arc;
+
 use super::merge::{Merged, equal_among, equal_rows};
 use super::options::{LossChoice, SolverName, TrainOptions};
 use super::proof::{Proven, certify_machine, prove};
+use super::shared::{Shared, Whole};
 use super::space::{Compacted, Request, Space, StartPoint, Trained, is_better, until_proven};
 use super::verdict::Asked;
 use crate::certificate::Certificate;
@@ -13,7 +16,7 @@ use crate::conflict::{OptionName, Remedy, With};
 use crate::control::{Control, Status};
 use crate::data::Points;
 use crate::error::{Error, Result};
-use crate::gram::{Gram, Pick, Picked, part};
+use crate::gram::{Gram, KeptGram, Pick, Picked, part};
 use crate::kernel::Kernel;
 use crate::loss::{Loss, LossSpec};
 use crate::model::Model;
@@ -31,6 +34,10 @@ pub(crate) struct KernelSpace<'a> {
     linear: Option<Points>,
     /// The first row equal to each row, if there are many duplicates.
     equal: Option<Vec<u32>>,
+    /// What machines on parts of the rows share.
+    shared: Arc<Shared>,
+    /// The larger space that these are rows of: one of several machines is trained on them.
+    part_of: Option<Whole<'a>>,
 }
 
 enum GramOf<'a> {
@@ -38,11 +45,31 @@ enum GramOf<'a> {
     Shared(&'a dyn Gram),
 }
 
+impl<'a> GramOf<'a> {
+    fn get(&self) -> &(dyn Gram + 'a) {
+        match self {
+            GramOf::Own(gram) => gram.as_ref(),
+            GramOf::Shared(gram) => *gram,
+        }
+    }
+
+    /// All of K in memory, if it is small and there is time.
+    fn kept(self, control: &Control) -> Self {
+        if self.get().in_memory() || control.check().is_err() {
+            return self;
+        }
+        match KeptGram::new(self.get(), control) {
+            Ok(Some(kept)) => GramOf::Own(Box::new(kept)),
+            _ => self,
+        }
+    }
+}
+
 impl<'a> KernelSpace<'a> {
     /// K of a kernel over points.
     pub(crate) fn new(kernel: Kernel, points: &Points, control: &Control) -> Result<Self> {
         let gram = GramOf::Own(control.backend().square_gram(kernel, points)?);
-        Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()), equal: None })
+        Ok(Self::of(gram, (kernel == Kernel::Linear).then(|| points.clone()), None))
     }
 
     /// The same for solvers that train on distinct samples: equal points share their rows and columns of K.
@@ -55,19 +82,25 @@ impl<'a> KernelSpace<'a> {
         let of = first.iter().map(|&row| place[row as usize]).collect();
         let gram = control.backend().square_gram(kernel, &points.gather(&distinct))?;
         let gram = GramOf::Own(Box::new(Picked::of(gram, of)));
-        Ok(Self { gram, linear: (kernel == Kernel::Linear).then(|| points.clone()), equal: Some(first) })
+        Ok(Self::of(gram, (kernel == Kernel::Linear).then(|| points.clone()), Some(first)))
+    }
+
+    /// The same with all of K in memory, if it is small: for a training, which needs its entries many times.
+    pub(crate) fn kept(self, control: &Control) -> Self {
+        Self { gram: self.gram.kept(control), ..self }
     }
 
     /// A borrowed Gram matrix.
     pub(crate) fn over(gram: &'a dyn Gram) -> Self {
-        Self { gram: GramOf::Shared(gram), linear: None, equal: None }
+        Self::of(GramOf::Shared(gram), None, None)
+    }
+
+    fn of(gram: GramOf<'a>, linear: Option<Points>, equal: Option<Vec<u32>>) -> Self {
+        Self { gram, linear, equal, shared: Arc::default(), part_of: None }
     }
 
     pub(crate) fn gram(&self) -> &dyn Gram {
-        match &self.gram {
-            GramOf::Own(gram) => gram.as_ref(),
-            GramOf::Shared(gram) => *gram,
-        }
+        self.gram.get()
     }
 
     /// Which solver trains a problem over these rows, and why.
@@ -101,10 +134,12 @@ impl Space for KernelSpace<'_> {
             // Out of time: a view that needs no preparation.
             GramOf::Own(Box::new(Picked::new(self.gram(), rows.to_vec())))
         } else {
-            GramOf::Own(part(self.gram(), rows))
+            GramOf::Own(part(self.gram(), rows)).kept(control)
         };
         let equal = self.equal.as_ref().and_then(|first| equal_among(first, rows));
-        Box::new(KernelSpace { gram, linear: self.linear.as_ref().map(|points| points.gather(rows)), equal })
+        let linear = self.linear.as_ref().map(|points| points.gather(rows));
+        let part_of = (rows.len() < self.len()).then(|| Whole { gram: self.gram(), rows: rows.to_vec() });
+        Box::new(KernelSpace { gram, linear, equal, shared: self.shared.clone(), part_of })
     }
 
     fn start(&self, _: &Model, _: usize, machine: &Machine, setup: &Setup) -> StartPoint {
@@ -139,6 +174,18 @@ impl Space for KernelSpace<'_> {
         };
         let gram = expanded.as_deref().unwrap_or(gram);
         let attempt = Attempt { setup, gram, linear, merged, asked, request };
+        let mut start = start;
+        if let (Some(whole), Which::Library(Choice::Decomposition), None) = (&self.part_of, which, &start) {
+            match attempt.stored(whole, &self.shared, solver, &reason)? {
+                Some(trained) if trained.proven.status == Status::Optimal || control.check().is_err() => {
+                    return Ok(trained);
+                }
+                Some(Trained { proven: Proven { beta, bias, .. }, .. }) => {
+                    start = Some(StartPoint { beta, bias, weights: vec![] });
+                }
+                None => {}
+            }
+        }
         let mut best = attempt.train(which, solver, start, reason, observer)?;
         if options.solver == SolverName::Auto
             && matches!(best.proven.status, Status::Inaccurate | Status::Stalled)
@@ -399,6 +446,37 @@ impl Attempt<'_> {
         let objective = proven.certificate.primal();
         proven.certificate = proven.certificate.with_start(started.map(|p| if p.is_finite() { p } else { objective }));
         Ok(proven)
+    }
+
+    /// One of many small machines: its matrix is stored, and pair steps read its rows in place. The rounding of stored entries
+    /// may leave a solution short of the proof: the solver goes on from there. `None`: not the place for it.
+    fn stored(
+        &self,
+        whole: &Whole<'_>,
+        shared: &Shared,
+        solver: &'static str,
+        reason: &str,
+    ) -> Result<Option<Trained>> {
+        let Request { options, memory, control } = self.request;
+        if options.compact.is_some() || options.budget.iterations.is_some() {
+            return Ok(None);
+        }
+        let stop = options.aim_for(self.setup);
+        // Half of the tolerance, because the violation in double precision may be larger.
+        let stop = Stop { tol: stop.tol.map(|tol| 0.5 * tol), ..stop };
+        let solution = self.setup.with(self.gram, |problem| match &self.merged {
+            None => shared.solve(problem, whole, stop, memory, control),
+            Some(Distinct { merged, gram, .. }) => {
+                let rows = merged.rows.iter().map(|&row| whole.rows[row as usize]).collect();
+                let small = merged.problem(gram.as_ref(), problem.losses);
+                let found = shared.solve(&small, &Whole { rows, ..*whole }, stop, memory, control)?;
+                Ok(found.map(|found| merged.spread(found, problem)))
+            }
+        })?;
+        let Some(solution) = solution else { return Ok(None) };
+        let proven = prove(self.setup, self.gram, &solution, &self.asked, &control.for_proof())?;
+        let (reason, merged) = (reason.to_owned(), self.copies());
+        Ok(Some(Trained { proven, weights: None, solver, reason, compact: None, merged }))
     }
 
     /// Samples that were merged into equal ones.

@@ -21,6 +21,7 @@ mod outputs;
 mod plan;
 mod prepared;
 mod proof;
+mod shared;
 mod space;
 pub mod tune;
 pub mod verdict;

@@ -24,7 +24,9 @@ pub(crate) fn space<'a>(plan: &'a Plan<'_>, control: &Control) -> Result<Box<dyn
     let merges = plan.options.merge_equal && !textbook;
     Ok(match plan.linear {
         true => Box::new(LinearSpace::new(&plan.prepared.points, plan.streamed, control)),
-        false if merges => Box::new(KernelSpace::with_distinct(plan.kernel, &plan.prepared.points, control)?),
+        false if merges => {
+            Box::new(KernelSpace::with_distinct(plan.kernel, &plan.prepared.points, control)?.kept(control))
+        }
         false => Box::new(KernelSpace::new(plan.kernel, &plan.prepared.points, control)?),
     })
 }

@@ -232,13 +232,15 @@ impl Size {
 /// The fraction of entries above a limit, from a fixed sample of pairs of different points.
 fn share_above(kernel: &Kernel, rows: &Points, cols: &Points, square: bool, above: f64) -> f64 {
     const SAMPLE: usize = 1000;
+    /// One in so many entries is sampled at most: the sample must not cost as much as the entries.
+    const SHARE: usize = 64;
     if rows.is_empty() || cols.is_empty() {
         return 0.0;
     }
     // A low-discrepancy sequence over all pairs; the constants generalise the golden ratio to two dimensions.
     let (mut u, mut v) = (0.5f64, 0.5f64);
     let (mut seen, mut large) = (0usize, 0usize);
-    for _ in 0..SAMPLE {
+    for _ in 0..(rows.len() * cols.len() / SHARE).clamp(32, SAMPLE) {
         u = (u + 0.754_877_666_246_692_8).fract();
         v = (v + 0.569_840_290_998_053_3).fract();
         let i = ((u * rows.len() as f64) as usize).min(rows.len() - 1);

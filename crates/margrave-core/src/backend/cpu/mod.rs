@@ -6,6 +6,7 @@
 
 mod accuracy;
 mod dense;
+mod direct;
 mod exact;
 mod finish;
 mod math;
@@ -189,7 +190,16 @@ impl CpuGram {
         Self::build(kernel, rows, cols, false)
     }
 
-    fn build(kernel: Kernel, rows: &Points, cols: &Points, square: bool) -> Result<Self> {
+    /// The same for predictions: a few rows are evaluated one by one, without preparing the columns.
+    pub(crate) fn for_rows(kernel: Kernel, rows: &Points, cols: &Points) -> Result<Box<dyn Gram>> {
+        if rows.len() > direct::FEW_ROWS {
+            return Ok(Box::new(Self::new(kernel, rows, cols)?));
+        }
+        Self::check(kernel, rows, cols, false)?;
+        Ok(Box::new(direct::DirectGram::new(kernel, rows, cols)))
+    }
+
+    fn check(kernel: Kernel, rows: &Points, cols: &Points, square: bool) -> Result<()> {
         kernel.check()?;
         if kernel.statistic() == Statistic::Lookup {
             return Err(Error::data("a precomputed kernel has no entries to compute: use PrecomputedGram"));
@@ -198,9 +208,11 @@ impl CpuGram {
             return Err(Error::Shape { what: "number of features", expected: cols.dims(), found: rows.dims() });
         }
         kernel.check_points(rows)?;
-        if !square {
-            kernel.check_points(cols)?;
-        }
+        if square { Ok(()) } else { kernel.check_points(cols) }
+    }
+
+    fn build(kernel: Kernel, rows: &Points, cols: &Points, square: bool) -> Result<Self> {
+        Self::check(kernel, rows, cols, square)?;
         Ok(Self {
             kernel,
             rows: rows.clone(),

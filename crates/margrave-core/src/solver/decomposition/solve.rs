@@ -40,7 +40,7 @@ pub fn solve(
     let stop = observer.begin(&begin).is_break();
     let state = DualState::new(problem, options.start.as_deref())?;
     let run = control.for_run(pass(problem));
-    let double = !single_precision_suffices(problem, &state);
+    let double = problem.gram.in_memory() || !single_precision_suffices(problem, &state);
     let mut solution = if double {
         Decomposition::<f64>::new(problem, problem.gram, options, &run, observer, state).run(stop)
     } else {
