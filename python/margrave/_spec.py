@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from ._callbacks import Reports, Steps, StopFit
 from ._certificate import Certificate
+from .losses import Custom, Loss
 from .progress import reporter
 
 KERNELS = {"linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed"}
@@ -44,12 +45,12 @@ ALIASES = {
 
 
 def loss_name(loss):
-    """The loss by its name in the engine; objects with `value` and `slope` are returned unchanged."""
+    """The loss by its name in the engine, or its functions as the engine calls them."""
     if isinstance(loss, str):
         head, colon, rest = loss.partition(":")
         return ALIASES.get(head, head.replace("_", "-")) + colon + rest
-    # A loss of `margrave.losses` has its name in `spec`.
-    return getattr(loss, "spec", loss)
+    # A built-in loss has its name in `spec`.
+    return loss.spec if isinstance(loss, Loss) else None if loss is None else Custom.of(loss)
 
 
 def without(constraints, *names):

@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::data::{PyPoints, Vector, dataset_of, matrix, vector};
 use crate::errors::raise;
+use crate::losses::Trouble;
 use crate::params::Params;
 use crate::supervise::{Supervised, supervise};
 
@@ -26,9 +27,11 @@ pub(crate) fn fit<'py>(
     outputs: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let data = dataset_of(x, y, outputs, weights)?;
-    let svm = params.svm(py)?;
+    let trouble = Trouble::default();
+    let svm = params.svm(py, &data.targets, &trouble)?;
     let ended =
         supervise(py, report, params.small(), |cancel, observer| svm.cancel(cancel).fit_observed(&data, observer))?;
+    trouble.check()?;
     let Supervised { value, history, interrupted } = ended;
     let fit = match (value, interrupted.as_ref()) {
         (Ok(fit), _) => fit,

@@ -7,6 +7,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::data::{PyPoints, Vector, dataset};
 use crate::errors::raise;
+use crate::losses::Trouble;
 use crate::params::Params;
 use crate::supervise::{Supervised, supervise};
 
@@ -31,7 +32,8 @@ pub(crate) fn tune<'py>(
     report: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let data = dataset(x, Some(y), weights)?;
-    let svm = params.svm(py)?;
+    let trouble = Trouble::default();
+    let svm = params.svm(py, &data.targets, &trouble)?;
     let grid = Grid { costs, gammas, epsilons, ..Grid::default() };
     let fold_of = Some(fold_of.as_slice()?.iter().map(|&fold| fold as u32).collect());
     let counts = match counts {
@@ -42,6 +44,7 @@ pub(crate) fn tune<'py>(
         let tuner = Tuner { folds, fold_of, counts, race, ..Tuner::new(svm.cancel(cancel), grid) };
         tuner.search(&data, observer)
     })?;
+    trouble.check()?;
     let Supervised { value, interrupted, .. } = ended;
     let tuned = match (value, interrupted.as_ref()) {
         (Ok(tuned), _) => tuned,
