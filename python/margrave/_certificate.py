@@ -1,5 +1,7 @@
 """The certificate of a fit."""
 
+import html
+
 
 class Certificate:
     """How far a fitted model can be from the optimum.
@@ -95,6 +97,16 @@ class Certificate:
     def keys(self):
         """Names of the numbers."""
         return self.as_dict().keys()
+
+    def _repr_html_(self):
+        """The certificate as a table, for notebooks."""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name.replace('_', ' '))}</th>"
+            f"<td>{html.escape(f'{value:.6g}' if isinstance(value, float) else str(value))}</td></tr>"
+            for name, value in self.as_dict().items()
+            if name != "worst" and value is not None
+        )
+        return f"<table><caption>{html.escape(self.summary())}</caption><tbody>{rows}</tbody></table>"
 
     def __eq__(self, other):
         return isinstance(other, Certificate) and self.__dict__ == other.__dict__
