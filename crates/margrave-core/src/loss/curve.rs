@@ -28,6 +28,8 @@ struct Piece {
     /// Chebyshev coefficients of the slope; those after `terms` are zero.
     slope: [f64; NODES],
     terms: usize,
+    /// The slopes were ≥ 0, or ≤ 0, wherever they were sampled: an error of the polynomial must not change their sign.
+    sign: Option<f64>,
     /// Chebyshev coefficients of the integral of the slope from `from`, in units of half the width.
     value: [f64; NODES + 1],
 }
@@ -52,7 +54,7 @@ impl Piece {
         }
         // The integral is zero at the left end, where the polynomial of degree k is (−1)ᵏ.
         value[0] = (1..=NODES).map(|k| if k % 2 == 0 { -value[k] } else { value[k] }).sum();
-        Self { from, to, base: 0.0, slope, terms, value }
+        Self { from, to, base: 0.0, slope, terms, sign: None, value }
     }
 
     fn unit(&self, z: f64) -> f64 {
@@ -69,6 +71,7 @@ impl Piece {
             return (0.0, 0.0);
         }
         let (s, d) = clenshaw(&self.slope[..self.terms], self.unit(z));
+        let s = if self.sign.is_some_and(|sign| s * sign < 0.0) { 0.0 } else { s };
         (s, d / self.half())
     }
 
@@ -174,7 +177,8 @@ impl Curve {
                 let (low, high) = s.iter().fold((s[0], s[0]), |(l, h), v| (l.min(*v), h.max(*v)));
                 let size = low.abs().max(high.abs());
                 let reach = a.abs().max(b.abs());
-                let piece = Piece::new(a, b, rule.coefficients(&s[..NODES]));
+                let sign = (low >= 0.0).then_some(1.0).or((high <= 0.0).then_some(-1.0));
+                let piece = Piece { sign, ..Piece::new(a, b, rule.coefficients(&s[..NODES])) };
                 // The rounding of the score, seen through the slope.
                 let rounding = 8.0 * f64::EPSILON * (high - low) / (b - a) * reach;
                 let allowed = RELATIVE_ERROR * size + rounding + absolute * scale;
@@ -316,8 +320,11 @@ mod tests {
             let value = (-z).exp().ln_1p();
             let value = if z < -30.0 { -z } else { value };
             assert!((logistic.value(z) - value).abs() <= 1e-13 * (1.0 + value), "{z}: {} {value}", logistic.value(z));
-            assert!((logistic.inverse(s) - z).abs() <= 1e-11 * (1.0 + z.abs()) / (1.0 + s).max(1e-3), "{z}");
+            // At large scores the slope hardly changes.
+            assert!(z.abs() > 9.0 || (logistic.inverse(s) - z).abs() <= 1e-10, "{z}");
         }
+        // Where the slope underflows it keeps its sign.
+        assert!((30..90).all(|k| logistic.slopes(f64::from(k) * 10.37).0 <= 0.0));
     }
 
     #[test]
