@@ -12,6 +12,7 @@ from . import _core
 from ._prepare import INPUT, sample_costs
 from ._spec import points, resolve_gamma, without
 from ._svm import SVC, SVR
+from .progress import reporter
 
 #: LIBSVM's grid: powers of 4.
 COSTS = tuple(float(2.0**k) for k in range(-5, 16, 2))
@@ -72,6 +73,7 @@ class _Search:
             spec["solver"] = self.solver
         gammas = [] if self.kernel == "linear" else [float(g) for g in self.gammas]
         epsilons = [float(e) for e in getattr(self, "epsilons", None) or []]
+        report = reporter(f"{type(self).__name__} search") if self.verbose else None
         result = _core.tune(
             spec,
             points(X),
@@ -84,7 +86,10 @@ class _Search:
             np.ascontiguousarray(fold_of),
             weights,
             self._deviations(),
+            report,
         )
+        if report is not None:
+            report.close()
         if result["interrupted"] is not None:
             raise result["interrupted"]
         if result["best"] is None:
@@ -159,7 +164,7 @@ class SVCCV(_Search, SVC):
         deviation.
     """
 
-    _parameter_constraints: dict = {**without(SVC._parameter_constraints, "C", "gamma"), **_GRID}
+    _parameter_constraints: dict = {**without(SVC._parameter_constraints, "C", "gamma", "warm_start"), **_GRID}
 
     def __init__(
         self,
@@ -243,7 +248,7 @@ class SVRCV(_Search, SVR):
     """
 
     _parameter_constraints: dict = {
-        **without(SVR._parameter_constraints, "C", "gamma", "epsilon"),
+        **without(SVR._parameter_constraints, "C", "gamma", "epsilon", "warm_start"),
         **_GRID,
         "epsilons": ["array-like"],
     }
@@ -270,6 +275,7 @@ class SVRCV(_Search, SVR):
         gap_tol=None,
         n_jobs=None,
         device="auto",
+        intervals=False,
     ):
         self.Cs = Cs
         self.gammas = gammas
@@ -290,6 +296,7 @@ class SVRCV(_Search, SVR):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.intervals = intervals
 
     @property
     def epsilon(self):
@@ -297,7 +304,8 @@ class SVRCV(_Search, SVR):
         return getattr(self, "epsilon_", 0.1)
 
     def _own_params(self):
-        return {"C": getattr(self, "C_", 1.0), "loss": self.loss, "epsilon": self.epsilon}
+        own = {"C": getattr(self, "C_", 1.0), "loss": self.loss, "epsilon": self.epsilon}
+        return {**own, "probability": self.intervals}
 
 
 __all__ = ["COSTS", "GAMMAS", "SVCCV", "SVRCV"]

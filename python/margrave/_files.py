@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import _core
 from ._certificate import Certificate
-from ._pipeline import scaling_of, split
 from ._linear import LinearSVC, LinearSVR
 from ._machine import _KernelModel
 from ._novelty import OneClassSVM
+from ._pipeline import scaling_of, split
 from ._prepare import linear_weights
 from ._ridge import KernelRidge
 from ._spec import model_parts, params

@@ -77,7 +77,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
     _parameter_constraints: dict = {
         "kernel": [StrOptions(KERNELS), callable],
         "degree": [Interval(Integral, 0, None, closed="left")],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="left")],
+        "gamma": [StrOptions({"scale", "auto", "median"}), Interval(Real, 0.0, None, closed="left")],
         "coef0": [Interval(Real, None, None, closed="neither")],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
         "C": [Interval(Real, 0.0, None, closed="right")],
@@ -90,6 +90,8 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         "verbose": ["verbose"],
         "max_iter": [Interval(Integral, -1, None, closed="left")],
         "random_state": ["random_state"],
+        "intervals": ["boolean"],
+        "warm_start": ["boolean"],
         **EXTRA,
     }
 
@@ -171,13 +173,46 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             )
         K = self._gram(X) if callable(self.kernel) else X
         report = report_of(self, X, y)
-        result = _core.fit(self._params(_num_samples(X), K.shape[1], fitting=True), points(K), y, costs, report)
+        spec = self._params(_num_samples(X), K.shape[1], fitting=True)
+        start = self._start(X, y, kept) if getattr(self, "warm_start", False) else None
+        result = _core.fit(spec, points(K), y, costs, report, 1, start)
         self.shape_fit_ = shape
         self._store_fit(result, X, y, kept)
         short = any(machine["status"] != "optimal" for machine in result["machines"])
         self.fit_status_ = int(short or cut_short(result["machines"], self.max_iter))
         finish(self, result, self.max_iter, report)
         return self
+
+    def _start(self, X, y, kept):
+        """The last fit as `_core` takes it; None if it was not one of these rows and classes."""
+        last = getattr(self, "_started", None)
+        rows = getattr(self, "support_", None)
+        if last is None or rows is None or kept is not None or self.shape_fit_[0] != _num_samples(X):
+            return None
+        kernel, classes = last
+        now = getattr(self, "classes_", None) if self._task == "classify" else None
+        same_classes = classes is None if now is None else classes is not None and np.array_equal(classes, now)
+        if kernel != self._kernel_name or not same_classes or not rows.size:
+            return None
+        order = np.argsort(rows)
+        centres = self.support_vectors_
+        if self._kernel_name != "precomputed":
+            if centres.shape[1] != X.shape[1] or sp.issparse(centres) != sp.issparse(X):
+                return None
+            different = centres != X[rows]
+            if different.nnz if sp.issparse(different) else different.any():
+                return None
+            centres = centres[order]
+        if now is not None and not np.array_equal(np.repeat(np.arange(len(now)), self._n_support), y[rows]):
+            return None
+        parts = self._parts(centres)
+        parts["rows"] = np.ascontiguousarray(rows[order])
+        parts["coefficients"] = np.ascontiguousarray(parts["coefficients"][order])
+        if parts["class_of"] is not None:
+            parts["class_of"] = np.ascontiguousarray(parts["class_of"][order])
+        if self._kernel_name == "precomputed":
+            parts["width"] = self.shape_fit_[0]
+        return parts
 
     def _weights(self, X, n, sample_weight):
         if sample_weight is None:
@@ -283,6 +318,8 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         iterations = np.array([max(1, one["iterations"]) for one in result["machines"]], dtype=np.int32)
         self.n_iter_ = iterations if self._task == "classify" else int(iterations[0])
         self._rho = np.array([one["rho"] for one in result["machines"]])
+        self._radii = result.get("radii")
+        self._started = (self._kernel_name, getattr(self, "classes_", None) if kept is None else ())
         self._probA = result.get("sigmoid_a", np.empty(0))
         # LIBSVM's sigmoid takes the score of the first class of a pair, ours that of the second.
         self._probB = -result["sigmoid_b"] if "sigmoid_b" in result else np.empty(0)
@@ -389,7 +426,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
     """Base of SVC and NuSVC."""
 
     _parameter_constraints: dict = {
-        **without(_KernelModel._parameter_constraints, "epsilon"),
+        **without(_KernelModel._parameter_constraints, "epsilon", "intervals"),
         "decision_function_shape": [StrOptions({"ovr", "ovo"})],
         "break_ties": ["boolean"],
     }
@@ -500,9 +537,41 @@ class _Regressor(RegressorMixin, _KernelModel, metaclass=ABCMeta):
     def _encode(self, y, sample_weight, removed=False):
         return column_or_1d(y, warn=True).astype(np.float64, copy=False), None
 
-    def predict(self, X):
-        """Predicted value of each sample."""
-        return self._scores(X).ravel()
+    def predict(self, X, return_interval=None):
+        """Predicted value of each sample.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features) or (n_samples, n_samples_fit)
+            Points, or their kernel with the training points.
+        return_interval : float, default=None
+            Coverage between 0.5 and 0.99: also return intervals that contain this share of targets. Needs
+            `intervals=True`.
+
+        Returns
+        -------
+        values : ndarray of shape (n_samples,)
+            Predictions.
+        intervals : ndarray of shape (n_samples, 2)
+            Lower and upper ends, if `return_interval` is given. All have the same width: a quantile of the absolute
+            leave-one-out residuals of the fit.
+        """
+        values = self._scores(X).ravel()
+        if return_interval is None:
+            return values
+        radius = self._radius(return_interval)
+        return values, np.column_stack([values - radius, values + radius])
+
+    def _radius(self, coverage):
+        """Half the width of the intervals of this coverage."""
+        if getattr(self, "_radii", None) is None:
+            raise ValueError("intervals were not fitted: set intervals=True and fit again")
+        shares, radii = np.array(self._radii).T
+        if not isinstance(coverage, Real) or isinstance(coverage, bool) or not shares[0] <= coverage <= shares[-1]:
+            raise ValueError(
+                f"return_interval is a coverage between {shares[0]:g} and {shares[-1]:g}, but it is {coverage!r}"
+            )
+        return float(np.interp(coverage, shares, radii))
 
     def _coef(self):
         if self._w is not None:

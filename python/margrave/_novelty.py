@@ -24,8 +24,9 @@ class OneClassSVM(OutlierMixin, _KernelModel):
         two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : "scale", "auto" or float, default="scale"
-        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    gamma : "scale", "auto", "median" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, "median" is 1 / median
+        squared distance between two samples.
     coef0 : float, default=0.0
         Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
@@ -50,6 +51,8 @@ class OneClassSVM(OutlierMixin, _KernelModel):
         Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
+    warm_start : bool, default=False
+        Start from the solution of the last fit if X has the same rows. The result is certified either way.
 
     Attributes
     ----------
@@ -68,7 +71,15 @@ class OneClassSVM(OutlierMixin, _KernelModel):
     """
 
     _parameter_constraints: dict = {
-        **without(_KernelModel._parameter_constraints, "C", "class_weight", "epsilon", "probability", "random_state"),
+        **without(
+            _KernelModel._parameter_constraints,
+            "C",
+            "class_weight",
+            "epsilon",
+            "intervals",
+            "probability",
+            "random_state",
+        ),
         "loss": [None, StrOptions({"svdd"})],
     }
     _task = "novelty"
@@ -92,6 +103,7 @@ class OneClassSVM(OutlierMixin, _KernelModel):
         gap_tol=None,
         n_jobs=None,
         device="auto",
+        warm_start=False,
     ):
         self.kernel = kernel
         self.degree = degree
@@ -109,6 +121,7 @@ class OneClassSVM(OutlierMixin, _KernelModel):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.warm_start = warm_start
 
     def _own_params(self):
         return {"nu": self.nu, "svdd": self.loss == "svdd"}

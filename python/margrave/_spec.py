@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from . import _core
 from ._callbacks import Reports, Steps, StopFit
 from ._certificate import Certificate
 from .losses import Custom, Loss
@@ -218,6 +219,8 @@ def resolve_gamma(gamma, X, weights=None):
     if isinstance(gamma, str):
         if gamma == "auto":
             return 1.0 / X.shape[1]
+        if gamma == "median":
+            return _core.gamma_of(points(X), "median")
         spread = variance(X, weights) * X.shape[1]
         return 1.0 / spread if spread > 0 else 1.0
     return float(gamma)

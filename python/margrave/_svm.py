@@ -24,8 +24,9 @@ class SVC(_Classifier):
         two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : "scale", "auto" or float, default="scale"
-        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    gamma : "scale", "auto", "median" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, "median" is 1 / median
+        squared distance between two samples.
     coef0 : float, default=0.0
         Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
@@ -61,6 +62,8 @@ class SVC(_Classifier):
         Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
+    warm_start : bool, default=False
+        Start from the solution of the last fit if X has the same rows. The result is certified either way.
 
     Attributes
     ----------
@@ -102,6 +105,7 @@ class SVC(_Classifier):
         gap_tol=None,
         n_jobs=None,
         device="auto",
+        warm_start=False,
     ):
         self.C = C
         self.kernel = kernel
@@ -124,6 +128,7 @@ class SVC(_Classifier):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.warm_start = warm_start
 
     def _own_params(self):
         return {"C": self.C, "loss": self.loss, "probability": self._wants_probability()}
@@ -141,8 +146,9 @@ class NuSVC(_Classifier):
         two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : "scale", "auto" or float, default="scale"
-        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    gamma : "scale", "auto", "median" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, "median" is 1 / median
+        squared distance between two samples.
     coef0 : float, default=0.0
         Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
@@ -177,6 +183,8 @@ class NuSVC(_Classifier):
         Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
+    warm_start : bool, default=False
+        Start from the solution of the last fit if X has the same rows. The result is certified either way.
 
     Attributes
     ----------
@@ -221,6 +229,7 @@ class NuSVC(_Classifier):
         gap_tol=None,
         n_jobs=None,
         device="auto",
+        warm_start=False,
     ):
         self.nu = nu
         self.kernel = kernel
@@ -243,6 +252,7 @@ class NuSVC(_Classifier):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.warm_start = warm_start
 
     def _own_params(self):
         return {"nu": self.nu, "probability": self._wants_probability()}
@@ -277,8 +287,9 @@ class SVR(_Regressor):
         two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : "scale", "auto" or float, default="scale"
-        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    gamma : "scale", "auto", "median" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, "median" is 1 / median
+        squared distance between two samples.
     coef0 : float, default=0.0
         Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
@@ -304,6 +315,10 @@ class SVR(_Regressor):
         Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
+    warm_start : bool, default=False
+        Start from the solution of the last fit if X has the same rows. The result is certified either way.
+    intervals : bool, default=False
+        Keep what `predict(X, return_interval=...)` needs: quantiles of the leave-one-out residuals.
 
     Attributes
     ----------
@@ -343,6 +358,8 @@ class SVR(_Regressor):
         gap_tol=None,
         n_jobs=None,
         device="auto",
+        warm_start=False,
+        intervals=False,
     ):
         self.kernel = kernel
         self.degree = degree
@@ -361,9 +378,11 @@ class SVR(_Regressor):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.warm_start = warm_start
+        self.intervals = intervals
 
     def _own_params(self):
-        return {"C": self.C, "loss": self.loss, "epsilon": self.epsilon}
+        return {"C": self.C, "loss": self.loss, "epsilon": self.epsilon, "probability": self.intervals}
 
 
 class NuSVR(_Regressor):
@@ -380,8 +399,9 @@ class NuSVR(_Regressor):
         two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : "scale", "auto" or float, default="scale"
-        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    gamma : "scale", "auto", "median" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, "median" is 1 / median
+        squared distance between two samples.
     coef0 : float, default=0.0
         Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
@@ -406,6 +426,10 @@ class NuSVR(_Regressor):
         Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
+    warm_start : bool, default=False
+        Start from the solution of the last fit if X has the same rows. The result is certified either way.
+    intervals : bool, default=False
+        Keep what `predict(X, return_interval=...)` needs: quantiles of the leave-one-out residuals.
 
     Attributes
     ----------
@@ -446,6 +470,8 @@ class NuSVR(_Regressor):
         gap_tol=None,
         n_jobs=None,
         device="auto",
+        warm_start=False,
+        intervals=False,
     ):
         self.nu = nu
         self.C = C
@@ -464,6 +490,8 @@ class NuSVR(_Regressor):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.warm_start = warm_start
+        self.intervals = intervals
 
     def _own_params(self):
         return {"C": self.C, "nu": self.nu}
