@@ -162,6 +162,17 @@ class SVCCV(_Search, SVC):
         scikit-learn's `params`, `mean_test_score`, `std_test_score` and `splitK_test_score`, and also `fit_seconds` and
         `dropped`. A combination that the race dropped has NaN for the folds it did not reach and for its mean and
         deviation.
+
+    Examples
+    --------
+    >>> from margrave import SVCCV
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = SVCCV(Cs=[1, 10, 100], gammas=[0.01, 0.1]).fit(X, y)
+    >>> len(model.cv_results_["params"])
+    6
+    >>> model.best_score_ > 0.95
+    True
     """
 
     _parameter_constraints: dict = {**without(SVC._parameter_constraints, "C", "gamma", "warm_start"), **_GRID}
@@ -245,6 +256,15 @@ class SVRCV(_Search, SVR):
         Minus the mean squared error of the best combination over the folds.
     cv_results_ : dict
         As in `SVCCV`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import SVRCV
+    >>> X = np.linspace(0, 6, 60).reshape(-1, 1)
+    >>> model = SVRCV(Cs=[1, 10], gammas=[0.1, 1], epsilons=[0.01, 0.1]).fit(X, np.sin(X).ravel())
+    >>> model.epsilon_
+    0.01
     """
 
     _parameter_constraints: dict = {

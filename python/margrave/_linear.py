@@ -144,6 +144,19 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+    classes_ : ndarray
+        The classes in ascending order.
+    n_features_in_ : int
+        Number of features.
+
+    Examples
+    --------
+    >>> from margrave import LinearSVC
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LinearSVC(loss="logistic").fit(X, y)
+    >>> model.coef_.shape
+    (3, 4)
     """
 
     _parameter_constraints: dict = {
@@ -298,6 +311,17 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+    n_features_in_ : int
+        Number of features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import LinearSVR
+    >>> X = np.arange(20.0).reshape(-1, 1)
+    >>> model = LinearSVR(C=100).fit(X, 2 * X.ravel() + 1)
+    >>> print(f"{model.coef_[0]:.2f}")
+    2.00
     """
 
     _parameter_constraints: dict = {

@@ -58,6 +58,10 @@ class OneClassSVM(OutlierMixin, _KernelModel):
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
         The model, as in scikit-learn.
+    n_features_in_, fit_status_ : int
+        Number of features, and 0 if the fit is optimal, 1 otherwise.
+    shape_fit_ : tuple of int
+        Shape of the training data.
     offset_ : float
         `decision_function` is `score_samples` minus this offset.
     certificate_ : Certificate
@@ -68,6 +72,15 @@ class OneClassSVM(OutlierMixin, _KernelModel):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import OneClassSVM
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> ball = OneClassSVM(nu=0.1, loss="svdd").fit(X)
+    >>> ball.predict([[0.0, 0.0], [5.0, 5.0]])
+    array([ 1, -1])
     """
 
     _parameter_constraints: dict = {

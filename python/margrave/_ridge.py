@@ -34,7 +34,7 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         Additional arguments for a kernel that is a function.
     loss : str or object, default=None
         None and "square" are ordinary kernel ridge regression. Any other regression loss, by name or as an object with
-        `value(y, z)` and `slope(y, z)`, minimises Σ weight·loss + ½·alpha·‖f‖² and needs a single target.
+        `value(y, z)` and `slope(y, z)`, minimises Σ weight·loss + ½·alpha·‖f‖², one target after the other.
     solver : str, default="auto"
         "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
     max_seconds : float, default=None
@@ -52,6 +52,22 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         The model, as in scikit-learn.
     certificate_ : Certificate
         How far the result can be from the optimum.
+    history_ : list of dict
+        Steps of the solver, if it reports them.
+    solver_, reason_ : str
+        The solver that was used, and the reason for the choice, for losses other than the square.
+    n_features_in_ : int
+        Number of features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import KernelRidge
+    >>> X = np.linspace(0, 6, 60).reshape(-1, 1)
+    >>> Y = np.hstack([np.sin(X), np.cos(X)])
+    >>> model = KernelRidge(alpha=0.01, kernel="rbf", gamma=1.0, loss="huber:delta=0.5").fit(X, Y)
+    >>> model.predict(X).shape
+    (60, 2)
     """
 
     _parameter_constraints: dict = {
@@ -202,15 +218,17 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         return root * scipy.linalg.lstsq(root * matrix * root.T, root * targets)[0]
 
     def _any_loss(self, K, targets, alpha, weights):
-        if targets.shape[1] != 1:
-            raise ValueError("losses other than the square need a single target")
-        if alpha[0] == 0:
+        if not alpha.all():
             raise ValueError("losses other than the square need alpha > 0")
-        spec = self._params(K, float(K.shape[0]) ** 3, loss=self.loss, C=1.0 / alpha[0])
-        result = _core.fit(spec, points(K), np.ascontiguousarray(targets[:, 0]), weights)
         dual = np.zeros(targets.shape)
-        dual[result["rows"], 0] = result["coefficients"][:, 0]
-        finish(self, result)
+        results = []
+        for at, own in enumerate(np.broadcast_to(alpha, targets.shape[1])):
+            spec = self._params(K, float(K.shape[0]) ** 3, loss=self.loss, C=1.0 / own)
+            result = _core.fit(spec, points(K), np.ascontiguousarray(targets[:, at]), weights)
+            dual[result["rows"], at] = result["coefficients"][:, 0]
+            results.append(result)
+        machines = [machine for result in results for machine in result["machines"]]
+        finish(self, {**results[0], "machines": machines})
         return dual
 
     def predict(self, X):

@@ -69,6 +69,12 @@ class SVC(_Classifier):
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
         The model, as in scikit-learn.
+    classes_, class_weight_ : ndarray
+        The classes in ascending order, and the factor on the cost of each.
+    n_features_in_, fit_status_ : int
+        Number of features, and 0 if the fit is optimal, 1 otherwise.
+    shape_fit_ : tuple of int
+        Shape of the training data.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
@@ -77,6 +83,17 @@ class SVC(_Classifier):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+
+    Examples
+    --------
+    >>> from margrave import SVC
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = SVC(C=10).fit(X, y)
+    >>> model.certificate_.status
+    'optimal'
+    >>> model.score(X, y) > 0.97
+    True
     """
 
     _parameter_constraints: dict = without(_Classifier._parameter_constraints, "nu")
@@ -190,6 +207,12 @@ class NuSVC(_Classifier):
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
         The model, as in scikit-learn.
+    classes_, class_weight_ : ndarray
+        The classes in ascending order, and the factor on the cost of each.
+    n_features_in_, fit_status_ : int
+        Number of features, and 0 if the fit is optimal, 1 otherwise.
+    shape_fit_ : tuple of int
+        Shape of the training data.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
@@ -198,6 +221,15 @@ class NuSVC(_Classifier):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+
+    Examples
+    --------
+    >>> from margrave import NuSVC
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = NuSVC(nu=0.2).fit(X, y)
+    >>> bool(model.n_support_.sum() >= 0.2 * len(y))
+    True
     """
 
     _parameter_constraints: dict = {
@@ -324,6 +356,10 @@ class SVR(_Regressor):
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
         The model, as in scikit-learn.
+    n_features_in_, fit_status_ : int
+        Number of features, and 0 if the fit is optimal, 1 otherwise.
+    shape_fit_ : tuple of int
+        Shape of the training data.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
@@ -332,6 +368,17 @@ class SVR(_Regressor):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import SVR
+    >>> X = np.linspace(0, 6, 60).reshape(-1, 1)
+    >>> y = np.sin(X).ravel() + 0.1 * np.cos(50 * X).ravel()
+    >>> model = SVR(C=10, loss="huber:delta=0.1", intervals=True).fit(X, y)
+    >>> values, intervals = model.predict(X, return_interval=0.9)
+    >>> intervals.shape
+    (60, 2)
     """
 
     _parameter_constraints: dict = without(
@@ -435,6 +482,10 @@ class NuSVR(_Regressor):
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
         The model, as in scikit-learn.
+    n_features_in_, fit_status_ : int
+        Number of features, and 0 if the fit is optimal, 1 otherwise.
+    shape_fit_ : tuple of int
+        Shape of the training data.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
@@ -443,6 +494,15 @@ class NuSVR(_Regressor):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import NuSVR
+    >>> X = np.linspace(0, 6, 60).reshape(-1, 1)
+    >>> model = NuSVR(nu=0.2, C=10).fit(X, np.sin(X).ravel())
+    >>> model.score(X, np.sin(X).ravel()) > 0.99
+    True
     """
 
     _parameter_constraints: dict = {
@@ -494,7 +554,7 @@ class NuSVR(_Regressor):
         self.intervals = intervals
 
     def _own_params(self):
-        return {"C": self.C, "nu": self.nu}
+        return {"C": self.C, "nu": self.nu, "probability": self.intervals}
 
 
 __all__ = ["SVC", "SVR", "NuSVC", "NuSVR"]

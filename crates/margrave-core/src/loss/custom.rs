@@ -514,6 +514,12 @@ struct Supremum {
     extra: f64,
 }
 
+/// The slopes at both ends; (0, 0) if a function that misbehaves makes them no interval. The certificate then evaluates the
+/// loss at 0, where nothing is assumed.
+fn ordered(low: f64, high: f64) -> (f64, f64) {
+    if low <= high { (low, high) } else { (0.0, 0.0) }
+}
+
 /// The largest score evaluated.
 fn far(reach: f64, y: f64) -> f64 {
     reach * y.abs().max(1.0)
@@ -550,7 +556,7 @@ impl Loss for CustomLoss {
         let far = far(self.reach, y);
         match self.form(y) {
             Some((form, _)) => form.range(),
-            None => (self.slope(y, -far), self.slope(y, far)),
+            None => ordered(self.slope(y, -far), self.slope(y, far)),
         }
     }
     fn excess(&self, y: f64, z: f64, v: f64) -> Option<f64> {
@@ -621,6 +627,7 @@ impl Loss for CustomLoss {
         let ends = |way: f64| -> Vec<f64> { y.iter().map(|y| way * far(self.reach, *y)).collect() };
         (self.functions.slope)(y, &ends(-1.0), low);
         (self.functions.slope)(y, &ends(1.0), high);
+        low.iter_mut().zip(high).for_each(|(low, high)| (*low, *high) = ordered(*low, *high));
     }
     fn conjugates(&self, y: &[f64], u: &[f64], out: &mut [f64]) {
         if !self.properties.convex {
@@ -692,6 +699,62 @@ mod tests {
         // The error is |z − y|: relative to the tolerance it is largest at the far end.
         assert!(error.contains("at y = 4, z = -61.0171") || error.contains("z = 61.0171"), "{error}");
         assert!(CustomLoss::new("nan", true, |_, z| z.ln(), |_, z| 1.0 / z).is_err());
+    }
+
+    #[test]
+    fn a_function_that_misbehaves_later_proves_nothing() {
+        let broken = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (flag, other) = (broken.clone(), broken.clone());
+        let on = |flag: &std::sync::atomic::AtomicBool| flag.load(std::sync::atomic::Ordering::Relaxed);
+        let value = move |y: f64, z: f64| if on(&flag) { f64::NAN } else { 0.5 * (y - z) * (y - z) };
+        let slope = move |y: f64, z: f64| if on(&other) { f64::NAN } else { z - y };
+        let loss = CustomLoss::new("late", false, value, slope).unwrap();
+        let mut out = [0.0];
+        loss.excesses(&[1.0], &[2.0], &[0.5], &mut out);
+        assert!((out[0] - 0.125).abs() < 1e-12, "{out:?}");
+        broken.store(true, std::sync::atomic::Ordering::Relaxed);
+        loss.excesses(&[1.0], &[2.0], &[0.5], &mut out);
+        assert_eq!(out, [f64::INFINITY]);
+        let (mut low, mut high) = ([1.0], [1.0]);
+        loss.domains(&[1.0], &mut low, &mut high);
+        assert_eq!((low, high), ([0.0], [0.0]));
+    }
+
+    #[test]
+    fn a_formula_of_the_conjugate_never_lowers_the_bound() {
+        let functions = |wrong: bool| BulkFunctions {
+            value: each(|y, z| 0.5 * (y - z) * (y - z)),
+            slope: each(|y, z| z - y),
+            curvature: Some(each(|_, _| 1.0)),
+            // Right at the slopes that are checked when the loss is made, too small at 0.123.
+            conjugate: Some(each(move |y, u| 0.5 * u * u + u * y - if wrong && u == 0.123 { 9.0 } else { 0.0 })),
+        };
+        for wrong in [false, true] {
+            let loss = CustomLoss::from_bulk("square", false, functions(wrong), &[]).unwrap();
+            let mut out = [0.0];
+            loss.conjugates(&[2.0], &[0.123], &mut out);
+            assert!((out[0] - (0.5 * 0.123 * 0.123 + 0.246)).abs() < 1e-12, "{out:?}");
+        }
+    }
+
+    #[test]
+    fn a_loss_of_counts_is_described_at_its_targets() {
+        let functions = BulkFunctions {
+            value: each(|y, z| z.exp() - y * z),
+            slope: each(|y, z| z.exp() - y),
+            curvature: None,
+            conjugate: None,
+        };
+        let poisson = CustomLoss::from_bulk("poisson", false, functions, &[0.0, 1.0, 1.0, 3.0]).unwrap();
+        assert!(poisson.properties().convex && !poisson.properties().slope_bounded && !poisson.sharp());
+        assert!(matches!(poisson.description, Description::Targets(_)));
+        assert!((poisson.slope(3.0, 0.7) - (0.7f64.exp() - 3.0)).abs() < 1e-12);
+        // A target that was not announced is evaluated by the functions.
+        assert_eq!(poisson.slope(2.5, 0.7), 0.7f64.exp() - 2.5);
+        let mut out = [0.0];
+        // The conjugate of exp(z) − yz at u is (u + y)·(ln(u + y) − 1).
+        poisson.conjugates(&[3.0], &[-1.0], &mut out);
+        assert!((out[0] - 2.0 * (2f64.ln() - 1.0)).abs() < 1e-12, "{out:?}");
     }
 
     #[test]
