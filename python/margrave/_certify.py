@@ -16,7 +16,7 @@ from ._spec import model_parts, params, points, threads
 _TASKS = {"SVC": "classify", "NuSVC": "classify", "SVR": "regress", "NuSVR": "regress", "OneClassSVM": "novelty"}
 
 
-def _kind(estimator):
+def _kind(estimator: Any) -> Any:
     """Name of the class of Margrave or scikit-learn that an estimator is an instance of."""
     for base in type(estimator).__mro__:
         if base.__module__.split(".")[0] in ("margrave", "sklearn") and base.__name__ in {
@@ -83,7 +83,7 @@ def certify(
     return _kernel_model(estimator, kind, X, y, sample_weight, n_jobs)
 
 
-def _libsvm(estimator, kind, content, X, y, sample_weight, n_jobs):
+def _libsvm(estimator: Any, kind: Any, content: Any, X: Any, y: Any, sample_weight: Any, n_jobs: Any) -> Any:
     """A model that was read from a LIBSVM file, which does not store how it was trained."""
     if sample_weight is not None:
         raise ValueError("LIBSVM's models are trained without sample weights: omit sample_weight")
@@ -99,13 +99,13 @@ def _libsvm(estimator, kind, content, X, y, sample_weight, n_jobs):
     return Certificate.of_machines(found)
 
 
-def _weights(sample_weight, X):
+def _weights(sample_weight: Any, X: Any) -> Any:
     if sample_weight is None:
         return None
     return np.maximum(_check_sample_weight(sample_weight, X, dtype=np.float64), 0.0)
 
 
-def _kernel_model(estimator, kind, X, y, sample_weight, n_jobs):
+def _kernel_model(estimator: Any, kind: Any, X: Any, y: Any, sample_weight: Any, n_jobs: Any) -> Any:
     task = _TASKS[kind]
     ours = type(estimator).__module__.startswith("margrave")
     kernel = "precomputed" if callable(estimator.kernel) else estimator.kernel
@@ -159,7 +159,7 @@ def _kernel_model(estimator, kind, X, y, sample_weight, n_jobs):
     return Certificate.of_machines(_core.certify(spec, parts, points(X), targets, weights))
 
 
-def _same_centres(estimator, X, rows):
+def _same_centres(estimator: Any, X: Any, rows: Any) -> Any:
     """Raise unless the support vectors are rows of X."""
     centres = estimator.support_vectors_
     if centres.shape[0] != len(rows):
@@ -173,7 +173,7 @@ def _same_centres(estimator, X, rows):
         raise ValueError("the support vectors are not rows of X: pass the training data, in the same order")
 
 
-def _linear(estimator, kind, X, y, sample_weight, n_jobs):
+def _linear(estimator: Any, kind: Any, X: Any, y: Any, sample_weight: Any, n_jobs: Any) -> Any:
     weights = _weights(sample_weight, X)
     weights = np.ones(X.shape[0]) if weights is None else weights
     loss, l1 = estimator.loss, getattr(estimator, "penalty", "l2") == "l1"
@@ -203,7 +203,7 @@ def _linear(estimator, kind, X, y, sample_weight, n_jobs):
     return Certificate.of_machines(machines)
 
 
-def _ridge(estimator, X, y, sample_weight, n_jobs):
+def _ridge(estimator: Any, X: Any, y: Any, sample_weight: Any, n_jobs: Any) -> Any:
     from ._ridge import KernelRidge
 
     weights = _weights(sample_weight, X)

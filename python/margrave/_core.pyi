@@ -6,6 +6,36 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+__all__ = [
+    "BudgetError",
+    "DataError",
+    "NotFiniteError",
+    "OptionError",
+    "OutOfMemoryError",
+    "ShapeError",
+    "UnsupportedError",
+    "__version__",
+    "certify",
+    "certify_libsvm",
+    "certify_linear",
+    "certify_ridge",
+    "export_libsvm",
+    "export_native",
+    "export_onnx",
+    "fit",
+    "gamma_of",
+    "loss_names",
+    "loss_properties",
+    "loss_values",
+    "main",
+    "probabilities",
+    "read_libsvm",
+    "read_native",
+    "scores",
+    "tune",
+    "votes",
+]
+
 __version__: str
 
 _Vector = npt.NDArray[np.float64]

@@ -1,8 +1,13 @@
 """Models that choose their parameters by cross-validation."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import _fit_context
 from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import Interval
@@ -12,7 +17,11 @@ from . import _core
 from ._prepare import INPUT, sample_costs
 from ._spec import points, resolve_gamma, without
 from ._svm import SVC, SVR
+from .losses import LossLike
 from .progress import reporter
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: LIBSVM's grid: powers of 4.
 COSTS = tuple(float(2.0**k) for k in range(-5, 16, 2))
@@ -25,12 +34,12 @@ class _Search:
     """Grid search that SVCCV and SVRCV add to SVC and SVR."""
 
     @property
-    def gamma(self):
+    def gamma(self) -> Any:
         """The chosen γ."""
         return getattr(self, "gamma_", None) or "scale"
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Search the grid by cross-validation, then fit the best combination on all samples.
 
         The kernel matrix of each γ is computed once for all folds and values of C, and each fit is warm-started from
@@ -44,7 +53,7 @@ class _Search:
         self._search(checked, targets, weights, fold_of, count)
         return super().fit(X, y, sample_weight=sample_weight)
 
-    def _folds(self, X, y, cv):
+    def _folds(self, X: Any, y: Any, cv: Any) -> Any:
         """Fold of each sample and number of folds; every sample must be in the test set exactly once."""
         splitter = check_cv(cv, y, classifier=self._task == "classify")
         fold_of = np.full(X.shape[0], -1, dtype=np.int64)
@@ -58,7 +67,7 @@ class _Search:
             raise ValueError("cv must test every sample exactly once: some are in no fold")
         return fold_of, count
 
-    def _search(self, X, y, weights, fold_of, count):
+    def _search(self, X: Any, y: Any, weights: Any, fold_of: Any, count: Any) -> Any:
         """Score every combination of the grid and set the chosen parameters, `best_score_` and `cv_results_`."""
         X, y, weights, kept = self._drop_unweighted(X, y, weights)
         fold_of = fold_of if kept is None else fold_of[kept]
@@ -112,12 +121,12 @@ class _Search:
             **{f"split{at}_test_score": scores[:, at] for at in range(count)},
         }
 
-    def _deviations(self):
+    def _deviations(self) -> Any:
         if isinstance(self.race, (bool, np.bool_)):
             return RACE_DEVIATIONS if self.race else None
         return float(self.race)
 
-    def _named(self, cell, tube):
+    def _named(self, cell: Any, tube: Any) -> Any:
         named = {"C": cell["C"]}
         if cell["gamma"] is not None and self.kernel != "linear":
             named["gamma"] = cell["gamma"]
@@ -175,35 +184,38 @@ class SVCCV(_Search, SVC):
     True
     """
 
-    _parameter_constraints: dict = {**without(SVC._parameter_constraints, "C", "gamma", "warm_start"), **_GRID}
+    _parameter_constraints: dict[str, Any] = {
+        **without(SVC._parameter_constraints, "C", "gamma", "warm_start"),
+        **_GRID,
+    }
 
     def __init__(
         self,
         *,
-        Cs=COSTS,
-        gammas=GAMMAS,
-        cv=None,
-        race=False,
-        kernel="rbf",
-        degree=3,
-        coef0=0.0,
-        shrinking=True,
-        probability=False,
-        tol=1e-3,
-        cache_size=200,
-        class_weight=None,
-        verbose=False,
-        max_iter=-1,
-        decision_function_shape="ovr",
-        break_ties=False,
-        random_state=None,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-    ):
+        Cs: npt.ArrayLike = COSTS,
+        gammas: npt.ArrayLike = GAMMAS,
+        cv: Any = None,
+        race: bool | float = False,
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        coef0: float = 0.0,
+        shrinking: bool = True,
+        probability: bool | str = False,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        class_weight: Mapping[Any, float] | str | None = None,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        decision_function_shape: str = "ovr",
+        break_ties: bool = False,
+        random_state: Any = None,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+    ) -> None:
         self.Cs = Cs
         self.gammas = gammas
         self.cv = cv
@@ -228,7 +240,7 @@ class SVCCV(_Search, SVC):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _own_params(self):
+    def _own_params(self) -> Any:
         return {
             "C": getattr(self, "C_", 1.0),
             "loss": self.loss,
@@ -267,7 +279,7 @@ class SVRCV(_Search, SVR):
     0.01
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **without(SVR._parameter_constraints, "C", "gamma", "epsilon", "warm_start"),
         **_GRID,
         "epsilons": ["array-like"],
@@ -276,27 +288,27 @@ class SVRCV(_Search, SVR):
     def __init__(
         self,
         *,
-        Cs=COSTS,
-        gammas=GAMMAS,
-        epsilons=(0.1,),
-        cv=None,
-        race=False,
-        kernel="rbf",
-        degree=3,
-        coef0=0.0,
-        tol=1e-3,
-        shrinking=True,
-        cache_size=200,
-        verbose=False,
-        max_iter=-1,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-        intervals=False,
-    ):
+        Cs: npt.ArrayLike = COSTS,
+        gammas: npt.ArrayLike = GAMMAS,
+        epsilons: npt.ArrayLike = (0.1,),
+        cv: Any = None,
+        race: bool | float = False,
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        coef0: float = 0.0,
+        tol: float = 1e-3,
+        shrinking: bool = True,
+        cache_size: float = 200,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        intervals: bool = False,
+    ) -> None:
         self.Cs = Cs
         self.gammas = gammas
         self.epsilons = epsilons
@@ -319,11 +331,11 @@ class SVRCV(_Search, SVR):
         self.intervals = intervals
 
     @property
-    def epsilon(self):
+    def epsilon(self) -> Any:
         """The chosen ε."""
         return getattr(self, "epsilon_", 0.1)
 
-    def _own_params(self):
+    def _own_params(self) -> Any:
         own = {"C": getattr(self, "C_", 1.0), "loss": self.loss, "epsilon": self.epsilon}
         return {**own, "probability": self.intervals}
 

@@ -240,7 +240,7 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
     return Pipeline([("scale", scaler), ("model", model)])
 
 
-def _numbers(labels: list[Any]) -> Any:
+def _numbers(labels: Any) -> Any:
     """Labels as an array, of integers if they are."""
     array = np.array(labels)
     if np.issubdtype(array.dtype, np.floating) and (array == array.astype(np.int64)).all():
@@ -251,7 +251,11 @@ def _numbers(labels: list[Any]) -> Any:
 def _native_linear(file: dict[str, Any]) -> LinearSVC | LinearSVR:
     """A model given by its weights."""
     scaling = float("inf") if file["bias_is_free"] else file["intercept_scaling"]
-    settings = {"C": file["C"] or 1.0, "fit_intercept": scaling is not None, "loss": file["loss"] or "hinge"}
+    settings: dict[str, Any] = {
+        "C": file["C"] or 1.0,
+        "fit_intercept": scaling is not None,
+        "loss": file["loss"] or "hinge",
+    }
     settings["intercept_scaling"] = 1.0 if scaling is None else scaling
     coef, bias = np.ascontiguousarray(file["weights"].T), file["bias"]
     model: LinearSVC | LinearSVR

@@ -1,6 +1,10 @@
 """Linear models with the interface of `sklearn.svm.LinearSVC` and `LinearSVR`."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
@@ -15,6 +19,10 @@ from ._callbacks import CallbackSupportMixin, with_callbacks
 from ._machine import _Versioned
 from ._prepare import INPUT, check_weights, class_factors, dense, intercept_feature
 from ._spec import EXTRA, finish, params, points, report_of, threads
+from .losses import LossLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: Relative gap to reach, as a multiple of `tol`.
 GAP_PER_TOL = 1e-3
@@ -39,12 +47,12 @@ _SHARED = {
 class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
     """Base of LinearSVC and LinearSVR."""
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def _params(self, task, X, **own):
+    def _params(self, task: Any, X: Any, **own: Any) -> Any:
         return params(
             task,
             C=self.C,
@@ -58,7 +66,7 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
             **own,
         )
 
-    def _drop_unweighted(self, X, y, sample_weight):
+    def _drop_unweighted(self, X: Any, y: Any, sample_weight: Any) -> Any:
         """X, y and weights of the samples of positive weight."""
         weights = check_weights(sample_weight, X)
         if (weights > 0).all():
@@ -68,7 +76,7 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
         kept = np.flatnonzero(weights)
         return X[kept], y[kept], weights[kept]
 
-    def _train(self, task, X, y, weights, report, **own):
+    def _train(self, task: Any, X: Any, y: Any, weights: Any, report: Any, **own: Any) -> Any:
         """Train by the engine; gives its result, the weights (one row per binary model) and the biases."""
         scaling = intercept_feature(self)
         spec = self._params(
@@ -87,7 +95,7 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
             coef = result["coefficients"].T @ X[result["rows"]]
         return result, np.ascontiguousarray(dense(coef)), result["bias"]
 
-    def _store_fit(self, result, report):
+    def _store_fit(self, result: Any, report: Any) -> Any:
         """Set the fitted attributes that both models have."""
         self.n_iter_ = max(1, *(one["iterations"] for one in result["machines"]), 1)
         finish(self, result, self.max_iter, report)
@@ -159,7 +167,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
     (3, 4)
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **_SHARED,
         "penalty": [StrOptions({"l1", "l2"})],
         "loss": [str, HasMethods(["value", "slope"])],
@@ -169,25 +177,25 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
 
     def __init__(
         self,
-        penalty="l2",
-        loss="squared_hinge",
+        penalty: str = "l2",
+        loss: str | LossLike = "squared_hinge",
         *,
-        dual="auto",
-        tol=1e-4,
-        C=1.0,
-        multi_class="ovr",
-        fit_intercept=True,
-        intercept_scaling=1,
-        class_weight=None,
-        verbose=0,
-        random_state=None,
-        max_iter=1000,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-    ):
+        dual: bool | str = "auto",
+        tol: float = 1e-4,
+        C: float = 1.0,
+        multi_class: str = "ovr",
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1,
+        class_weight: Mapping[Any, float] | str | None = None,
+        verbose: bool | int = 0,
+        random_state: Any = None,
+        max_iter: int = 1000,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+    ) -> None:
         self.penalty = penalty
         self.loss = loss
         self.dual = dual
@@ -206,7 +214,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _check_combination(self):
+    def _check_combination(self) -> Any:
         """Raise for combinations that the L1 penalty, or LIBLINEAR with the given `dual`, does not support."""
         if self.multi_class != "ovr" or self.loss not in ("hinge", "squared_hinge"):
             return
@@ -219,7 +227,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @with_callbacks
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model; sample weights multiply C."""
         X, y = validate_data(self, X, y, **INPUT)
         y = column_or_1d(y)
@@ -241,7 +249,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         if self.multi_class == "crammer_singer":
             if intercept_feature(self) == float("inf"):
                 raise ValueError("multi_class='crammer_singer' needs a finite intercept_scaling")
-            own = {"multiclass": "crammer-singer"}
+            own: dict[str, Any] = {"multiclass": "crammer-singer"}
         else:
             own = {"multiclass": "ovr", "loss": self.loss, "penalty": self.penalty}
         result, weights_, bias = self._train("classify", X, codes.astype(np.float64), costs, report, **own)
@@ -254,7 +262,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         self._store_fit(result, report)
         return self
 
-    def _with_absent(self, weights, bias, present):
+    def _with_absent(self, weights: Any, bias: Any, present: Any) -> Any:
         """One row per class: classes whose samples all have weight 0 get no weights and never win."""
         if len(weights) == 1:
             weights, bias = np.vstack([-weights, weights]), np.concatenate([-bias, bias])
@@ -324,7 +332,7 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
     2.00
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **_SHARED,
         "epsilon": [Real],
         "loss": [str, HasMethods(["value", "slope"])],
@@ -333,22 +341,22 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
     def __init__(
         self,
         *,
-        epsilon=0.0,
-        tol=1e-4,
-        C=1.0,
-        loss="epsilon_insensitive",
-        fit_intercept=True,
-        intercept_scaling=1.0,
-        dual="auto",
-        verbose=0,
-        random_state=None,
-        max_iter=1000,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-    ):
+        epsilon: float = 0.0,
+        tol: float = 1e-4,
+        C: float = 1.0,
+        loss: str | LossLike = "epsilon_insensitive",
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        dual: bool | str = "auto",
+        verbose: bool | int = 0,
+        random_state: Any = None,
+        max_iter: int = 1000,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+    ) -> None:
         self.epsilon = epsilon
         self.tol = tol
         self.C = C
@@ -367,7 +375,7 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @with_callbacks
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model; sample weights multiply C."""
         X, y = validate_data(self, X, y, **INPUT, y_numeric=True)
         y = column_or_1d(y).astype(np.float64)

@@ -1,9 +1,13 @@
 """Base classes of the kernel models: fitting, fitted attributes, scores."""
 
+from __future__ import annotations
+
 from abc import ABCMeta, abstractmethod
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, _fit_context
 from sklearn.exceptions import NotFittedError
@@ -37,6 +41,9 @@ from ._spec import (
     without,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 #: Up to this many samples the solver aims at the violation `EXACT_TOL`: it costs next to nothing.
 EXACT_SAMPLES = 256
 EXACT_TOL = 1e-11
@@ -54,13 +61,13 @@ DUAL_LINEAR_SAMPLES = 3000
 class _Versioned:
     """Pickles carry the version of their state."""
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state = dict(state if state is not None else self.__dict__)
         state["_margrave_state"] = STATE_VERSION
         return state
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: Any) -> None:
         state = dict(state)
         version = state.pop("_margrave_state", 0)
         if version > STATE_VERSION:
@@ -74,7 +81,7 @@ class _Versioned:
 class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     """Base of SVC, SVR, NuSVC, NuSVR and OneClassSVM."""
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         "kernel": [StrOptions(KERNELS), callable],
         "degree": [Interval(Integral, 0, None, closed="left")],
         "gamma": [StrOptions({"scale", "auto", "median"}), Interval(Real, 0.0, None, closed="left")],
@@ -98,32 +105,32 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
     #: "classify", "regress" or "novelty".
     _task: str
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed"
         tags.input_tags.sparse = self.kernel != "precomputed"
         return tags
 
     @property
-    def _sign(self):
+    def _sign(self) -> Any:
         """Factor between scikit-learn's signs of coefficients and biases and those of the engine."""
         return -1.0 if self._task == "classify" else 1.0
 
     # Different in each estimator.
 
     @abstractmethod
-    def _own_params(self):
+    def _own_params(self) -> Any:
         """Arguments of `_spec.params` that only this estimator has."""
 
     @abstractmethod
-    def _encode(self, y, sample_weight, removed=False):
+    def _encode(self, y: Any, sample_weight: Any, removed: Any = False) -> Any:
         """Targets for the engine, and factors on the sample weights. `removed`: samples of weight 0 were left out."""
 
     # Fitting.
 
     @_fit_context(prefer_skip_nested_validation=True)
     @with_callbacks
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -144,7 +151,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         """
         return self._fit(X, y, sample_weight)
 
-    def _fit(self, X, y, sample_weight):
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         sparse = sp.issparse(X)
         if sparse and self.kernel == "precomputed":
             raise TypeError("Sparse precomputed kernels are not supported.")
@@ -183,7 +190,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         finish(self, result, self.max_iter, report)
         return self
 
-    def _start(self, X, y, kept):
+    def _start(self, X: Any, y: Any, kept: Any) -> Any:
         """The last fit as `_core` takes it; None if it was not one of these rows and classes."""
         last = getattr(self, "_started", None)
         rows = getattr(self, "support_", None)
@@ -214,7 +221,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             parts["width"] = self.shape_fit_[0]
         return parts
 
-    def _weights(self, X, n, sample_weight):
+    def _weights(self, X: Any, n: Any, sample_weight: Any) -> Any:
         if sample_weight is None:
             return None
         weights = np.asarray(sample_weight, dtype=np.float64)
@@ -228,7 +235,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             raise ValueError("Input sample_weight contains NaN or infinity.")
         return np.ascontiguousarray(weights)
 
-    def _drop_unweighted(self, X, y, weights):
+    def _drop_unweighted(self, X: Any, y: Any, weights: Any) -> Any:
         """X, y and weights of the samples of positive weight, and their row numbers; None if those are all samples."""
         if weights is None or (weights > 0).all():
             return X, y, weights, None
@@ -241,7 +248,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         y = None if y is None else _safe_indexing(y, kept)
         return X, y, weights[kept], kept
 
-    def _params(self, n, d, fitting=False, width=None):
+    def _params(self, n: Any, d: Any, fitting: Any = False, width: Any = None) -> Any:
         """Parameters for `_core`: a fit to n samples of d features, or scores of n samples with `width` centres."""
         own = self._own_params()
         box = own.get("loss") in (None, "hinge", "epsilon")
@@ -269,7 +276,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             **own,
         )
 
-    def _gram(self, X, Y=None):
+    def _gram(self, X: Any, Y: Any = None) -> Any:
         """The kernel function between X and Y (default: X itself), a block of rows per call."""
         Y = X if Y is None else Y
         n, m = _num_samples(X), _num_samples(Y)
@@ -287,7 +294,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             blocks.append(block)
         return np.ascontiguousarray(blocks[0] if len(blocks) == 1 else np.vstack(blocks), dtype=np.float64)
 
-    def _store_fit(self, result, X, y, kept):
+    def _store_fit(self, result: Any, X: Any, y: Any, kept: Any) -> Any:
         """Set the fitted attributes, support vectors in LIBSVM's order: by class, then by row."""
         rows, coefficients, bias = result["rows"], result["coefficients"], result["bias"]
         if self._task == "classify":
@@ -324,7 +331,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         # LIBSVM's sigmoid takes the score of the first class of a pair, ours that of the second.
         self._probB = -result["sigmoid_b"] if "sigmoid_b" in result else np.empty(0)
 
-    def _store_dual(self, dual, intercept):
+    def _store_dual(self, dual: Any, intercept: Any) -> Any:
         """Set coefficients and intercepts, given with LIBSVM's signs; scikit-learn's are opposite for two classes."""
         self._dual_coef_, self._intercept_ = dual, intercept
         two = self._task == "classify" and len(self.classes_) == 2
@@ -333,7 +340,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
 
     # Predicting.
 
-    def _parts(self, centres):
+    def _parts(self, centres: Any) -> Any:
         """The fitted model as `_core` takes it, with the signs of the engine."""
         dual = dense(self._dual_coef_)
         m = dual.shape[1]
@@ -356,7 +363,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             rho=self._rho,
         )
 
-    def _check_predict(self, X):
+    def _check_predict(self, X: Any) -> Any:
         check_is_fitted(self)
         if not callable(self.kernel):
             X = validate_data(self, X, **INPUT, reset=False)
@@ -372,7 +379,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             raise ValueError(f"The internal representation of {type(self).__name__} was altered")
         return X
 
-    def _scores(self, X):
+    def _scores(self, X: Any) -> Any:
         """Scores with the sign of the engine, one column per binary model: positive for the second class of a pair."""
         X = self._check_predict(X)
         centres = self.support_vectors_
@@ -395,7 +402,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         return _core.scores(spec, self._parts(centres), points(X))
 
     @property
-    def coef_(self):
+    def coef_(self) -> Any:
         """Weights of the features, for `kernel="linear"`."""
         if self.kernel != "linear":
             raise AttributeError("coef_ is only available when using a linear kernel")
@@ -403,17 +410,17 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         (coef.data if sp.issparse(coef) else coef).flags.writeable = False
         return coef
 
-    def _coef(self):
+    def _coef(self) -> Any:
         return self._product(self._dual_coef_, self.support_vectors_)
 
-    def _product(self, dual, centres):
+    def _product(self, dual: Any, centres: Any) -> Any:
         coef = dual @ centres
         if sp.issparse(coef) or not sp.issparse(centres):
             return coef
         return sp.csr_matrix(coef)
 
     @property
-    def n_support_(self):
+    def n_support_(self) -> Any:
         """Number of support vectors of each class."""
         try:
             check_is_fitted(self)
@@ -425,14 +432,14 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
 class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
     """Base of SVC and NuSVC."""
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **without(_KernelModel._parameter_constraints, "epsilon", "intervals"),
         "decision_function_shape": [StrOptions({"ovr", "ovo"})],
         "break_ties": ["boolean"],
     }
     _task = "classify"
 
-    def _encode(self, y, sample_weight, removed=False):
+    def _encode(self, y: Any, sample_weight: Any, removed: Any = False) -> Any:
         labels = column_or_1d(y, warn=True) if callable(self.kernel) else y
         check_classification_targets(labels)
         classes, codes = np.unique(labels, return_inverse=True)
@@ -445,7 +452,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
         self.classes_ = classes
         return codes.astype(np.float64), self.class_weight_[codes]
 
-    def _coef(self):
+    def _coef(self) -> Any:
         two = self.dual_coef_.shape[0] == 1
         if two:
             if self._w is not None:
@@ -463,7 +470,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
             return sp.vstack(rows).tocsr()
         return np.vstack(rows)
 
-    def decision_function(self, X):
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Scores of the samples.
 
         Returns
@@ -480,7 +487,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
             return _ovr_decision_function(scores > 0, scores, len(self.classes_))
         return -scores
 
-    def predict(self, X):
+    def predict(self, X: Any) -> npt.NDArray[Any]:
         """Class of each sample."""
         check_is_fitted(self)
         if self.break_ties and self.decision_function_shape == "ovo":
@@ -492,16 +499,16 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
             return self.classes_[(scores.ravel() > 0).astype(np.intp)]
         return self.classes_[_core.votes(len(self.classes_), scores)]
 
-    def _has_probability(self):
+    def _has_probability(self) -> Any:
         if not self._wants_probability():
             raise AttributeError("predict_proba is not available when probability=False")
         return True
 
-    def _wants_probability(self):
+    def _wants_probability(self) -> Any:
         return self.probability is not False and self.probability != "deprecated" and bool(self.probability)
 
     @available_if(_has_probability)
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of the classes, in the order of `classes_`.
 
         They are calibrated on leave-one-out scores, which follow from the fit: nothing is random and no further model
@@ -514,17 +521,17 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
         return _core.probabilities(spec, self._parts(self.support_vectors_), scores)
 
     @available_if(_has_probability)
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Logarithms of the probabilities."""
         return np.log(self.predict_proba(X))
 
     @property
-    def probA_(self):
+    def probA_(self) -> Any:
         """Slopes of the sigmoids, if fitted with `probability=True`."""
         return self._probA
 
     @property
-    def probB_(self):
+    def probB_(self) -> Any:
         """Offsets of the sigmoids, if fitted with `probability=True`."""
         return self._probB
 
@@ -534,10 +541,10 @@ class _Regressor(RegressorMixin, _KernelModel, metaclass=ABCMeta):
 
     _task = "regress"
 
-    def _encode(self, y, sample_weight, removed=False):
+    def _encode(self, y: Any, sample_weight: Any, removed: Any = False) -> Any:
         return column_or_1d(y, warn=True).astype(np.float64, copy=False), None
 
-    def predict(self, X, return_interval=None):
+    def predict(self, X: Any, return_interval: float | None = None) -> Any:
         """Predicted value of each sample.
 
         Parameters
@@ -562,18 +569,22 @@ class _Regressor(RegressorMixin, _KernelModel, metaclass=ABCMeta):
         radius = self._radius(return_interval)
         return values, np.column_stack([values - radius, values + radius])
 
-    def _radius(self, coverage):
+    def _radius(self, coverage: Any) -> Any:
         """Half the width of the intervals of this coverage."""
         if getattr(self, "_radii", None) is None:
             raise ValueError("intervals were not fitted: set intervals=True and fit again")
         shares, radii = np.array(self._radii).T
-        if not isinstance(coverage, Real) or isinstance(coverage, bool) or not shares[0] <= coverage <= shares[-1]:
+        if (
+            coverage is True
+            or not isinstance(coverage, (int, float, np.number))
+            or not shares[0] <= coverage <= shares[-1]
+        ):
             raise ValueError(
                 f"return_interval is a coverage between {shares[0]:g} and {shares[-1]:g}, but it is {coverage!r}"
             )
-        return float(np.interp(coverage, shares, radii))
+        return float(np.interp(float(coverage), shares, radii))
 
-    def _coef(self):
+    def _coef(self) -> Any:
         if self._w is not None:
             return self._w.reshape(1, -1).copy()
         return super()._coef()

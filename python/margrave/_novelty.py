@@ -1,12 +1,22 @@
 """Novelty detection with the interface of `sklearn.svm.OneClassSVM`."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import OutlierMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _num_samples
 
 from ._machine import _KernelModel
 from ._spec import without
+from .losses import LossLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: Scores of novelty detection up to this size, relative to the offset, count as 0.
 ROUNDING = 1e-8
@@ -83,7 +93,7 @@ class OneClassSVM(OutlierMixin, _KernelModel):
     array([ 1, -1])
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **without(
             _KernelModel._parameter_constraints,
             "C",
@@ -100,24 +110,24 @@ class OneClassSVM(OutlierMixin, _KernelModel):
     def __init__(
         self,
         *,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        tol=1e-3,
-        nu=0.5,
-        shrinking=True,
-        cache_size=200,
-        verbose=False,
-        max_iter=-1,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-        warm_start=False,
-    ):
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        gamma: str | float = "scale",
+        coef0: float = 0.0,
+        tol: float = 1e-3,
+        nu: float = 0.5,
+        shrinking: bool = True,
+        cache_size: float = 200,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        warm_start: bool = False,
+    ) -> None:
         self.kernel = kernel
         self.degree = degree
         self.gamma = gamma
@@ -136,34 +146,34 @@ class OneClassSVM(OutlierMixin, _KernelModel):
         self.device = device
         self.warm_start = warm_start
 
-    def _own_params(self):
+    def _own_params(self) -> Any:
         return {"nu": self.nu, "svdd": self.loss == "svdd"}
 
-    def _encode(self, y, sample_weight, removed=False):
+    def _encode(self, y: Any, sample_weight: Any, removed: Any = False) -> Any:
         return None, None
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model to the points X; `y` is ignored."""
         if callable(self.kernel):
             y = np.ones(_num_samples(X))
         return super().fit(X, y, sample_weight=sample_weight)
 
-    def _store_dual(self, dual, intercept):
+    def _store_dual(self, dual: Any, intercept: Any) -> Any:
         super()._store_dual(dual, intercept)
         self.offset_ = -self._intercept_
 
-    def decision_function(self, X):
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Scores of the samples: positive inside, negative outside, 0 on the boundary."""
         scores = self._scores(X).ravel()
         # Support vectors lie on the boundary: rounding must not put them on one side.
         scores[np.abs(scores) <= ROUNDING * max(1.0, abs(self.offset_[0]))] = 0.0
         return scores
 
-    def score_samples(self, X):
+    def score_samples(self, X: Any) -> npt.NDArray[np.float64]:
         """Scores of the samples before `offset_` is subtracted."""
         return self.decision_function(X) + self.offset_
 
-    def predict(self, X):
+    def predict(self, X: Any) -> npt.NDArray[Any]:
         """+1 for inliers, -1 for outliers."""
         return np.where(self.decision_function(X) >= 0, 1, -1)
 

@@ -4,12 +4,17 @@ Constructors and docstrings repeat the shared parameters on purpose: scikit-lear
 and editors and the documentation site read docstrings from the source.
 """
 
+from __future__ import annotations
+
 import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from ._machine import _Classifier, _KernelModel, _Regressor
 from ._spec import without
+from .losses import LossLike
 
 
 class SVC(_Classifier):
@@ -96,34 +101,34 @@ class SVC(_Classifier):
     True
     """
 
-    _parameter_constraints: dict = without(_Classifier._parameter_constraints, "nu")
+    _parameter_constraints: dict[str, Any] = without(_Classifier._parameter_constraints, "nu")
 
     def __init__(
         self,
         *,
-        C=1.0,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        shrinking=True,
-        probability=False,
-        tol=1e-3,
-        cache_size=200,
-        class_weight=None,
-        verbose=False,
-        max_iter=-1,
-        decision_function_shape="ovr",
-        break_ties=False,
-        random_state=None,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-        warm_start=False,
-    ):
+        C: float = 1.0,
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        gamma: str | float = "scale",
+        coef0: float = 0.0,
+        shrinking: bool = True,
+        probability: bool | str = False,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        class_weight: Mapping[Any, float] | str | None = None,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        decision_function_shape: str = "ovr",
+        break_ties: bool = False,
+        random_state: Any = None,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        warm_start: bool = False,
+    ) -> None:
         self.C = C
         self.kernel = kernel
         self.degree = degree
@@ -147,7 +152,7 @@ class SVC(_Classifier):
         self.device = device
         self.warm_start = warm_start
 
-    def _own_params(self):
+    def _own_params(self) -> Any:
         return {"C": self.C, "loss": self.loss, "probability": self._wants_probability()}
 
 
@@ -232,7 +237,7 @@ class NuSVC(_Classifier):
     True
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **without(_Classifier._parameter_constraints, "C"),
         "loss": [None],
     }
@@ -240,29 +245,29 @@ class NuSVC(_Classifier):
     def __init__(
         self,
         *,
-        nu=0.5,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        shrinking=True,
-        probability=False,
-        tol=1e-3,
-        cache_size=200,
-        class_weight=None,
-        verbose=False,
-        max_iter=-1,
-        decision_function_shape="ovr",
-        break_ties=False,
-        random_state=None,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-        warm_start=False,
-    ):
+        nu: float = 0.5,
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        gamma: str | float = "scale",
+        coef0: float = 0.0,
+        shrinking: bool = True,
+        probability: bool | str = False,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        class_weight: Mapping[Any, float] | str | None = None,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        decision_function_shape: str = "ovr",
+        break_ties: bool = False,
+        random_state: Any = None,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        warm_start: bool = False,
+    ) -> None:
         self.nu = nu
         self.kernel = kernel
         self.degree = degree
@@ -286,10 +291,10 @@ class NuSVC(_Classifier):
         self.device = device
         self.warm_start = warm_start
 
-    def _own_params(self):
+    def _own_params(self) -> Any:
         return {"nu": self.nu, "probability": self._wants_probability()}
 
-    def _encode(self, y, sample_weight, removed=False):
+    def _encode(self, y: Any, sample_weight: Any, removed: Any = False) -> Any:
         codes, factors = super()._encode(y, sample_weight, removed)
         weights = factors if sample_weight is None else sample_weight * factors
         total = np.sort(np.bincount(codes.astype(np.intp), weights=weights))
@@ -381,33 +386,33 @@ class SVR(_Regressor):
     (60, 2)
     """
 
-    _parameter_constraints: dict = without(
+    _parameter_constraints: dict[str, Any] = without(
         _KernelModel._parameter_constraints, "class_weight", "nu", "probability", "random_state"
     )
 
     def __init__(
         self,
         *,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        tol=1e-3,
-        C=1.0,
-        epsilon=0.1,
-        shrinking=True,
-        cache_size=200,
-        verbose=False,
-        max_iter=-1,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-        warm_start=False,
-        intervals=False,
-    ):
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        gamma: str | float = "scale",
+        coef0: float = 0.0,
+        tol: float = 1e-3,
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        shrinking: bool = True,
+        cache_size: float = 200,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        warm_start: bool = False,
+        intervals: bool = False,
+    ) -> None:
         self.kernel = kernel
         self.degree = degree
         self.gamma = gamma
@@ -428,7 +433,7 @@ class SVR(_Regressor):
         self.warm_start = warm_start
         self.intervals = intervals
 
-    def _own_params(self):
+    def _own_params(self) -> Any:
         return {"C": self.C, "loss": self.loss, "epsilon": self.epsilon, "probability": self.intervals}
 
 
@@ -505,7 +510,7 @@ class NuSVR(_Regressor):
     True
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **without(_KernelModel._parameter_constraints, "class_weight", "epsilon", "probability", "random_state"),
         "loss": [None],
     }
@@ -513,26 +518,26 @@ class NuSVR(_Regressor):
     def __init__(
         self,
         *,
-        nu=0.5,
-        C=1.0,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        shrinking=True,
-        tol=1e-3,
-        cache_size=200,
-        verbose=False,
-        max_iter=-1,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-        warm_start=False,
-        intervals=False,
-    ):
+        nu: float = 0.5,
+        C: float = 1.0,
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        gamma: str | float = "scale",
+        coef0: float = 0.0,
+        shrinking: bool = True,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        warm_start: bool = False,
+        intervals: bool = False,
+    ) -> None:
         self.nu = nu
         self.C = C
         self.kernel = kernel
@@ -553,7 +558,7 @@ class NuSVR(_Regressor):
         self.warm_start = warm_start
         self.intervals = intervals
 
-    def _own_params(self):
+    def _own_params(self) -> Any:
         return {"C": self.C, "nu": self.nu, "probability": self.intervals}
 
 

@@ -19,6 +19,9 @@ import numpy.typing as npt
 
 from . import _core
 
+#: The base class of the functions of ctypes.
+_COMPILED: Any = ctypes.CFUNCTYPE(None).__mro__[1]
+
 #: The functions of a loss; the last two are optional.
 _FUNCTIONS = ("value", "slope", "curvature", "conjugate")
 
@@ -272,7 +275,7 @@ def _address(function: Any, name: str) -> int | None:
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         return int(get(inner, signature.encode()))
-    if not isinstance(inner, ctypes._CFuncPtr):
+    if not isinstance(inner, _COMPILED):
         return None
     types = tuple(inner.argtypes or ())
     if types != (ctypes.c_double, ctypes.c_double) or inner.restype is not ctypes.c_double:
@@ -287,7 +290,7 @@ def _callable(function: Any) -> Callable[[float, float], float]:
     """A compiled function as one that Python can call."""
     inner = _unwrapped(function)
     if callable(inner):
-        return inner  # type: ignore[no-any-return]
+        return inner
     address = _address(function, "a function of the loss")
     return ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_double)(address or 0)
 

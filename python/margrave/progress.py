@@ -118,7 +118,7 @@ def _notebook() -> Callable[..., Any] | None:
         return None
     from IPython.display import display
 
-    return display  # type: ignore[no-any-return]
+    return display
 
 
 def reporter(name: str) -> Bar:

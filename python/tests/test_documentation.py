@@ -63,3 +63,9 @@ def test_every_public_attribute_of_a_fit_is_described(estimator, blobs):
 @pytest.mark.parametrize("name", [name for name in margrave.__all__ if callable(getattr(margrave, name))])
 def test_everything_public_has_a_docstring(name):
     assert len(inspect.getdoc(getattr(margrave, name)) or "") > 20
+
+
+def test_the_typed_sample_of_user_code_runs(tmp_path):
+    import user_code
+
+    assert user_code.main(tmp_path)[0].startswith("The objective is ")
