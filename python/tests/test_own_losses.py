@@ -173,20 +173,20 @@ def test_second_derivative_and_conjugate_are_accepted(blobs):
 
 
 def test_an_exception_in_the_middle_of_a_fit_is_raised(blobs):
-    class Tired(Logistic):
+    class Failing(Logistic):
         def slope(self, y, z):
             if np.size(z) == 150:
                 raise RuntimeError("not with 150 samples")
             return super().slope(y, z)
 
     with pytest.raises(RuntimeError, match="not with 150 samples"):
-        margrave.SVC(loss=Tired()).fit(*blobs)
+        margrave.SVC(loss=Failing()).fit(*blobs)
 
 
-def test_a_loss_that_differs_where_nobody_looked_is_not_called_optimal(line):
+def test_a_loss_that_differs_from_its_description_is_not_called_optimal(line):
     """The solver sees a description of the loss, the certificate the loss itself."""
 
-    class Trap(Huber):
+    class Inconsistent(Huber):
         def value(self, y, z):
             far = np.size(z) == 120
             return super().value(y, z) + far * 0.3 * np.abs(z)
@@ -197,7 +197,7 @@ def test_a_loss_that_differs_where_nobody_looked_is_not_called_optimal(line):
 
     X, y = line
     with pytest.warns(UserWarning, match="certificate"):
-        model = margrave.SVR(loss=Trap(), C=10).fit(X, 3 * y)
+        model = margrave.SVR(loss=Inconsistent(), C=10).fit(X, 3 * y)
     assert model.certificate_.status != "optimal"
 
 

@@ -50,7 +50,7 @@ def keep(folder: Path, X: Array, y: Array) -> bytes:
     again = margrave.load(folder / "ridge.model")
     assert np.allclose(again.predict(X), ridge.predict(X))
     assert margrave.certify(model, X, y).known
-    return margrave.export_onnx(ridge, metadata={"author": "somebody"})
+    return margrave.export_onnx(ridge, metadata={"author": "a user"})
 
 
 def main(folder: Path) -> list[str]:

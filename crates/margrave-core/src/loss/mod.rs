@@ -20,6 +20,7 @@ mod margin;
 mod nonconvex;
 mod residual;
 mod spec;
+mod supremum;
 #[cfg(test)]
 mod tests;
 
