@@ -9,8 +9,9 @@ and from a linear function with outliers for regression.
 import argparse
 import time
 
-import margrave
 import numpy as np
+
+import margrave
 
 
 class Counted:
