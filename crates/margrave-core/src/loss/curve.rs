@@ -9,6 +9,10 @@
 const NODES: usize = 16;
 /// Points per piece at which the polynomial is compared with the slope.
 const CHECKS: [f64; 3] = [-0.9519, 0.0213, 0.8761];
+/// Scores up to this size are found by their bucket.
+const BUCKET_REACH: f64 = 8.0;
+/// Buckets per unit of the score.
+const BUCKETS_PER_UNIT: f64 = 32.0;
 /// Most pieces: a slope that needs more is not smooth between its kinks.
 const MAX_PIECES: usize = 3000;
 /// Error of a piece, relative to the largest slope on it.
@@ -39,6 +43,12 @@ struct Piece {
 pub(super) struct Curve {
     pieces: Vec<Piece>,
     starts: Vec<f64>,
+    /// The slope at the right end of each piece.
+    ends: Vec<f64>,
+    /// The slope at the left end of the first piece.
+    bottom: f64,
+    /// Number of the piece at the left edge of each bucket of scores around 0.
+    buckets: Vec<u16>,
     sharp: bool,
 }
 
@@ -219,8 +229,14 @@ impl Curve {
             let narrow = p.to - p.from <= NARROW * p.from.abs().max(p.to.abs()).max(1.0);
             narrow && p.rise().abs() > JUMP * scale
         });
-        let starts = done.iter().map(|p| p.from).collect();
-        Some(Self { pieces: done, starts, sharp })
+        let starts: Vec<f64> = done.iter().map(|p| p.from).collect();
+        let ends = done.iter().map(|p| p.slopes(p.to).0).collect();
+        let edge = |k: usize| k as f64 / BUCKETS_PER_UNIT - BUCKET_REACH;
+        let count = (2.0 * BUCKET_REACH * BUCKETS_PER_UNIT) as usize;
+        let at = |z: f64| starts.partition_point(|s| *s <= z).saturating_sub(1) as u16;
+        let buckets = (0..=count).map(|k| at(edge(k))).collect();
+        let bottom = done[0].slopes(done[0].from).0;
+        Some(Self { pieces: done, starts, ends, bottom, buckets, sharp })
     }
 
     /// Whether the slope jumps or nearly jumps.
@@ -237,7 +253,13 @@ impl Curve {
     }
 
     fn piece(&self, z: f64) -> &Piece {
-        &self.pieces[self.starts.partition_point(|s| *s <= z).saturating_sub(1)]
+        let (mut first, mut last) = (0, self.starts.len() - 1);
+        if z.abs() < BUCKET_REACH {
+            let bucket = (((z + BUCKET_REACH) * BUCKETS_PER_UNIT) as usize).min(self.buckets.len() - 2);
+            (first, last) = (self.buckets[bucket] as usize, self.buckets[bucket + 1] as usize);
+        }
+        let after = if first == last { 0 } else { self.starts[first + 1..=last].partition_point(|s| *s <= z) };
+        &self.pieces[first + after]
     }
 
     /// Slope and curvature at z.
@@ -262,13 +284,12 @@ impl Curve {
 
     /// The slopes at both ends.
     pub(super) fn range(&self) -> (f64, f64) {
-        let (first, last) = (&self.pieces[0], &self.pieces[self.pieces.len() - 1]);
-        (first.slopes(first.from).0, last.slopes(last.to).0)
+        (self.bottom, self.ends[self.ends.len() - 1])
     }
 
     /// A score at which a rising slope is `level`; an end if there is none.
     pub(super) fn inverse(&self, level: f64) -> f64 {
-        let at = self.pieces.partition_point(|p| p.slopes(p.to).0 < level);
+        let at = self.ends.partition_point(|end| *end < level);
         let Some(piece) = self.pieces.get(at) else { return self.pieces[self.pieces.len() - 1].to };
         let (mut low, mut high) = (piece.from, piece.to);
         if piece.slopes(low).0 >= level {
@@ -322,6 +343,10 @@ mod tests {
             assert!((logistic.value(z) - value).abs() <= 1e-13 * (1.0 + value), "{z}: {} {value}", logistic.value(z));
             // At large scores the slope hardly changes.
             assert!(z.abs() > 9.0 || (logistic.inverse(s) - z).abs() <= 1e-10, "{z}");
+        }
+        // Just below the last bucket, and far beyond.
+        for z in [8.0 - 1e-15, -8.0 + 1e-15, 8.0, 1e5, -1e5] {
+            assert!((logistic.slopes(z).0 + 1.0 / (1.0 + z.exp())).abs() < 1e-15, "{z}");
         }
         // Where the slope underflows it keeps its sign.
         assert!((30..90).all(|k| logistic.slopes(f64::from(k) * 10.37).0 <= 0.0));

@@ -489,6 +489,9 @@ impl Loss for CustomLoss {
         if v < lo || v > hi {
             return Some(f64::INFINITY);
         }
+        if self.slope(y, z) == v {
+            return Some(0.0);
+        }
         let at = self.inverse(y, v, z);
         Some((self.value(y, z) - self.value(y, at) - v * (z - at)).max(0.0))
     }
