@@ -16,9 +16,11 @@ use crate::error::{Error, Result};
 /// Fills the numbers of many samples: targets, scores (or slopes, for a conjugate), results.
 pub type BulkFunction = Box<dyn Fn(&[f64], &[f64], &mut [f64]) + Send + Sync>;
 
-/// The scores at which slopes are assumed to have reached their limits, relative to the target: the first at which they
-/// are finite.
-const REACHES: [f64; 6] = [1e6, 1e5, 1e4, 1e3, 300.0, 100.0];
+/// The largest score evaluated, relative to the target: slopes beyond it are assumed to have reached their limits.
+const FAR: f64 = 1e6;
+
+/// Largest scores of losses that overflow at [`FAR`]: the first at which all slopes are finite.
+const LIMITS: [f64; 8] = [f64::INFINITY, 1e6, 1e5, 1e4, 1e3, 700.0, 300.0, 100.0];
 
 /// Most distinct targets with a description each.
 const MAX_TARGETS: usize = 32;
@@ -53,7 +55,8 @@ enum Description {
 pub struct CustomLoss {
     name: String,
     functions: BulkFunctions,
-    reach: f64,
+    /// The largest score evaluated for any target.
+    limit: f64,
     description: Description,
     sharp: bool,
     properties: Properties,
@@ -112,7 +115,8 @@ impl CustomLoss {
         let properties =
             Properties { slope_bounded: true, slope_at_zero: false, convex: true, majorised: true, classification };
         let description = Description::None;
-        let mut loss = Self { name: name.into(), functions, reach: 0.0, description, sharp: true, properties };
+        let mut loss =
+            Self { name: name.into(), functions, limit: f64::INFINITY, description, sharp: true, properties };
         let mut distinct: Vec<f64> = match (classification, targets) {
             (true, _) => vec![-1.0, 1.0],
             (false, []) => vec![-2.5, -1.0, 0.0, 0.3, 4.0],
@@ -122,7 +126,7 @@ impl CustomLoss {
         distinct.dedup();
         let checked = spread(&distinct, 5);
         loss.check_slope(&checked)?;
-        loss.find_reach(&checked)?;
+        loss.find_limit(&checked)?;
         loss.check_formulas(&checked)?;
         loss.describe(&distinct);
         loss.sample_properties(&checked);
@@ -175,23 +179,22 @@ impl CustomLoss {
         Ok(())
     }
 
-    /// Sets `reach` to the largest at which all slopes are finite.
-    fn find_reach(&mut self, targets: &[f64]) -> Result<()> {
-        let finite = |reach: &f64| {
+    /// Sets `limit` to the largest at which all slopes are finite.
+    fn find_limit(&mut self, targets: &[f64]) -> Result<()> {
+        let finite = |limit: &f64| {
             let y: Vec<f64> = targets.iter().flat_map(|y| [*y, *y]).collect();
-            let z: Vec<f64> = targets.iter().flat_map(|y| [-1.0, 1.0].map(|way| way * far(*reach, *y))).collect();
+            let z: Vec<f64> = targets.iter().flat_map(|y| [-1.0, 1.0].map(|way| way * far(*limit, *y))).collect();
             self.bulk_slopes(&y, &z).iter().all(|s| s.is_finite())
         };
-        match REACHES.iter().find(|reach| finite(reach)) {
-            Some(reach) => self.reach = *reach,
-            None => {
-                return Err(Error::data(format!(
-                    "the slope of the loss {} is not finite at scores of ±100",
-                    self.name
-                )));
-            }
-        }
+        self.limit = *LIMITS.iter().find(|limit| finite(limit)).ok_or_else(|| {
+            Error::data(format!("the slope of the loss {} is not finite at scores of ±100", self.name))
+        })?;
         Ok(())
+    }
+
+    /// The largest score evaluated for a target of size 1.
+    fn reach(&self) -> f64 {
+        far(self.limit, 1.0)
     }
 
     /// Compares the formulas of the curvature and of the conjugate, if any, with the value and the slope.
@@ -241,7 +244,7 @@ impl CustomLoss {
         let form = |y: f64| {
             let value = |z: &[f64], out: &mut [f64]| (self.functions.value)(&vec![y; z.len()], z, out);
             let slope = |z: &[f64], out: &mut [f64]| (self.functions.slope)(&vec![y; z.len()], z, out);
-            Form::new(&value, &slope, far(self.reach, y))
+            Form::new(&value, &slope, far(self.limit, y))
         };
         let description = if !self.properties.classification && self.depends_on_difference(targets) {
             let middle = targets[targets.len() / 2];
@@ -249,7 +252,7 @@ impl CustomLoss {
             let value = |r: &[f64], out: &mut [f64]| (self.functions.value)(&vec![middle; r.len()], &moved(r), out);
             let slope = |r: &[f64], out: &mut [f64]| (self.functions.slope)(&vec![middle; r.len()], &moved(r), out);
             let exact = self.has_target_zero(&value, &slope);
-            if exact { form(0.0) } else { Form::new(&value, &slope, self.reach) }.map(Description::Shifted)
+            if exact { form(0.0) } else { Form::new(&value, &slope, self.reach()) }.map(Description::Shifted)
         } else if targets.len() <= MAX_TARGETS {
             let forms: Option<Vec<(f64, Form)>> = targets.iter().map(|&y| form(y).map(|form| (y, form))).collect();
             forms.map(Description::Targets)
@@ -314,8 +317,8 @@ impl CustomLoss {
             let scale = slopes.iter().fold(1e-12, |m: f64, s| m.max(s.abs()));
             p.convex &= slopes.windows(2).all(|w| w[1] >= w[0] - 1e-9 * scale);
             p.convex &= self.form(y).is_none_or(|(form, _)| form.rises());
-            let nearer = if self.reach > 1e3 { 1e3 } else { 0.5 * self.reach };
-            let edges = self.bulk_slopes(&[y; 4], &[-self.reach, -nearer, self.reach, nearer]);
+            let nearer = if self.reach() > 1e3 { 1e3 } else { 0.5 * self.reach() };
+            let edges = self.bulk_slopes(&[y; 4], &[-self.reach(), -nearer, self.reach(), nearer]);
             // A bounded slope is near its limit at 10³: it cannot double between 10³ and 10⁶.
             p.slope_bounded &= edges.chunks(2).all(|e| e[0].abs() <= 2.0 * e[1].abs() + 1e-9 * scale);
         }
@@ -375,7 +378,7 @@ impl CustomLoss {
                 }
                 return Some(far);
             }
-            if step > self.reach * from.abs().max(1.0) {
+            if step > self.reach() * from.abs().max(1.0) {
                 return None;
             }
             near = far;
@@ -390,7 +393,7 @@ impl CustomLoss {
         }
         self.crossing(y, from, v).unwrap_or_else(|| {
             let way = -(self.slope(y, from) - v).signum();
-            from + way * self.reach * from.abs().max(1.0)
+            from + way * self.reach() * from.abs().max(1.0)
         })
     }
 
@@ -403,7 +406,7 @@ impl CustomLoss {
 
     /// The bound on ℓ* from the tangents, at least the formula if there is one.
     fn bounds_of_conjugates(&self, y: &[f64], u: &[f64]) -> Vec<Supremum> {
-        let ends: Vec<f64> = y.iter().map(|y| far(self.reach, *y)).collect();
+        let ends: Vec<f64> = y.iter().map(|y| far(self.limit, *y)).collect();
         let guess = |(y, u): (&f64, &f64)| self.form(*y).map_or(*y, |(form, shift)| form.inverse(*u) + shift);
         let start = y.iter().zip(u).map(guess).zip(&ends).map(|(z, end)| z.clamp(-end, *end)).collect();
         let slopes = |y: &[f64], z: &[f64]| self.bulk_slopes(y, z);
@@ -442,9 +445,9 @@ fn ordered(low: f64, high: f64) -> (f64, f64) {
     if low <= high { (low, high) } else { (0.0, 0.0) }
 }
 
-/// The largest score evaluated.
-fn far(reach: f64, y: f64) -> f64 {
-    reach * y.abs().max(1.0)
+/// The largest score evaluated for target y.
+fn far(limit: f64, y: f64) -> f64 {
+    (FAR * y.abs().max(1.0)).min(limit)
 }
 
 impl Loss for CustomLoss {
@@ -475,7 +478,7 @@ impl Loss for CustomLoss {
         Some(v * z - self.value(y, z))
     }
     fn domain(&self, y: f64) -> (f64, f64) {
-        let far = far(self.reach, y);
+        let far = far(self.limit, y);
         match self.form(y) {
             Some((form, _)) => form.range(),
             None => ordered(self.slope(y, -far), self.slope(y, far)),
@@ -549,7 +552,7 @@ impl Loss for CustomLoss {
         (self.functions.slope)(y, z, out);
     }
     fn domains(&self, y: &[f64], low: &mut [f64], high: &mut [f64]) {
-        let ends = |way: f64| -> Vec<f64> { y.iter().map(|y| way * far(self.reach, *y)).collect() };
+        let ends = |way: f64| -> Vec<f64> { y.iter().map(|y| way * far(self.limit, *y)).collect() };
         (self.functions.slope)(y, &ends(-1.0), low);
         (self.functions.slope)(y, &ends(1.0), high);
         low.iter_mut().zip(high).for_each(|(low, high)| (*low, *high) = ordered(*low, *high));

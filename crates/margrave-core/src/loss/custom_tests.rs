@@ -93,7 +93,7 @@ fn a_loss_of_counts_is_described_at_its_targets() {
         curvature: None,
         conjugate: None,
     };
-    let poisson = CustomLoss::from_bulk("poisson", false, functions, &[0.0, 1.0, 1.0, 3.0]).unwrap();
+    let poisson = CustomLoss::from_bulk("poisson", false, functions, &[0.0, 1.0, 1.0, 3.0, 250.0]).unwrap();
     assert!(poisson.properties().convex && !poisson.properties().slope_bounded && !poisson.sharp());
     assert!(matches!(poisson.description, Description::Targets(_)));
     assert!((poisson.slope(3.0, 0.7) - (0.7f64.exp() - 3.0)).abs() < 1e-12);
