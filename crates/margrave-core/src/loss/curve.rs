@@ -298,12 +298,15 @@ impl Curve {
         let mut z = 0.5 * (low + high);
         for _ in 0..60 {
             let (s, d) = piece.slopes(z);
+            let newton = z - (s - level) / d;
+            if (newton - z).abs() <= 2.0 * f64::EPSILON * z.abs() {
+                break;
+            }
             if s >= level {
                 high = z
             } else {
                 low = z
             }
-            let newton = z - (s - level) / d;
             let next = if newton > low && newton < high { newton } else { 0.5 * (low + high) };
             if next == z || next <= low || next >= high {
                 break;
