@@ -349,7 +349,7 @@ mod tests {
         }
         // Just below the last bucket, and far beyond.
         for z in [8.0 - 1e-15, -8.0 + 1e-15, 8.0, 1e5, -1e5] {
-            assert!((logistic.slopes(z).0 + 1.0 / (1.0 + z.exp())).abs() < 1e-15, "{z}");
+            assert!((logistic.slopes(z).0 + 1.0 / (1.0 + z.exp())).abs() < 1e-13, "{z}");
         }
         // Where the slope underflows it keeps its sign.
         assert!((30..90).all(|k| logistic.slopes(f64::from(k) * 10.37).0 <= 0.0));
