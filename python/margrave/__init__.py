@@ -1,5 +1,7 @@
 """Kernel models with any loss, scikit-learn's interface and a certificate on every fit."""
 
+from typing import TYPE_CHECKING, Any
+
 from . import losses
 from ._certificate import Certificate
 from ._certify import certify
@@ -14,11 +16,24 @@ from ._core import (
     __version__,
 )
 from ._cv import SVCCV, SVRCV
-from ._files import export_onnx, from_libsvm, save, to_libsvm
+from ._files import export_onnx, from_libsvm, load, save, to_libsvm
 from ._linear import LinearSVC, LinearSVR
 from ._novelty import OneClassSVM
 from ._ridge import KernelRidge
 from ._svm import SVC, SVR, NuSVC, NuSVR
+
+if TYPE_CHECKING:
+    from . import plot
+
+
+def __getattr__(name: str) -> Any:
+    """`margrave.plot` is imported when it is first used."""
+    if name == "plot":
+        import importlib
+
+        return importlib.import_module(".plot", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "SVC",
@@ -43,7 +58,9 @@ __all__ = [
     "certify",
     "export_onnx",
     "from_libsvm",
+    "load",
     "losses",
+    "plot",
     "save",
     "to_libsvm",
 ]

@@ -5,7 +5,7 @@ import sys
 from . import _core
 
 
-def main():
+def main() -> int | None:
     """Run the program with the arguments of this process; return its exit code."""
     return _core.main(sys.argv[1:])
 

@@ -1,5 +1,8 @@
 """The certificate of a fit."""
 
+import html
+from typing import Any
+
 
 class Certificate:
     """How far a fitted model can be from the optimum.
@@ -21,17 +24,17 @@ class Certificate:
     FIELDS = ("primal", "dual", "gap", "rounding", "relative_gap", "violation", "status", "worst")
     _SEVERITY = (None, "optimal", "inaccurate", "stalled", "iteration_limit", "time_limit", "interrupted")
 
-    def __init__(self, **values):
-        self.primal = values.get("primal")
-        self.dual = values.get("dual")
-        self.gap = values.get("gap")
-        self.rounding = values.get("rounding")
-        self.relative_gap = values.get("relative_gap")
-        self.violation = values.get("violation")
-        self.status = values.get("status")
+    def __init__(self, **values: Any) -> None:
+        self.primal: Any = values.get("primal")
+        self.dual: Any = values.get("dual")
+        self.gap: Any = values.get("gap")
+        self.rounding: Any = values.get("rounding")
+        self.relative_gap: Any = values.get("relative_gap")
+        self.violation: Any = values.get("violation")
+        self.status: str | None = values.get("status")
         self.worst = values.get("worst", [])
-        self.objective = values.get("objective", self.primal)
-        self.stationarity = values.get("stationarity")
+        self.objective: Any = values.get("objective", self.primal)
+        self.stationarity: Any = values.get("stationarity")
         self.start_objective = values.get("start_objective")
         self.feasible = values.get("feasible", True)
         self.known = not values.get("unknown", False)
@@ -39,13 +42,13 @@ class Certificate:
         self.machines = values.get("machines", [])
 
     @classmethod
-    def of_machines(cls, machines, totals=None):
+    def of_machines(cls, machines: Any, totals: Any = None) -> Any:
         """From the dictionaries of `_core`, one per binary model."""
         each = [cls(**machine) for machine in machines]
         if len(each) == 1:
             return each[0]
         convex = all(one.gap is not None for one in each)
-        values = {"machines": each}
+        values: dict[str, Any] = {"machines": each}
         if convex:
             primal, dual = sum(one.primal for one in each), sum(one.dual for one in each)
             gap = sum(one.gap for one in each)
@@ -53,7 +56,7 @@ class Certificate:
             values["rounding"] = sum(one.rounding or 0.0 for one in each)
             values["relative_gap"] = max(one.relative_gap for one in each)
             values["kernel_is_psd"] = True if all(one.kernel_is_psd for one in each) else None
-            shares = {}
+            shares: dict[int, float] = {}
             for one in each:
                 for row, share in one.worst:
                     shares[row] = shares.get(row, 0.0) + (share * one.gap / gap if gap > 0 else 0.0)
@@ -68,11 +71,11 @@ class Certificate:
         return cls(**values)
 
     @property
-    def convex(self):
+    def convex(self) -> bool:
         """Whether there is a bound on the distance to the optimum."""
         return self.gap is not None
 
-    def summary(self):
+    def summary(self) -> str:
         """The certificate in one line."""
         if not self.known:
             return "The model was not checked."
@@ -83,23 +86,33 @@ class Certificate:
             f" relative gap {self.relative_gap:.1e}, violation {self.violation:.1e}."
         )
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         """The numbers as a dictionary."""
         if self.convex:
             return {name: getattr(self, name) for name in self.FIELDS}
         return {name: getattr(self, name) for name in ("objective", "stationarity", "start_objective", "status")}
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: Any) -> Any:
         return self.as_dict()[name]
 
-    def keys(self):
+    def keys(self) -> Any:
         """Names of the numbers."""
         return self.as_dict().keys()
 
-    def __eq__(self, other):
+    def _repr_html_(self) -> str:
+        """The certificate as a table, for notebooks."""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name.replace('_', ' '))}</th>"
+            f"<td>{html.escape(f'{value:.6g}' if isinstance(value, float) else str(value))}</td></tr>"
+            for name, value in self.as_dict().items()
+            if name != "worst" and value is not None
+        )
+        return f"<table><caption>{html.escape(self.summary())}</caption><tbody>{rows}</tbody></table>"
+
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Certificate) and self.__dict__ == other.__dict__
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shown = ", ".join(
             f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value!r}"
             for name, value in self.as_dict().items()

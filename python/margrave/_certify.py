@@ -1,11 +1,14 @@
 """Certificates of fitted estimators, Margrave's and scikit-learn's."""
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from . import _core
 from ._certificate import Certificate
+from ._pipeline import split, transform
 from ._prepare import class_factors, dense, intercept_feature, linear_weights, one_vs_rest, sample_costs
 from ._spec import model_parts, params, points, threads
 
@@ -13,7 +16,7 @@ from ._spec import model_parts, params, points, threads
 _TASKS = {"SVC": "classify", "NuSVC": "classify", "SVR": "regress", "NuSVR": "regress", "OneClassSVM": "novelty"}
 
 
-def _kind(estimator):
+def _kind(estimator: Any) -> Any:
     """Name of the class of Margrave or scikit-learn that an estimator is an instance of."""
     for base in type(estimator).__mro__:
         if base.__module__.split(".")[0] in ("margrave", "sklearn") and base.__name__ in {
@@ -29,7 +32,9 @@ def _kind(estimator):
     )
 
 
-def certify(estimator, X, y=None, *, sample_weight=None, n_jobs=None):
+def certify(
+    estimator: Any, X: Any, y: Any = None, *, sample_weight: Any = None, n_jobs: int | None = None
+) -> Certificate:
     """Prove how far a fitted estimator is from the optimum of its own problem.
 
     The certificate does not rely on anything the solver reported: scores are recomputed in double precision, and the
@@ -37,8 +42,11 @@ def certify(estimator, X, y=None, *, sample_weight=None, n_jobs=None):
 
     Parameters
     ----------
-    estimator : fitted SVC, SVR, NuSVC, NuSVR, OneClassSVM, LinearSVC, LinearSVR or KernelRidge
-    X, y : the training data, in the same order
+    estimator : fitted estimator or Pipeline
+        An SVC, SVR, NuSVC, NuSVR, OneClassSVM, LinearSVC, LinearSVR or KernelRidge, or a pipeline that ends with one:
+        its other steps transform X, and the certificate is that of the last step on the result.
+    X, y : array-like
+        The training data, in the same order.
     sample_weight : array-like of shape (n_samples,), default=None
         The weights used in the fit.
     n_jobs : int, default=None
@@ -47,8 +55,20 @@ def certify(estimator, X, y=None, *, sample_weight=None, n_jobs=None):
     Returns
     -------
     Certificate
+        The bound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import certify
+    >>> from sklearn.svm import SVC
+    >>> X, y = np.array([[-2.0], [-1.0], [0.5], [1.0], [2.0]]), [0, 0, 1, 0, 1]
+    >>> certify(SVC(tol=1e-6).fit(X, y), X, y).relative_gap < 1e-5
+    True
     """
+    before, estimator = split(estimator)
     check_is_fitted(estimator)
+    X = transform(before, X)
     kind = _kind(estimator)
     X = X.tocsr() if sp.issparse(X) else np.asarray(X) if not callable(getattr(estimator, "kernel", None)) else X
     if not sp.issparse(X) and isinstance(X, np.ndarray) and X.dtype not in (np.float32, np.float64):
@@ -63,7 +83,7 @@ def certify(estimator, X, y=None, *, sample_weight=None, n_jobs=None):
     return _kernel_model(estimator, kind, X, y, sample_weight, n_jobs)
 
 
-def _libsvm(estimator, kind, content, X, y, sample_weight, n_jobs):
+def _libsvm(estimator: Any, kind: Any, content: Any, X: Any, y: Any, sample_weight: Any, n_jobs: Any) -> Any:
     """A model that was read from a LIBSVM file, which does not store how it was trained."""
     if sample_weight is not None:
         raise ValueError("LIBSVM's models are trained without sample weights: omit sample_weight")
@@ -79,13 +99,13 @@ def _libsvm(estimator, kind, content, X, y, sample_weight, n_jobs):
     return Certificate.of_machines(found)
 
 
-def _weights(sample_weight, X):
+def _weights(sample_weight: Any, X: Any) -> Any:
     if sample_weight is None:
         return None
     return np.maximum(_check_sample_weight(sample_weight, X, dtype=np.float64), 0.0)
 
 
-def _kernel_model(estimator, kind, X, y, sample_weight, n_jobs):
+def _kernel_model(estimator: Any, kind: Any, X: Any, y: Any, sample_weight: Any, n_jobs: Any) -> Any:
     task = _TASKS[kind]
     ours = type(estimator).__module__.startswith("margrave")
     kernel = "precomputed" if callable(estimator.kernel) else estimator.kernel
@@ -139,7 +159,7 @@ def _kernel_model(estimator, kind, X, y, sample_weight, n_jobs):
     return Certificate.of_machines(_core.certify(spec, parts, points(X), targets, weights))
 
 
-def _same_centres(estimator, X, rows):
+def _same_centres(estimator: Any, X: Any, rows: Any) -> Any:
     """Raise unless the support vectors are rows of X."""
     centres = estimator.support_vectors_
     if centres.shape[0] != len(rows):
@@ -153,7 +173,7 @@ def _same_centres(estimator, X, rows):
         raise ValueError("the support vectors are not rows of X: pass the training data, in the same order")
 
 
-def _linear(estimator, kind, X, y, sample_weight, n_jobs):
+def _linear(estimator: Any, kind: Any, X: Any, y: Any, sample_weight: Any, n_jobs: Any) -> Any:
     weights = _weights(sample_weight, X)
     weights = np.ones(X.shape[0]) if weights is None else weights
     loss, l1 = estimator.loss, getattr(estimator, "penalty", "l2") == "l1"
@@ -183,7 +203,7 @@ def _linear(estimator, kind, X, y, sample_weight, n_jobs):
     return Certificate.of_machines(machines)
 
 
-def _ridge(estimator, X, y, sample_weight, n_jobs):
+def _ridge(estimator: Any, X: Any, y: Any, sample_weight: Any, n_jobs: Any) -> Any:
     from ._ridge import KernelRidge
 
     weights = _weights(sample_weight, X)

@@ -6,6 +6,36 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+__all__ = [
+    "BudgetError",
+    "DataError",
+    "Machine",
+    "NotFiniteError",
+    "OptionError",
+    "OutOfMemoryError",
+    "ShapeError",
+    "UnsupportedError",
+    "__version__",
+    "certify",
+    "certify_libsvm",
+    "certify_linear",
+    "certify_ridge",
+    "export_libsvm",
+    "export_native",
+    "export_onnx",
+    "fit",
+    "gamma_of",
+    "is_score",
+    "loss_names",
+    "loss_properties",
+    "loss_values",
+    "main",
+    "read_libsvm",
+    "read_native",
+    "tune",
+    "votes",
+]
+
 __version__: str
 
 _Vector = npt.NDArray[np.float64]
@@ -15,6 +45,7 @@ _Sparse = tuple[_Dense, npt.NDArray[np.uint32], npt.NDArray[np.uint64], int]
 _Points = _Dense | _Sparse
 _Params = Mapping[str, Any]
 _Parts = Mapping[str, Any]
+_Scaling = tuple[Sequence[float], Sequence[float]]
 _Report = Callable[[dict[str, Any]], object]
 
 class OptionError(ValueError): ...
@@ -38,6 +69,7 @@ def fit(
     weights: _Vector | None = None,
     report: _Report | None = None,
     outputs: int = 1,
+    start: _Parts | None = None,
 ) -> dict[str, Any]: ...
 def votes(classes: int, scores: _Matrix) -> npt.NDArray[np.int64]: ...
 def certify(
@@ -83,9 +115,17 @@ def tune(
     keep_scores: bool = False,
 ) -> dict[str, Any]: ...
 def is_score(name: str) -> bool: ...
-def export_onnx(params: _Params, parts: _Parts) -> bytes: ...
-def export_native(params: _Params, parts: _Parts) -> bytes: ...
+def export_onnx(
+    params: _Params,
+    parts: _Parts,
+    scaling: _Scaling | None = None,
+    columns: Sequence[str] = ...,
+    metadata: Sequence[tuple[str, str]] = ...,
+) -> bytes: ...
+def export_native(params: _Params, parts: _Parts, scaling: _Scaling | None = None) -> bytes: ...
 def export_libsvm(params: _Params, parts: _Parts) -> str: ...
+def read_native(bytes: bytes, name: str) -> dict[str, Any]: ...
+def gamma_of(x: _Points, rule: str) -> float: ...
 def read_libsvm(bytes: bytes, name: str) -> dict[str, Any]: ...
 def loss_names() -> list[tuple[str, str, bool, bool]]: ...
 def loss_properties(name: str) -> dict[str, Any]: ...

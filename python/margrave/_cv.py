@@ -1,10 +1,15 @@
 """Models that choose their parameters by cross-validation."""
 
+from __future__ import annotations
+
 import time
 import warnings
+from collections.abc import Callable, Mapping
 from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import _fit_context
 from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import Interval
@@ -15,6 +20,11 @@ from ._prepare import INPUT
 from ._scoring import HeldOutClassifier, HeldOutRegressor, imbalance, resolve, takes_scores
 from ._spec import points, resolve_gamma, without
 from ._svm import SVC, SVR
+from .losses import LossLike
+from .progress import reporter
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: LIBSVM's grid: powers of 4.
 COSTS = tuple(float(2.0**k) for k in range(-5, 16, 2))
@@ -27,12 +37,12 @@ class _Search:
     """Grid search that SVCCV and SVRCV add to SVC and SVR."""
 
     @property
-    def gamma(self):
+    def gamma(self) -> Any:
         """The chosen γ."""
         return getattr(self, "gamma_", None) or "scale"
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Search the grid by cross-validation, then fit the best combination on all samples.
 
         The kernel matrix of each γ is computed once for all folds and values of C, and each fit is warm-started from
@@ -50,7 +60,7 @@ class _Search:
         self._search(checked, targets, weights, fold_of, count)
         return super().fit(X, y, sample_weight=sample_weight)
 
-    def _folds(self, X, y, cv):
+    def _folds(self, X: Any, y: Any, cv: Any) -> Any:
         """Fold of each sample and number of folds; every sample must be in the test set exactly once."""
         splitter = check_cv(cv, y, classifier=self._task == "classify")
         fold_of = np.full(X.shape[0], -1, dtype=np.int64)
@@ -64,7 +74,7 @@ class _Search:
             raise ValueError("cv must test every sample exactly once: some are in no fold")
         return fold_of, count
 
-    def _search(self, X, y, weights, fold_of, count):
+    def _search(self, X: Any, y: Any, weights: Any, fold_of: Any, count: Any) -> Any:
         """Score every combination of the grid and set the chosen parameters, `best_score_` and `cv_results_`."""
         X, y, weights, kept = self._drop_unweighted(X, y, weights)
         fold_of = fold_of if kept is None else fold_of[kept]
@@ -86,6 +96,7 @@ class _Search:
             # The score takes the model itself: it is fitted.
             cells = self._fitted_cells(scorer, X, y, weights, fold_of, count)
             return self._chosen(cells, self._best_of(cells, count), count)
+        report = reporter(f"{type(self).__name__} search") if self.verbose else None
         result = _core.tune(
             spec,
             points(X),
@@ -98,9 +109,12 @@ class _Search:
             np.ascontiguousarray(fold_of),
             weights,
             None if direct else self._deviations(),
+            report,
             score=native,
             keep_scores=direct,
         )
+        if report is not None:
+            report.close()
         if result["interrupted"] is not None:
             raise result["interrupted"]
         if result["best"] is None:
@@ -111,7 +125,7 @@ class _Search:
             best = self._best_of(cells, count)
         return self._chosen(cells, best, count)
 
-    def _chosen(self, cells, best, count):
+    def _chosen(self, cells: Any, best: Any, count: int) -> Any:
         """Set the chosen parameters, `best_score_` and `cv_results_`."""
         epsilons = [float(e) for e in getattr(self, "epsilons", None) or []]
         best = cells[best]
@@ -131,7 +145,7 @@ class _Search:
             **{f"split{at}_test_score": scores[:, at] for at in range(count)},
         }
 
-    def _score_cells(self, scorer, cells, scores, X, y, weights, fold_of):
+    def _score_cells(self, scorer: Any, cells: Any, scores: Any, X: Any, y: Any, weights: Any, fold_of: Any) -> None:
         """Replace the scores of the folds by those of a scorer, from the scores of the test sets."""
         for cell, by_fold in zip(cells, scores, strict=True):
             values = []
@@ -145,7 +159,9 @@ class _Search:
                 values.append(float(scorer(model, X[test], y[test], **counted)))
             cell["folds"] = values
 
-    def _fitted_cells(self, scorer, X, y, weights, fold_of, count):
+    def _fitted_cells(
+        self, scorer: Any, X: Any, y: Any, weights: Any, fold_of: Any, count: int
+    ) -> list[dict[str, Any]]:
         """Scores of all combinations by a function of a fitted model and its test set: one fit per fold each."""
         base = SVC if self._task == "classify" else SVR
         shared = {name: value for name, value in self.get_params(deep=False).items() if name in base().get_params()}
@@ -153,7 +169,7 @@ class _Search:
             shared["probability"] = True
         lookup = self.kernel == "precomputed"
         gammas = [None] if self.kernel in ("linear", "precomputed") else [float(g) for g in self.gammas]
-        epsilons: list = [float(e) for e in getattr(self, "epsilons", None) or []] or [None]
+        epsilons: list[Any] = [float(e) for e in getattr(self, "epsilons", None) or []] or [None]
         cells = []
         for gamma in gammas:
             for epsilon in epsilons:
@@ -172,7 +188,7 @@ class _Search:
                     cells.append({**chosen, "folds": values, "dropped": False, "seconds": time.perf_counter() - start})
         return cells
 
-    def _best_of(self, cells, count):
+    def _best_of(self, cells: Any, count: int) -> int:
         """The best of the cells with all folds; ties go to the smallest C, then to the smallest γ."""
         whole = [at for at, cell in enumerate(cells) if len(cell["folds"]) == count]
         if not whole:
@@ -185,12 +201,12 @@ class _Search:
             key=lambda at: (means[at], -cells[at]["C"], -(cells[at]["gamma"] or 0.0)),
         )
 
-    def _deviations(self):
+    def _deviations(self) -> Any:
         if isinstance(self.race, (bool, np.bool_)):
             return RACE_DEVIATIONS if self.race else None
         return float(self.race)
 
-    def _named(self, cell, tube):
+    def _named(self, cell: Any, tube: Any) -> Any:
         named = {"C": cell["C"]}
         if cell["gamma"] is not None and self.kernel != "linear":
             named["gamma"] = cell["gamma"]
@@ -243,39 +259,53 @@ class SVCCV(_Search, SVC):
         scikit-learn's `params`, `mean_test_score`, `std_test_score` and `splitK_test_score`, and also `fit_seconds` and
         `dropped`. A combination that the race dropped has NaN for the folds it did not reach and for its mean and
         deviation.
+
+    Examples
+    --------
+    >>> from margrave import SVCCV
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = SVCCV(Cs=[1, 10, 100], gammas=[0.01, 0.1]).fit(X, y)
+    >>> len(model.cv_results_["params"])
+    6
+    >>> model.best_score_ > 0.95
+    True
     """
 
-    _parameter_constraints: dict = {**without(SVC._parameter_constraints, "C", "gamma"), **_GRID}
+    _parameter_constraints: dict[str, Any] = {
+        **without(SVC._parameter_constraints, "C", "gamma", "warm_start"),
+        **_GRID,
+    }
 
     def __init__(
         self,
         *,
-        Cs=COSTS,
-        gammas=GAMMAS,
-        cv=None,
-        race=False,
-        scoring=None,
-        kernel="rbf",
-        degree=3,
-        coef0=0.0,
-        shrinking=True,
-        probability=False,
-        tol=1e-3,
-        cache_size=200,
-        class_weight=None,
-        verbose=False,
-        max_iter=-1,
-        decision_function_shape="ovr",
-        break_ties=False,
-        random_state=None,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-        probability_rule="auto",
-    ):
+        Cs: npt.ArrayLike = COSTS,
+        gammas: npt.ArrayLike = GAMMAS,
+        cv: Any = None,
+        race: bool | float = False,
+        scoring: Any = None,
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        coef0: float = 0.0,
+        shrinking: bool = True,
+        probability: bool | str = False,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        class_weight: Mapping[Any, float] | str | None = None,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        decision_function_shape: str = "ovr",
+        break_ties: bool = False,
+        random_state: Any = None,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        probability_rule: str = "auto",
+    ) -> None:
         self.Cs = Cs
         self.gammas = gammas
         self.cv = cv
@@ -302,7 +332,7 @@ class SVCCV(_Search, SVC):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _own_params(self):
+    def _own_params(self) -> Any:
         return {
             "C": getattr(self, "C_", 1.0),
             "loss": self.loss,
@@ -333,10 +363,19 @@ class SVRCV(_Search, SVR):
         Mean score of the best combination over the folds.
     cv_results_ : dict
         As in `SVCCV`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import SVRCV
+    >>> X = np.linspace(0, 6, 60).reshape(-1, 1)
+    >>> model = SVRCV(Cs=[1, 10], gammas=[0.1, 1], epsilons=[0.01, 0.1]).fit(X, np.sin(X).ravel())
+    >>> model.epsilon_
+    0.01
     """
 
-    _parameter_constraints: dict = {
-        **without(SVR._parameter_constraints, "C", "gamma", "epsilon"),
+    _parameter_constraints: dict[str, Any] = {
+        **without(SVR._parameter_constraints, "C", "gamma", "epsilon", "warm_start"),
         **_GRID,
         "epsilons": ["array-like"],
     }
@@ -344,27 +383,28 @@ class SVRCV(_Search, SVR):
     def __init__(
         self,
         *,
-        Cs=COSTS,
-        gammas=GAMMAS,
-        epsilons=(0.1,),
-        cv=None,
-        race=False,
-        scoring=None,
-        kernel="rbf",
-        degree=3,
-        coef0=0.0,
-        tol=1e-3,
-        shrinking=True,
-        cache_size=200,
-        verbose=False,
-        max_iter=-1,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-    ):
+        Cs: npt.ArrayLike = COSTS,
+        gammas: npt.ArrayLike = GAMMAS,
+        epsilons: npt.ArrayLike = (0.1,),
+        cv: Any = None,
+        race: bool | float = False,
+        scoring: Any = None,
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        coef0: float = 0.0,
+        tol: float = 1e-3,
+        shrinking: bool = True,
+        cache_size: float = 200,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        intervals: bool = False,
+    ) -> None:
         self.Cs = Cs
         self.gammas = gammas
         self.epsilons = epsilons
@@ -385,14 +425,16 @@ class SVRCV(_Search, SVR):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.intervals = intervals
 
     @property
-    def epsilon(self):
+    def epsilon(self) -> Any:
         """The chosen ε."""
         return getattr(self, "epsilon_", 0.1)
 
-    def _own_params(self):
-        return {"C": getattr(self, "C_", 1.0), "loss": self.loss, "epsilon": self.epsilon}
+    def _own_params(self) -> Any:
+        own = {"C": getattr(self, "C_", 1.0), "loss": self.loss, "epsilon": self.epsilon}
+        return {**own, "probability": self.intervals}
 
 
 __all__ = ["COSTS", "GAMMAS", "SVCCV", "SVRCV"]

@@ -1,6 +1,10 @@
 """Linear models with the interface of `sklearn.svm.LinearSVC` and `LinearSVR`."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
@@ -15,6 +19,10 @@ from ._callbacks import CallbackSupportMixin, with_callbacks
 from ._machine import _Versioned
 from ._prepare import check_fit, check_rows, check_weights, class_codes, class_factors, dense, intercept_feature
 from ._spec import EXTRA, SMALL, finish, params, points, report_of, threads
+from .losses import LossLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: Relative gap to reach, as a multiple of `tol`.
 GAP_PER_TOL = 1e-3
@@ -39,12 +47,12 @@ _SHARED = {
 class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
     """Base of LinearSVC and LinearSVR."""
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def _params(self, task, X, **own):
+    def _params(self, task: Any, X: Any, **own: Any) -> Any:
         work = float(X.shape[0]) * X.shape[1] * 100
         return params(
             task,
@@ -60,7 +68,7 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
             **own,
         )
 
-    def _drop_unweighted(self, X, y, sample_weight):
+    def _drop_unweighted(self, X: Any, y: Any, sample_weight: Any) -> Any:
         """X, y and weights of the samples of positive weight."""
         weights = check_weights(sample_weight, X)
         if (weights > 0).all():
@@ -70,7 +78,7 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
         kept = np.flatnonzero(weights)
         return X[kept], y[kept], weights[kept]
 
-    def _train(self, task, X, y, weights, report, **own):
+    def _train(self, task: Any, X: Any, y: Any, weights: Any, report: Any, **own: Any) -> Any:
         """Train by the engine; gives its result, the weights (one row per binary model) and the biases."""
         scaling = intercept_feature(self)
         spec = self._params(
@@ -89,12 +97,12 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
             coef = result["coefficients"].T @ X[result["rows"]]
         return result, np.ascontiguousarray(dense(coef)), result["bias"]
 
-    def _rows_times_weights(self, X):
+    def _rows_times_weights(self, X: Any) -> Any:
         """Scores of the samples, with a shorter validation of plain arrays than scikit-learn's."""
         check_is_fitted(self)
         return safe_sparse_dot(check_rows(self, X), self.coef_.T, dense_output=True) + self.intercept_
 
-    def _store_fit(self, result, report):
+    def _store_fit(self, result: Any, report: Any) -> Any:
         """Set the fitted attributes that both models have."""
         self.n_iter_ = max(1, *(one["iterations"] for one in result["machines"]), 1)
         finish(self, result, self.max_iter, report)
@@ -151,9 +159,22 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+    classes_ : ndarray
+        The classes in ascending order.
+    n_features_in_ : int
+        Number of features.
+
+    Examples
+    --------
+    >>> from margrave import LinearSVC
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LinearSVC(loss="logistic").fit(X, y)
+    >>> model.coef_.shape
+    (3, 4)
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **_SHARED,
         "penalty": [StrOptions({"l1", "l2"})],
         "loss": [str, HasMethods(["value", "slope"])],
@@ -163,25 +184,25 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
 
     def __init__(
         self,
-        penalty="l2",
-        loss="squared_hinge",
+        penalty: str = "l2",
+        loss: str | LossLike = "squared_hinge",
         *,
-        dual="auto",
-        tol=1e-4,
-        C=1.0,
-        multi_class="ovr",
-        fit_intercept=True,
-        intercept_scaling=1,
-        class_weight=None,
-        verbose=0,
-        random_state=None,
-        max_iter=1000,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-    ):
+        dual: bool | str = "auto",
+        tol: float = 1e-4,
+        C: float = 1.0,
+        multi_class: str = "ovr",
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1,
+        class_weight: Mapping[Any, float] | str | None = None,
+        verbose: bool | int = 0,
+        random_state: Any = None,
+        max_iter: int = 1000,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+    ) -> None:
         self.penalty = penalty
         self.loss = loss
         self.dual = dual
@@ -200,7 +221,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _check_combination(self):
+    def _check_combination(self) -> Any:
         """Raise for combinations that the L1 penalty, or LIBLINEAR with the given `dual`, does not support."""
         if self.multi_class != "ovr" or self.loss not in ("hinge", "squared_hinge"):
             return
@@ -213,7 +234,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @with_callbacks
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model; sample weights multiply C."""
         X, y = check_fit(self, X, y)
         y = column_or_1d(y)
@@ -236,7 +257,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         if self.multi_class == "crammer_singer":
             if intercept_feature(self) == float("inf"):
                 raise ValueError("multi_class='crammer_singer' needs a finite intercept_scaling")
-            own = {"multiclass": "crammer-singer"}
+            own: dict[str, Any] = {"multiclass": "crammer-singer"}
         else:
             own = {"multiclass": "ovr", "loss": self.loss, "penalty": self.penalty}
         result, weights_, bias = self._train("classify", X, codes.astype(np.float64), costs, report, **own)
@@ -249,12 +270,12 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         self._store_fit(result, report)
         return self
 
-    def decision_function(self, X):
+    def decision_function(self, X: Any) -> Any:
         """Scores of the samples, one column per class, or positive for the second of two classes."""
         scores = self._rows_times_weights(X)
         return scores.ravel() if scores.shape[1] == 1 else scores
 
-    def _with_absent(self, weights, bias, present):
+    def _with_absent(self, weights: Any, bias: Any, present: Any) -> Any:
         """One row per class: classes whose samples all have weight 0 get no weights and never win."""
         if len(weights) == 1:
             weights, bias = np.vstack([-weights, weights]), np.concatenate([-bias, bias])
@@ -311,9 +332,20 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+    n_features_in_ : int
+        Number of features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import LinearSVR
+    >>> X = np.arange(20.0).reshape(-1, 1)
+    >>> model = LinearSVR(C=100).fit(X, 2 * X.ravel() + 1)
+    >>> print(f"{model.coef_[0]:.2f}")
+    2.00
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **_SHARED,
         "epsilon": [Real],
         "loss": [str, HasMethods(["value", "slope"])],
@@ -322,22 +354,22 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
     def __init__(
         self,
         *,
-        epsilon=0.0,
-        tol=1e-4,
-        C=1.0,
-        loss="epsilon_insensitive",
-        fit_intercept=True,
-        intercept_scaling=1.0,
-        dual="auto",
-        verbose=0,
-        random_state=None,
-        max_iter=1000,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-    ):
+        epsilon: float = 0.0,
+        tol: float = 1e-4,
+        C: float = 1.0,
+        loss: str | LossLike = "epsilon_insensitive",
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        dual: bool | str = "auto",
+        verbose: bool | int = 0,
+        random_state: Any = None,
+        max_iter: int = 1000,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+    ) -> None:
         self.epsilon = epsilon
         self.tol = tol
         self.C = C
@@ -356,7 +388,7 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
 
     @_fit_context(prefer_skip_nested_validation=True)
     @with_callbacks
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model; sample weights multiply C."""
         X, y = check_fit(self, X, y, y_numeric=True)
         y = column_or_1d(y).astype(np.float64)
@@ -369,7 +401,7 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
         self._store_fit(result, report)
         return self
 
-    def _decision_function(self, X):
+    def _decision_function(self, X: Any) -> Any:
         return self._rows_times_weights(X)
 
 

@@ -1,10 +1,14 @@
 """Base classes of the kernel models: fitting, fitted attributes, scores."""
 
+from __future__ import annotations
+
 from abc import ABCMeta, abstractmethod
 from numbers import Integral, Real
 from operator import is_
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, _fit_context
 from sklearn.exceptions import NotFittedError
@@ -36,6 +40,9 @@ from ._spec import (
     threads,
     without,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: Up to this many samples the solver aims at the violation `EXACT_TOL`: it costs next to nothing.
 EXACT_SAMPLES = 256
@@ -71,10 +78,10 @@ DUAL_LINEAR_SAMPLES = 3000
 
 
 #: Parameters that were found valid: the class, and type and value of each.
-_VALID: set = set()
+_VALID: set[tuple[Any, ...]] = set()
 
 #: Names of the parameters of each class.
-_NAMES: dict = {}
+_NAMES: dict[type, tuple[str, ...]] = {}
 
 
 class _Native:
@@ -86,10 +93,10 @@ class _Native:
 
     __slots__ = ("_kept",)
 
-    def __init__(self):
-        self._kept = None
+    def __init__(self) -> None:
+        self._kept: tuple[tuple[Any, ...], Any] | None = None
 
-    def get(self, sources, make):
+    def get(self, sources: tuple[Any, ...], make: Any) -> Any:
         """What `make` returned for the same objects `sources`; compared by identity."""
         kept = self._kept
         if kept is not None and len(kept[0]) == len(sources) and all(map(is_, kept[0], sources)):
@@ -103,7 +110,7 @@ class _Native:
 class _Versioned:
     """Pickles carry the version of their state."""
 
-    def _validate_params(self):
+    def _validate_params(self) -> None:
         """Validate the parameters; the same values are not validated twice."""
         cls = type(self)
         names = _NAMES.get(cls)
@@ -122,14 +129,14 @@ class _Versioned:
             _VALID.clear()
         _VALID.add(key)
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state = dict(state if state is not None else self.__dict__)
         state.pop("_prepared", None)
         state["_margrave_state"] = STATE_VERSION
         return state
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: Any) -> None:
         state = dict(state)
         version = state.pop("_margrave_state", 0)
         if version > STATE_VERSION:
@@ -145,10 +152,10 @@ class _Versioned:
 class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=ABCMeta):
     """Base of SVC, SVR, NuSVC, NuSVR and OneClassSVM."""
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         "kernel": [StrOptions(KERNELS), callable],
         "degree": [Interval(Integral, 0, None, closed="left")],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="left")],
+        "gamma": [StrOptions({"scale", "auto", "median"}), Interval(Real, 0.0, None, closed="left")],
         "coef0": [Interval(Real, None, None, closed="neither")],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
         "C": [Interval(Real, 0.0, None, closed="right")],
@@ -161,38 +168,40 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         "verbose": ["verbose"],
         "max_iter": [Interval(Integral, -1, None, closed="left")],
         "random_state": ["random_state"],
+        "intervals": ["boolean"],
+        "warm_start": ["boolean"],
         **EXTRA,
     }
 
     #: "classify", "regress" or "novelty".
     _task: str
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed"
         tags.input_tags.sparse = self.kernel != "precomputed"
         return tags
 
     @property
-    def _sign(self):
+    def _sign(self) -> Any:
         """Factor between scikit-learn's signs of coefficients and biases and those of the engine."""
         return -1.0 if self._task == "classify" else 1.0
 
     # Different in each estimator.
 
     @abstractmethod
-    def _own_params(self):
+    def _own_params(self) -> Any:
         """Arguments of `_spec.params` that only this estimator has."""
 
     @abstractmethod
-    def _encode(self, y, sample_weight, removed=False):
+    def _encode(self, y: Any, sample_weight: Any, removed: Any = False) -> Any:
         """Targets for the engine, and factors on the sample weights. `removed`: samples of weight 0 were left out."""
 
     # Fitting.
 
     @_fit_context(prefer_skip_nested_validation=True)
     @with_callbacks
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -213,7 +222,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         """
         return self._fit(X, y, sample_weight)
 
-    def _fit(self, X, y, sample_weight):
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
         sparse = sp.issparse(X)
         if sparse and self.kernel == "precomputed":
             raise TypeError("Sparse precomputed kernels are not supported.")
@@ -245,7 +254,8 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         if factors is not None and (factors != 1).any():
             # Apart from the weights: probabilities estimate frequencies, in which a sample counts by its weight alone.
             spec["class_weight"] = [float(factor) for factor in self.class_weight_]
-        result = _core.fit(spec, points(K), y, weights, report)
+        start = self._start(X, y, kept) if getattr(self, "warm_start", False) else None
+        result = _core.fit(spec, points(K), y, weights, report, 1, start)
         self.shape_fit_ = shape
         self._store_fit(result, X, y, kept)
         short = any(machine["status"] != "optimal" for machine in result["machines"])
@@ -253,7 +263,38 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         finish(self, result, self.max_iter, report)
         return self
 
-    def _weights(self, X, n, sample_weight):
+    def _start(self, X: Any, y: Any, kept: Any) -> Any:
+        """The last fit as `_core` takes it; None if it was not one of these rows and classes."""
+        last = getattr(self, "_started", None)
+        rows = getattr(self, "support_", None)
+        if last is None or rows is None or kept is not None or self.shape_fit_[0] != _num_samples(X):
+            return None
+        kernel, classes = last
+        now = getattr(self, "classes_", None) if self._task == "classify" else None
+        same_classes = classes is None if now is None else classes is not None and np.array_equal(classes, now)
+        if kernel != self._kernel_name or not same_classes or not rows.size:
+            return None
+        order = np.argsort(rows)
+        centres = self.support_vectors_
+        if self._kernel_name != "precomputed":
+            if centres.shape[1] != X.shape[1] or sp.issparse(centres) != sp.issparse(X):
+                return None
+            different = centres != X[rows]
+            if different.nnz if sp.issparse(different) else different.any():
+                return None
+            centres = centres[order]
+        if now is not None and not np.array_equal(np.repeat(np.arange(len(now)), self._n_support), y[rows]):
+            return None
+        parts = self._parts(centres)
+        parts["rows"] = np.ascontiguousarray(rows[order])
+        parts["coefficients"] = np.ascontiguousarray(parts["coefficients"][order])
+        if parts["class_of"] is not None:
+            parts["class_of"] = np.ascontiguousarray(parts["class_of"][order])
+        if self._kernel_name == "precomputed":
+            parts["width"] = self.shape_fit_[0]
+        return parts
+
+    def _weights(self, X: Any, n: Any, sample_weight: Any) -> Any:
         if sample_weight is None:
             return None
         weights = np.asarray(sample_weight, dtype=np.float64)
@@ -267,7 +308,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             raise ValueError("Input sample_weight contains NaN or infinity.")
         return np.ascontiguousarray(weights)
 
-    def _drop_unweighted(self, X, y, weights):
+    def _drop_unweighted(self, X: Any, y: Any, weights: Any) -> Any:
         """X, y and weights of the samples of positive weight, and their row numbers; None if those are all samples."""
         if weights is None or (weights > 0).all():
             return X, y, weights, None
@@ -280,7 +321,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         y = None if y is None else _safe_indexing(y, kept)
         return X, y, weights[kept], kept
 
-    def _params(self, n, d, fitting=False, width=None):
+    def _params(self, n: Any, d: Any, fitting: Any = False, width: Any = None) -> Any:
         """Parameters for `_core`: a fit to n samples of d features, or scores of n samples with `width` centres."""
         own = self._own_params()
         box = own.get("loss") in (None, "hinge", "epsilon")
@@ -308,7 +349,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             **own,
         )
 
-    def _gram(self, X, Y=None):
+    def _gram(self, X: Any, Y: Any = None) -> Any:
         """The kernel function between X and Y (default: X itself), a block of rows per call."""
         Y = X if Y is None else Y
         n, m = _num_samples(X), _num_samples(Y)
@@ -326,7 +367,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             blocks.append(block)
         return np.ascontiguousarray(blocks[0] if len(blocks) == 1 else np.vstack(blocks), dtype=np.float64)
 
-    def _store_fit(self, result, X, y, kept):
+    def _store_fit(self, result: Any, X: Any, y: Any, kept: Any) -> Any:
         """Set the fitted attributes, support vectors in LIBSVM's order: by class, then by row."""
         rows, coefficients, bias = result["rows"], result["coefficients"], result["bias"]
         if self._task == "classify":
@@ -357,6 +398,8 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         iterations = np.array([max(1, one["iterations"]) for one in result["machines"]], dtype=np.int32)
         self.n_iter_ = iterations if self._task == "classify" else int(iterations[0])
         self._rho = np.array([one["rho"] for one in result["machines"]])
+        self._radii = result.get("radii")
+        self._started = (self._kernel_name, getattr(self, "classes_", None) if kept is None else ())
         self._probA = result.get("sigmoid_a", np.empty(0))
         # LIBSVM's sigmoid takes the score of the first class of a pair, ours that of the second.
         self._probB = -result["sigmoid_b"] if "sigmoid_b" in result else np.empty(0)
@@ -366,7 +409,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             self.probability_reason_ = result["probability_reason"]
             self.probability_threshold_ = result["probability_threshold"]
 
-    def _store_dual(self, dual, intercept):
+    def _store_dual(self, dual: Any, intercept: Any) -> Any:
         """Set coefficients and intercepts, given with LIBSVM's signs; scikit-learn's are opposite for two classes."""
         self._dual_coef_, self._intercept_ = dual, intercept
         self._prepared = _Native()
@@ -376,7 +419,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
 
     # Predicting.
 
-    def _parts(self, centres):
+    def _parts(self, centres: Any) -> Any:
         """The fitted model as `_core` takes it, with the signs of the engine."""
         dual = dense(self._dual_coef_)
         m = dual.shape[1]
@@ -401,11 +444,11 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             rho=self._rho,
         )
 
-    def _engine(self, centres):
+    def _engine(self, centres: Any) -> Any:
         """The fitted model in the engine, made once. `centres` are the support vectors, or a copy in another storage."""
         native = getattr(self, "_prepared", None)
 
-        def make():
+        def make() -> Any:
             # What is fitted decides, with the kernel; size and threads of a prediction do not.
             return _core.Machine(self._params(1, 1, width=1), self._parts(centres))
 
@@ -414,7 +457,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         fitted = self.__dict__
         return native.get(tuple([fitted.get(name) for name in _SOURCES]), make)
 
-    def _check_predict(self, X):
+    def _check_predict(self, X: Any) -> Any:
         check_is_fitted(self)
         if not callable(self.kernel):
             X = check_rows(self, X)
@@ -430,7 +473,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             raise ValueError(f"The internal representation of {type(self).__name__} was altered")
         return X
 
-    def _scores(self, X):
+    def _scores(self, X: Any) -> Any:
         """Scores with the sign of the engine, one column per binary model: positive for the second class of a pair."""
         X = self._check_predict(X)
         centres = self.support_vectors_
@@ -453,7 +496,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         return self._engine(centres).scores(points(X), threads(self.n_jobs, work), work < SMALL)
 
     @property
-    def coef_(self):
+    def coef_(self) -> Any:
         """Weights of the features, for `kernel="linear"`."""
         if self.kernel != "linear":
             raise AttributeError("coef_ is only available when using a linear kernel")
@@ -461,17 +504,17 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         (coef.data if sp.issparse(coef) else coef).flags.writeable = False
         return coef
 
-    def _coef(self):
+    def _coef(self) -> Any:
         return self._product(self._dual_coef_, self.support_vectors_)
 
-    def _product(self, dual, centres):
+    def _product(self, dual: Any, centres: Any) -> Any:
         coef = dual @ centres
         if sp.issparse(coef) or not sp.issparse(centres):
             return coef
         return sp.csr_matrix(coef)
 
     @property
-    def n_support_(self):
+    def n_support_(self) -> Any:
         """Number of support vectors of each class."""
         try:
             check_is_fitted(self)
@@ -479,7 +522,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             raise AttributeError(str(error)) from error
         return self._n_support if self._task == "classify" else self._n_support[:1]
 
-    def _support_count(self):
+    def _support_count(self) -> Any:
         """Number of support vectors, as they are counted by class."""
         return self._n_support.sum() if self._task == "classify" else self._n_support[0]
 
@@ -487,15 +530,15 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
 class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
     """Base of SVC and NuSVC."""
 
-    _parameter_constraints: dict = {
-        **without(_KernelModel._parameter_constraints, "epsilon"),
+    _parameter_constraints: dict[str, Any] = {
+        **without(_KernelModel._parameter_constraints, "epsilon", "intervals"),
         "decision_function_shape": [StrOptions({"ovr", "ovo"})],
         "break_ties": ["boolean"],
         "probability_rule": [StrOptions({"auto", "agree", "free"})],
     }
     _task = "classify"
 
-    def _encode(self, y, sample_weight, removed=False):
+    def _encode(self, y: Any, sample_weight: Any, removed: Any = False) -> Any:
         labels = column_or_1d(y, warn=True) if callable(self.kernel) else y
         classes, codes = class_codes(labels)
         if len(classes) < 2:
@@ -507,7 +550,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
         self.classes_ = classes
         return codes.astype(np.float64), self.class_weight_[codes]
 
-    def _coef(self):
+    def _coef(self) -> Any:
         two = self.dual_coef_.shape[0] == 1
         if two:
             if self._w is not None:
@@ -525,7 +568,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
             return sp.vstack(rows).tocsr()
         return np.vstack(rows)
 
-    def decision_function(self, X):
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Scores of the samples.
 
         Returns
@@ -542,7 +585,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
             return _ovr_decision_function(scores > 0, scores, len(self.classes_))
         return -scores
 
-    def predict(self, X):
+    def predict(self, X: Any) -> npt.NDArray[Any]:
         """Class of each sample."""
         if self.break_ties and self.decision_function_shape == "ovo":
             raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
@@ -553,20 +596,20 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
             return self.classes_[(scores.ravel() > 0).astype(np.intp)]
         return self.classes_[_core.votes(len(self.classes_), scores)]
 
-    def _has_probability(self):
+    def _has_probability(self) -> Any:
         if not self._wants_probability():
             raise AttributeError("predict_proba is not available when probability=False")
         return True
 
-    def _probability_params(self):
+    def _probability_params(self) -> dict[str, Any]:
         rule = getattr(self, "probability_rule", "auto")
         return {"probability": self._wants_probability(), "probability_rule": rule}
 
-    def _wants_probability(self):
+    def _wants_probability(self) -> Any:
         return self.probability is not False and self.probability != "deprecated" and bool(self.probability)
 
     @available_if(_has_probability)
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of the classes, in the order of `classes_`.
 
         They are calibrated on leave-one-out scores, which follow from the fit: nothing is random and no further model
@@ -580,17 +623,17 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
         return self._engine(self.support_vectors_).probabilities(scores)
 
     @available_if(_has_probability)
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Logarithms of the probabilities."""
         return np.log(self.predict_proba(X))
 
     @property
-    def probA_(self):
+    def probA_(self) -> Any:
         """Slopes of the sigmoids, if fitted with `probability=True`: on the side of the second class, where they differ."""
         return self._probA
 
     @property
-    def probB_(self):
+    def probB_(self) -> Any:
         """Offsets of the sigmoids, if fitted with `probability=True`."""
         return self._probB
 
@@ -600,14 +643,50 @@ class _Regressor(RegressorMixin, _KernelModel, metaclass=ABCMeta):
 
     _task = "regress"
 
-    def _encode(self, y, sample_weight, removed=False):
+    def _encode(self, y: Any, sample_weight: Any, removed: Any = False) -> Any:
         return column_or_1d(y, warn=True).astype(np.float64, copy=False), None
 
-    def predict(self, X):
-        """Predicted value of each sample."""
-        return self._scores(X).ravel()
+    def predict(self, X: Any, return_interval: float | None = None) -> Any:
+        """Predicted value of each sample.
 
-    def _coef(self):
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features) or (n_samples, n_samples_fit)
+            Points, or their kernel with the training points.
+        return_interval : float, default=None
+            Coverage between 0.5 and 0.99: also return intervals that contain this share of targets. Needs
+            `intervals=True`.
+
+        Returns
+        -------
+        values : ndarray of shape (n_samples,)
+            Predictions.
+        intervals : ndarray of shape (n_samples, 2)
+            Lower and upper ends, if `return_interval` is given. All have the same width: a quantile of the absolute
+            leave-one-out residuals of the fit.
+        """
+        values = self._scores(X).ravel()
+        if return_interval is None:
+            return values
+        radius = self._radius(return_interval)
+        return values, np.column_stack([values - radius, values + radius])
+
+    def _radius(self, coverage: Any) -> Any:
+        """Half the width of the intervals of this coverage."""
+        if getattr(self, "_radii", None) is None:
+            raise ValueError("intervals were not fitted: set intervals=True and fit again")
+        shares, radii = np.array(self._radii).T
+        if (
+            coverage is True
+            or not isinstance(coverage, (int, float, np.number))
+            or not shares[0] <= coverage <= shares[-1]
+        ):
+            raise ValueError(
+                f"return_interval is a coverage between {shares[0]:g} and {shares[-1]:g}, but it is {coverage!r}"
+            )
+        return float(np.interp(float(coverage), shares, radii))
+
+    def _coef(self) -> Any:
         if self._w is not None:
             return self._w.reshape(1, -1).copy()
         return super()._coef()

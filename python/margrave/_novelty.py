@@ -1,12 +1,22 @@
 """Novelty detection with the interface of `sklearn.svm.OneClassSVM`."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import OutlierMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _num_samples
 
 from ._machine import _KernelModel
 from ._spec import without
+from .losses import LossLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: Scores of novelty detection up to this size, relative to the offset, count as 0.
 ROUNDING = 1e-8
@@ -24,8 +34,9 @@ class OneClassSVM(OutlierMixin, _KernelModel):
         two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : "scale", "auto" or float, default="scale"
-        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    gamma : "scale", "auto", "median" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, "median" is 1 / median
+        squared distance between two samples.
     coef0 : float, default=0.0
         Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
@@ -50,11 +61,17 @@ class OneClassSVM(OutlierMixin, _KernelModel):
         Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
+    warm_start : bool, default=False
+        Start from the solution of the last fit if X has the same rows. The result is certified either way.
 
     Attributes
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
         The model, as in scikit-learn.
+    n_features_in_, fit_status_ : int
+        Number of features, and 0 if the fit is optimal, 1 otherwise.
+    shape_fit_ : tuple of int
+        Shape of the training data.
     offset_ : float
         `decision_function` is `score_samples` minus this offset.
     certificate_ : Certificate
@@ -65,10 +82,27 @@ class OneClassSVM(OutlierMixin, _KernelModel):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import OneClassSVM
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> ball = OneClassSVM(nu=0.1, loss="svdd").fit(X)
+    >>> ball.predict([[0.0, 0.0], [5.0, 5.0]])
+    array([ 1, -1])
     """
 
-    _parameter_constraints: dict = {
-        **without(_KernelModel._parameter_constraints, "C", "class_weight", "epsilon", "probability", "random_state"),
+    _parameter_constraints: dict[str, Any] = {
+        **without(
+            _KernelModel._parameter_constraints,
+            "C",
+            "class_weight",
+            "epsilon",
+            "intervals",
+            "probability",
+            "random_state",
+        ),
         "loss": [None, StrOptions({"svdd"})],
     }
     _task = "novelty"
@@ -76,23 +110,24 @@ class OneClassSVM(OutlierMixin, _KernelModel):
     def __init__(
         self,
         *,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        tol=1e-3,
-        nu=0.5,
-        shrinking=True,
-        cache_size=200,
-        verbose=False,
-        max_iter=-1,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-    ):
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        gamma: str | float = "scale",
+        coef0: float = 0.0,
+        tol: float = 1e-3,
+        nu: float = 0.5,
+        shrinking: bool = True,
+        cache_size: float = 200,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        warm_start: bool = False,
+    ) -> None:
         self.kernel = kernel
         self.degree = degree
         self.gamma = gamma
@@ -109,35 +144,36 @@ class OneClassSVM(OutlierMixin, _KernelModel):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.warm_start = warm_start
 
-    def _own_params(self):
+    def _own_params(self) -> Any:
         return {"nu": self.nu, "svdd": self.loss == "svdd"}
 
-    def _encode(self, y, sample_weight, removed=False):
+    def _encode(self, y: Any, sample_weight: Any, removed: Any = False) -> Any:
         return None, None
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model to the points X; `y` is ignored."""
         if callable(self.kernel):
             y = np.ones(_num_samples(X))
         return super().fit(X, y, sample_weight=sample_weight)
 
-    def _store_dual(self, dual, intercept):
+    def _store_dual(self, dual: Any, intercept: Any) -> Any:
         super()._store_dual(dual, intercept)
         self.offset_ = -self._intercept_
 
-    def decision_function(self, X):
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Scores of the samples: positive inside, negative outside, 0 on the boundary."""
         scores = self._scores(X).ravel()
         # Support vectors lie on the boundary: rounding must not put them on one side.
         scores[np.abs(scores) <= ROUNDING * max(1.0, abs(self.offset_[0]))] = 0.0
         return scores
 
-    def score_samples(self, X):
+    def score_samples(self, X: Any) -> npt.NDArray[np.float64]:
         """Scores of the samples before `offset_` is subtracted."""
         return self.decision_function(X) + self.offset_
 
-    def predict(self, X):
+    def predict(self, X: Any) -> npt.NDArray[Any]:
         """+1 for inliers, -1 for outliers."""
         return np.where(self.decision_function(X) >= 0, 1, -1)
 

@@ -1,6 +1,7 @@
 """Samples, weights and labels as the engine takes them: shared by the estimators, `certify` and the model files."""
 
 from math import isfinite
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 INPUT = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
 
 
-def is_plain(X, y=None):
+def is_plain(X: Any, y: Any = None) -> bool:
     """Whether X, and y if given, are arrays that scikit-learn's validation would return unchanged, without a remark.
 
     X is a C-ordered matrix of floats with rows and columns, y a vector of whole or floating numbers of the same length, and
@@ -29,7 +30,7 @@ def is_plain(X, y=None):
     return y.dtype.kind != "f" or isfinite(y.sum())
 
 
-def check_fit(estimator, X, y="no_validation", **options):
+def check_fit(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
     """`validate_data` of X, or of X and y, for a fit: plain arrays of finite numbers skip the general validation."""
     alone = isinstance(y, str) and y == "no_validation"
     if y is None or not is_plain(X, None if alone else y):
@@ -39,7 +40,7 @@ def check_fit(estimator, X, y="no_validation", **options):
     return X if alone else (X, y)
 
 
-def check_rows(estimator, X):
+def check_rows(estimator: Any, X: Any) -> Any:
     """`validate_data` of X for a prediction: plain arrays of finite numbers skip the general validation."""
     fitted = estimator.__dict__
     if is_plain(X) and X.shape[1] == fitted.get("n_features_in_") and "feature_names_in_" not in fitted:
@@ -47,7 +48,7 @@ def check_rows(estimator, X):
     return validate_data(estimator, X, **INPUT, reset=False)
 
 
-def class_codes(y):
+def class_codes(y: Any) -> Any:
     """The classes of the labels y, sorted, and the number of each label's class."""
     # Whole numbers are labels without asking; only many different ones deserve scikit-learn's remark.
     whole = y.ndim == 1 and y.dtype.kind in "iub"
@@ -59,25 +60,25 @@ def class_codes(y):
     return classes, codes
 
 
-def dense(matrix):
+def dense(matrix: Any) -> Any:
     """The matrix as an array."""
     return matrix.toarray() if sp.issparse(matrix) else matrix
 
 
-def check_square(K):
+def check_square(K: Any) -> Any:
     """Raise unless the precomputed kernel matrix is square."""
     if K.shape[0] != K.shape[1]:
         raise ValueError(f"Precomputed matrix must be a square matrix. Input is a {K.shape[0]}x{K.shape[1]} matrix.")
 
 
-def check_weights(sample_weight, X):
+def check_weights(sample_weight: Any, X: Any) -> Any:
     """Non-negative sample weights as an array; 1 for every sample if `sample_weight` is None."""
     if sample_weight is None:
         return np.ones(X.shape[0])
     return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
 
-def class_factors(class_weight, classes, y, sample_weight):
+def class_factors(class_weight: Any, classes: Any, y: Any, sample_weight: Any) -> Any:
     """Factor on C of each class. "balanced" counts samples by their weights: a weight of 2 is like two copies."""
     if class_weight is None:
         return np.ones(len(classes))
@@ -88,26 +89,26 @@ def class_factors(class_weight, classes, y, sample_weight):
     return sample_weight.sum() / (len(classes) * total)
 
 
-def sample_costs(weights, factors):
+def sample_costs(weights: Any, factors: Any) -> Any:
     """Weights times class factors. Either can be None, which is 1 for every sample, and so can the result."""
     if factors is None or not (factors != 1).any():
         return weights
     return factors if weights is None else weights * factors
 
 
-def one_vs_rest(codes, n_classes):
+def one_vs_rest(codes: Any, n_classes: Any) -> Any:
     """Targets ±1, one row per binary model: one per class, or a single one for two classes."""
     targets = np.where(codes == np.arange(n_classes)[:, None], 1.0, -1.0)
     return np.ascontiguousarray(targets[1:] if n_classes == 2 else targets)
 
 
-def linear_weights(estimator):
+def linear_weights(estimator: Any) -> Any:
     """Weights, one row per binary model, and biases of a fitted linear model."""
     coef = np.ascontiguousarray(np.atleast_2d(dense(estimator.coef_)), dtype=np.float64)
     return coef, np.zeros(len(coef)) + estimator.intercept_
 
 
-def intercept_feature(estimator):
+def intercept_feature(estimator: Any) -> Any:
     """Value of the constant feature whose weight is the intercept: infinity for no penalty, None for no intercept."""
     return float(estimator.intercept_scaling) if estimator.fit_intercept else None
 

@@ -1,8 +1,13 @@
 """Kernel ridge regression with the interface of `sklearn.kernel_ridge.KernelRidge`."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, _fit_context
@@ -14,6 +19,10 @@ from . import _core
 from ._machine import _Versioned
 from ._prepare import INPUT, check_square, check_weights, dense
 from ._spec import EXTRA, KERNELS, finish, model_parts, params, points, threads
+from .losses import LossLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: Kernels that the engine evaluates; scikit-learn evaluates the others.
 _ENGINE_KERNELS = {"linear", "poly", "polynomial", "rbf", "sigmoid", "laplacian", "matern32", "matern52"}
@@ -34,7 +43,7 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         Additional arguments for a kernel that is a function.
     loss : str or object, default=None
         None and "square" are ordinary kernel ridge regression. Any other regression loss, by name or as an object with
-        `value(y, z)` and `slope(y, z)`, minimises Σ weight·loss + ½·alpha·‖f‖² and needs a single target.
+        `value(y, z)` and `slope(y, z)`, minimises Σ weight·loss + ½·alpha·‖f‖², one target after the other.
     solver : str, default="auto"
         "decomposition" (exact), "irwls" (any loss), "linear", "ridge", or a textbook solver: "smo", "svmtorch".
     max_seconds : float, default=None
@@ -52,9 +61,25 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         The model, as in scikit-learn.
     certificate_ : Certificate
         How far the result can be from the optimum.
+    history_ : list of dict
+        Steps of the solver, if it reports them.
+    solver_, reason_ : str
+        The solver that was used, and the reason for the choice, for losses other than the square.
+    n_features_in_ : int
+        Number of features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import KernelRidge
+    >>> X = np.linspace(0, 6, 60).reshape(-1, 1)
+    >>> Y = np.hstack([np.sin(X), np.cos(X)])
+    >>> model = KernelRidge(alpha=0.01, kernel="rbf", gamma=1.0, loss="huber:delta=0.5").fit(X, Y)
+    >>> model.predict(X).shape
+    (60, 2)
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **EXTRA,
         "alpha": [Interval(Real, 0, None, closed="left"), "array-like"],
         "kernel": [StrOptions(set(PAIRWISE_KERNEL_FUNCTIONS) | KERNELS), callable],
@@ -66,20 +91,20 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        alpha=1,
+        alpha: npt.ArrayLike = 1,
         *,
-        kernel="linear",
-        gamma=None,
-        degree=3,
-        coef0=1,
-        kernel_params=None,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-    ):
+        kernel: str | Callable[..., Any] = "linear",
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: Mapping[str, Any] | None = None,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+    ) -> None:
         self.alpha = alpha
         self.kernel = kernel
         self.gamma = gamma
@@ -93,31 +118,33 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.device = device
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
-    def _native(self):
+    def _native(self) -> Any:
         """Whether the engine evaluates the kernel."""
         return isinstance(self.kernel, str) and self.kernel in _ENGINE_KERNELS and self.degree == int(self.degree)
 
-    def _gram(self, X, Y=None):
+    def _gram(self, X: Any, Y: Any = None) -> Any:
         if callable(self.kernel):
             extra = self.kernel_params or {}
         else:
             extra = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
         return pairwise_kernels(X, Y, metric=self.kernel, filter_params=True, **extra)
 
-    def _points_or_gram(self, X):
+    def _points_or_gram(self, X: Any) -> Any:
         """X if the engine evaluates the kernel, the kernel matrix of X otherwise."""
         if self._native():
             return X
         return dense(X if self.kernel == "precomputed" else self._gram(X))
 
-    def _params(self, X, work, **own):
-        kernel = {"polynomial": "poly"}.get(self.kernel, self.kernel) if self._native() else "precomputed"
+    def _params(self, X: Any, work: Any, **own: Any) -> Any:
+        kernel: Any = "precomputed"
+        if self._native():
+            kernel = "poly" if self.kernel == "polynomial" else self.kernel
         return params(
             "regress",
             kernel=kernel,
@@ -134,7 +161,7 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         )
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -174,7 +201,7 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.dual_coef_ = dual.ravel() if y.ndim == 1 else dual
         return self
 
-    def _least_squares(self, K, targets, alpha, weights):
+    def _least_squares(self, K: Any, targets: Any, alpha: Any, weights: Any) -> Any:
         work = float(K.shape[0]) ** 3
         dual = np.empty_like(targets)
         machines = []
@@ -195,25 +222,27 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
             finish(self, {"machines": machines})
         return dual
 
-    def _interpolate(self, K, targets, weights):
+    def _interpolate(self, K: Any, targets: Any, weights: Any) -> Any:
         """The least-squares fit of smallest norm, for alpha = 0: K·β = y where that is possible."""
         matrix = dense(self._gram(K) if self._native() else K)
         root = np.sqrt(weights)[:, None]
         return root * scipy.linalg.lstsq(root * matrix * root.T, root * targets)[0]
 
-    def _any_loss(self, K, targets, alpha, weights):
-        if targets.shape[1] != 1:
-            raise ValueError("losses other than the square need a single target")
-        if alpha[0] == 0:
+    def _any_loss(self, K: Any, targets: Any, alpha: Any, weights: Any) -> Any:
+        if not alpha.all():
             raise ValueError("losses other than the square need alpha > 0")
-        spec = self._params(K, float(K.shape[0]) ** 3, loss=self.loss, C=1.0 / alpha[0])
-        result = _core.fit(spec, points(K), np.ascontiguousarray(targets[:, 0]), weights)
         dual = np.zeros(targets.shape)
-        dual[result["rows"], 0] = result["coefficients"][:, 0]
-        finish(self, result)
+        results = []
+        for at, own in enumerate(np.broadcast_to(alpha, targets.shape[1])):
+            spec = self._params(K, float(K.shape[0]) ** 3, loss=self.loss, C=1.0 / own)
+            result = _core.fit(spec, points(K), np.ascontiguousarray(targets[:, at]), weights)
+            dual[result["rows"], at] = result["coefficients"][:, 0]
+            results.append(result)
+        machines = [machine for result in results for machine in result["machines"]]
+        finish(self, {**results[0], "machines": machines})
         return dual
 
-    def predict(self, X):
+    def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predicted value of each sample, one column per target if there are several."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=INPUT["dtype"], reset=False)
@@ -228,7 +257,7 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         scores = machine.scores(points(X), threads(self.n_jobs, work), False)
         return scores.ravel() if self.dual_coef_.ndim == 1 else scores
 
-    def _parts(self, centres):
+    def _parts(self, centres: Any) -> Any:
         """The fitted model as `_core` takes it."""
         n, width = centres.shape
         dual = self.dual_coef_.reshape(n, -1)

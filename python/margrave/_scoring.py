@@ -1,5 +1,7 @@
 """Scores to choose parameters by: those of the engine, scikit-learn's scorers, and functions."""
 
+from typing import Any
+
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import get_scorer
@@ -29,7 +31,7 @@ NATIVE = {
 IMBALANCE = 4
 
 
-def resolve(scoring):
+def resolve(scoring: Any) -> Any:
     """The name of a score of the engine, or None; and a scorer `(estimator, X, y)`, or None."""
     if scoring is None:
         return None, None
@@ -41,7 +43,7 @@ def resolve(scoring):
     return None, get_scorer(scoring)
 
 
-def takes_scores(scorer):
+def takes_scores(scorer: Any) -> bool:
     """Whether a scorer of scikit-learn needs predictions or scores only, not the estimator itself."""
     methods = getattr(scorer, "_response_method", None)
     if methods is None:
@@ -53,13 +55,13 @@ def takes_scores(scorer):
 class _HeldOut(BaseEstimator):
     """Stands for the model of one fold: answers for the samples of its test set, whose scores are known."""
 
-    def __init__(self, scores):
+    def __init__(self, scores: Any) -> None:
         self.scores = scores
 
-    def __sklearn_is_fitted__(self):
+    def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def _known(self, X):
+    def _known(self, X: Any) -> Any:
         if X.shape[0] != len(self.scores):
             raise ValueError("a scorer must score the test set as it is: pass a function to score a part of it")
         return self.scores
@@ -68,13 +70,13 @@ class _HeldOut(BaseEstimator):
 class HeldOutClassifier(ClassifierMixin, _HeldOut):
     """The classifier of a fold."""
 
-    def __init__(self, scores, classes, shape):
+    def __init__(self, scores: Any, classes: Any, shape: str) -> None:
         super().__init__(scores)
         self.classes = classes
         self.shape = shape
         self.classes_ = classes
 
-    def decision_function(self, X):
+    def decision_function(self, X: Any) -> Any:
         """Scores as those of `SVC.decision_function`."""
         scores = self._known(X)
         if len(self.classes_) == 2:
@@ -83,7 +85,7 @@ class HeldOutClassifier(ClassifierMixin, _HeldOut):
             return _ovr_decision_function(scores > 0, scores, len(self.classes_))
         return -scores
 
-    def predict(self, X):
+    def predict(self, X: Any) -> Any:
         """Class of each sample."""
         scores = self._known(X)
         if len(self.classes_) == 2:
@@ -94,12 +96,12 @@ class HeldOutClassifier(ClassifierMixin, _HeldOut):
 class HeldOutRegressor(RegressorMixin, _HeldOut):
     """The regression of a fold."""
 
-    def predict(self, X):
+    def predict(self, X: Any) -> Any:
         """Predicted value of each sample."""
         return self._known(X).ravel()
 
 
-def imbalance(y):
+def imbalance(y: Any) -> Any:
     """A warning about classes of very different size, or None."""
     classes, counts = np.unique(y, return_counts=True)
     most, least = counts.argmax(), counts.argmin()

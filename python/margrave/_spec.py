@@ -3,14 +3,17 @@
 import os
 import warnings
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from . import _core
 from ._callbacks import Reports, Steps, StopFit
 from ._certificate import Certificate
+from .losses import Custom, Loss
 from .progress import reporter
 
 KERNELS = {"linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed"}
@@ -43,21 +46,21 @@ ALIASES = {
 }
 
 
-def loss_name(loss):
-    """The loss by its name in the engine; objects with `value` and `slope` are returned unchanged."""
+def loss_name(loss: Any) -> Any:
+    """The loss by its name in the engine, or its functions as the engine calls them."""
     if isinstance(loss, str):
         head, colon, rest = loss.partition(":")
         return ALIASES.get(head, head.replace("_", "-")) + colon + rest
-    # A loss of `margrave.losses` has its name in `spec`.
-    return getattr(loss, "spec", loss)
+    # A built-in loss has its name in `spec`.
+    return loss.spec if isinstance(loss, Loss) else None if loss is None else Custom.of(loss)
 
 
-def without(constraints, *names):
+def without(constraints: Any, *names: Any) -> Any:
     """Parameter constraints without those of the parameters `names`."""
     return {name: value for name, value in constraints.items() if name not in names}
 
 
-def threads(n_jobs, work):
+def threads(n_jobs: Any, work: Any) -> Any:
     """Number of threads for `work` multiplications; 0 means all cores."""
     if work < SMALL:
         return 1
@@ -73,37 +76,37 @@ def threads(n_jobs, work):
 
 
 def params(
-    task,
+    task: Any,
     *,
-    kernel="linear",
-    gamma=1.0,
-    degree=3,
-    coef0=0.0,
-    loss=None,
-    C=1.0,
-    nu=None,
-    epsilon=None,
-    svdd=False,
-    bias=True,
-    multiclass="ovo",
-    penalty="l2",
-    intercept_scaling=None,
-    probability=False,
-    probability_rule="auto",
-    class_weight=None,
-    solver="auto",
-    tol=1e-3,
-    aim=None,
-    aim_gap=None,
-    gap_tol=None,
-    max_seconds=None,
-    max_iter=None,
-    memory=MEMORY,
-    threads=1,
-    seed=0,
-    small=False,
-    device="auto",
-):
+    kernel: Any = "linear",
+    gamma: Any = 1.0,
+    degree: Any = 3,
+    coef0: Any = 0.0,
+    loss: Any = None,
+    C: Any = 1.0,
+    nu: Any = None,
+    epsilon: Any = None,
+    svdd: Any = False,
+    bias: Any = True,
+    multiclass: Any = "ovo",
+    penalty: Any = "l2",
+    intercept_scaling: Any = None,
+    probability: Any = False,
+    probability_rule: Any = "auto",
+    class_weight: Any = None,
+    solver: Any = "auto",
+    tol: Any = 1e-3,
+    aim: Any = None,
+    aim_gap: Any = None,
+    gap_tol: Any = None,
+    max_seconds: Any = None,
+    max_iter: Any = None,
+    memory: Any = MEMORY,
+    threads: Any = 1,
+    seed: Any = 0,
+    small: Any = False,
+    device: Any = "auto",
+) -> Any:
     """The training problem as the dictionary that `_core` takes."""
     if int(degree) != degree:
         raise ValueError(f"degree must be a whole number, but it is {degree}")
@@ -141,22 +144,22 @@ def params(
 
 
 def model_parts(
-    coefficients,
-    bias,
+    coefficients: Any,
+    bias: Any,
     *,
-    rows,
-    width,
-    n,
-    centres=None,
-    class_of=None,
-    labels=(),
-    sigmoid_a=None,
-    sigmoid_b=None,
-    sigmoid_below=None,
-    probability_rule="agree",
-    rho=None,
-    weights=None,
-):
+    rows: Any,
+    width: Any,
+    n: Any,
+    centres: Any = None,
+    class_of: Any = None,
+    labels: Any = (),
+    sigmoid_a: Any = None,
+    sigmoid_b: Any = None,
+    sigmoid_below: Any = None,
+    probability_rule: Any = "agree",
+    rho: Any = None,
+    weights: Any = None,
+) -> Any:
     """A fitted model as the dictionary that `_core` takes."""
     return {
         "centres": centres,
@@ -176,7 +179,7 @@ def model_parts(
     }
 
 
-def points(X):
+def points(X: Any) -> Any:
     """X for `_core`: a C-contiguous array, or the parts of a CSR matrix. Copies only where it has to."""
     if not sp.issparse(X):
         if X.dtype not in (np.float32, np.float64):
@@ -199,7 +202,7 @@ def points(X):
     )
 
 
-def variance(X, weights=None):
+def variance(X: Any, weights: Any = None) -> Any:
     """Variance of all entries of X; rows count by their weights."""
     if weights is None:
         if not sp.issparse(X):
@@ -220,22 +223,24 @@ def variance(X, weights=None):
     return float(weights @ ((X.astype(np.float64, copy=False) - mean) ** 2).sum(axis=1) / total)
 
 
-def resolve_gamma(gamma, X, weights=None):
+def resolve_gamma(gamma: Any, X: Any, weights: Any = None) -> Any:
     """γ as a number. Rows count by their weights, so a weight of 2 is the same as two copies of the row."""
     if isinstance(gamma, str):
         if gamma == "auto":
             return 1.0 / X.shape[1]
+        if gamma == "median":
+            return _core.gamma_of(points(X), "median")
         spread = variance(X, weights) * X.shape[1]
         return 1.0 / spread if spread > 0 else 1.0
     return float(gamma)
 
 
-def cut_short(machines, max_iter):
+def cut_short(machines: Any, max_iter: Any) -> Any:
     """Whether one of the binary models used all the iterations it was allowed."""
     return max_iter is not None and max_iter >= 0 and any(one.get("iterations", 0) >= max_iter for one in machines)
 
 
-def warn(certificate, max_iter=None, cut=False):
+def warn(certificate: Any, max_iter: Any = None, cut: Any = False) -> Any:
     """Warn unless the fit is optimal; the message includes the certificate.
 
     Like scikit-learn, also warn if the fit used all its iterations (`cut`), even where the result is accurate enough.
@@ -257,7 +262,7 @@ def warn(certificate, max_iter=None, cut=False):
     warnings.warn(f"{why}  {certificate.summary()}", ConvergenceWarning, stacklevel=4)
 
 
-def finish(estimator, result, max_iter=None, report=None):
+def finish(estimator: Any, result: Any, max_iter: Any = None, report: Any = None) -> Any:
     """Store what every fit has, from the dictionary of `_core`; raise the exception that interrupted it, if any."""
     estimator.certificate_ = Certificate.of_machines(result["machines"], result.get("totals"))
     estimator.history_ = result.get("history", [])
@@ -271,9 +276,9 @@ def finish(estimator, result, max_iter=None, report=None):
         report.close()
 
 
-def report_of(estimator, X=None, y=None):
+def report_of(estimator: Any, X: Any = None, y: Any = None) -> Any:
     """Callable for the steps of a fit: a progress line if `verbose`, and the callbacks that are set; or None."""
-    parts = [reporter(type(estimator).__name__)] if getattr(estimator, "verbose", False) else []
+    parts: list[Any] = [reporter(type(estimator).__name__)] if getattr(estimator, "verbose", False) else []
     if getattr(estimator, "_skl_callbacks", None):
         parts.append(Steps(estimator, X, y))
     return Reports(parts) if parts else None

@@ -4,12 +4,17 @@ Constructors and docstrings repeat the shared parameters on purpose: scikit-lear
 and editors and the documentation site read docstrings from the source.
 """
 
+from __future__ import annotations
+
 import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from ._machine import _Classifier, _KernelModel, _Regressor
 from ._spec import without
+from .losses import LossLike
 
 
 class SVC(_Classifier):
@@ -24,8 +29,9 @@ class SVC(_Classifier):
         two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : "scale", "auto" or float, default="scale"
-        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    gamma : "scale", "auto", "median" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, "median" is 1 / median
+        squared distance between two samples.
     coef0 : float, default=0.0
         Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
@@ -65,11 +71,19 @@ class SVC(_Classifier):
         Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
+    warm_start : bool, default=False
+        Start from the solution of the last fit if X has the same rows. The result is certified either way.
 
     Attributes
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
         The model, as in scikit-learn.
+    classes_, class_weight_ : ndarray
+        The classes in ascending order, and the factor on the cost of each.
+    n_features_in_, fit_status_ : int
+        Number of features, and 0 if the fit is optimal, 1 otherwise.
+    shape_fit_ : tuple of int
+        Shape of the training data.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
@@ -78,36 +92,48 @@ class SVC(_Classifier):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+
+    Examples
+    --------
+    >>> from margrave import SVC
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = SVC(C=10).fit(X, y)
+    >>> model.certificate_.status
+    'optimal'
+    >>> model.score(X, y) > 0.97
+    True
     """
 
-    _parameter_constraints: dict = without(_Classifier._parameter_constraints, "nu")
+    _parameter_constraints: dict[str, Any] = without(_Classifier._parameter_constraints, "nu")
 
     def __init__(
         self,
         *,
-        C=1.0,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        shrinking=True,
-        probability=False,
-        tol=1e-3,
-        cache_size=200,
-        class_weight=None,
-        verbose=False,
-        max_iter=-1,
-        decision_function_shape="ovr",
-        break_ties=False,
-        random_state=None,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-        probability_rule="auto",
-    ):
+        C: float = 1.0,
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        gamma: str | float = "scale",
+        coef0: float = 0.0,
+        shrinking: bool = True,
+        probability: bool | str = False,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        class_weight: Mapping[Any, float] | str | None = None,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        decision_function_shape: str = "ovr",
+        break_ties: bool = False,
+        random_state: Any = None,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        warm_start: bool = False,
+        probability_rule: str = "auto",
+    ) -> None:
         self.C = C
         self.kernel = kernel
         self.degree = degree
@@ -130,8 +156,9 @@ class SVC(_Classifier):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.warm_start = warm_start
 
-    def _own_params(self):
+    def _own_params(self) -> Any:
         return {"C": self.C, "loss": self.loss, **self._probability_params()}
 
 
@@ -147,8 +174,9 @@ class NuSVC(_Classifier):
         two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : "scale", "auto" or float, default="scale"
-        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    gamma : "scale", "auto", "median" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, "median" is 1 / median
+        squared distance between two samples.
     coef0 : float, default=0.0
         Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
@@ -187,11 +215,19 @@ class NuSVC(_Classifier):
         Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
+    warm_start : bool, default=False
+        Start from the solution of the last fit if X has the same rows. The result is certified either way.
 
     Attributes
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
         The model, as in scikit-learn.
+    classes_, class_weight_ : ndarray
+        The classes in ascending order, and the factor on the cost of each.
+    n_features_in_, fit_status_ : int
+        Number of features, and 0 if the fit is optimal, 1 otherwise.
+    shape_fit_ : tuple of int
+        Shape of the training data.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
@@ -200,9 +236,18 @@ class NuSVC(_Classifier):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+
+    Examples
+    --------
+    >>> from margrave import NuSVC
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = NuSVC(nu=0.2).fit(X, y)
+    >>> bool(model.n_support_.sum() >= 0.2 * len(y))
+    True
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **without(_Classifier._parameter_constraints, "C"),
         "loss": [None],
     }
@@ -210,29 +255,30 @@ class NuSVC(_Classifier):
     def __init__(
         self,
         *,
-        nu=0.5,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        shrinking=True,
-        probability=False,
-        tol=1e-3,
-        cache_size=200,
-        class_weight=None,
-        verbose=False,
-        max_iter=-1,
-        decision_function_shape="ovr",
-        break_ties=False,
-        random_state=None,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-        probability_rule="auto",
-    ):
+        nu: float = 0.5,
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        gamma: str | float = "scale",
+        coef0: float = 0.0,
+        shrinking: bool = True,
+        probability: bool | str = False,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        class_weight: Mapping[Any, float] | str | None = None,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        decision_function_shape: str = "ovr",
+        break_ties: bool = False,
+        random_state: Any = None,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        warm_start: bool = False,
+        probability_rule: str = "auto",
+    ) -> None:
         self.nu = nu
         self.kernel = kernel
         self.degree = degree
@@ -255,11 +301,12 @@ class NuSVC(_Classifier):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.warm_start = warm_start
 
-    def _own_params(self):
+    def _own_params(self) -> Any:
         return {"nu": self.nu, **self._probability_params()}
 
-    def _encode(self, y, sample_weight, removed=False):
+    def _encode(self, y: Any, sample_weight: Any, removed: Any = False) -> Any:
         codes, factors = super()._encode(y, sample_weight, removed)
         weights = factors if sample_weight is None else sample_weight * factors
         total = np.sort(np.bincount(codes.astype(np.intp), weights=weights))
@@ -289,8 +336,9 @@ class SVR(_Regressor):
         two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : "scale", "auto" or float, default="scale"
-        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    gamma : "scale", "auto", "median" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, "median" is 1 / median
+        squared distance between two samples.
     coef0 : float, default=0.0
         Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
@@ -316,11 +364,19 @@ class SVR(_Regressor):
         Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
+    warm_start : bool, default=False
+        Start from the solution of the last fit if X has the same rows. The result is certified either way.
+    intervals : bool, default=False
+        Keep what `predict(X, return_interval=...)` needs: quantiles of the leave-one-out residuals.
 
     Attributes
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
         The model, as in scikit-learn.
+    n_features_in_, fit_status_ : int
+        Number of features, and 0 if the fit is optimal, 1 otherwise.
+    shape_fit_ : tuple of int
+        Shape of the training data.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
@@ -329,33 +385,46 @@ class SVR(_Regressor):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import SVR
+    >>> X = np.linspace(0, 6, 60).reshape(-1, 1)
+    >>> y = np.sin(X).ravel() + 0.1 * np.cos(50 * X).ravel()
+    >>> model = SVR(C=10, loss="huber:delta=0.1", intervals=True).fit(X, y)
+    >>> values, intervals = model.predict(X, return_interval=0.9)
+    >>> intervals.shape
+    (60, 2)
     """
 
-    _parameter_constraints: dict = without(
+    _parameter_constraints: dict[str, Any] = without(
         _KernelModel._parameter_constraints, "class_weight", "nu", "probability", "random_state"
     )
 
     def __init__(
         self,
         *,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        tol=1e-3,
-        C=1.0,
-        epsilon=0.1,
-        shrinking=True,
-        cache_size=200,
-        verbose=False,
-        max_iter=-1,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-    ):
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        gamma: str | float = "scale",
+        coef0: float = 0.0,
+        tol: float = 1e-3,
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        shrinking: bool = True,
+        cache_size: float = 200,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        warm_start: bool = False,
+        intervals: bool = False,
+    ) -> None:
         self.kernel = kernel
         self.degree = degree
         self.gamma = gamma
@@ -373,9 +442,11 @@ class SVR(_Regressor):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.warm_start = warm_start
+        self.intervals = intervals
 
-    def _own_params(self):
-        return {"C": self.C, "loss": self.loss, "epsilon": self.epsilon}
+    def _own_params(self) -> Any:
+        return {"C": self.C, "loss": self.loss, "epsilon": self.epsilon, "probability": self.intervals}
 
 
 class NuSVR(_Regressor):
@@ -392,8 +463,9 @@ class NuSVR(_Regressor):
         two arrays of points that returns their kernel matrix.
     degree : int, default=3
         Degree of the polynomial kernel.
-    gamma : "scale", "auto" or float, default="scale"
-        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features.
+    gamma : "scale", "auto", "median" or float, default="scale"
+        γ of the kernel: "scale" is 1 / (n_features · variance of X), "auto" is 1 / n_features, "median" is 1 / median
+        squared distance between two samples.
     coef0 : float, default=0.0
         Constant of the polynomial and sigmoid kernels.
     shrinking : bool, default=True
@@ -418,11 +490,19 @@ class NuSVR(_Regressor):
         Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu"}, default="auto"
         Where to compute.
+    warm_start : bool, default=False
+        Start from the solution of the last fit if X has the same rows. The result is certified either way.
+    intervals : bool, default=False
+        Keep what `predict(X, return_interval=...)` needs: quantiles of the leave-one-out residuals.
 
     Attributes
     ----------
     support_, support_vectors_, n_support_, dual_coef_, intercept_ : ndarray
         The model, as in scikit-learn.
+    n_features_in_, fit_status_ : int
+        Number of features, and 0 if the fit is optimal, 1 otherwise.
+    shape_fit_ : tuple of int
+        Shape of the training data.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
@@ -431,9 +511,18 @@ class NuSVR(_Regressor):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from margrave import NuSVR
+    >>> X = np.linspace(0, 6, 60).reshape(-1, 1)
+    >>> model = NuSVR(nu=0.2, C=10).fit(X, np.sin(X).ravel())
+    >>> model.score(X, np.sin(X).ravel()) > 0.99
+    True
     """
 
-    _parameter_constraints: dict = {
+    _parameter_constraints: dict[str, Any] = {
         **without(_KernelModel._parameter_constraints, "class_weight", "epsilon", "probability", "random_state"),
         "loss": [None],
     }
@@ -441,24 +530,26 @@ class NuSVR(_Regressor):
     def __init__(
         self,
         *,
-        nu=0.5,
-        C=1.0,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        shrinking=True,
-        tol=1e-3,
-        cache_size=200,
-        verbose=False,
-        max_iter=-1,
-        loss=None,
-        solver="auto",
-        max_seconds=None,
-        gap_tol=None,
-        n_jobs=None,
-        device="auto",
-    ):
+        nu: float = 0.5,
+        C: float = 1.0,
+        kernel: str | Callable[..., Any] = "rbf",
+        degree: float = 3,
+        gamma: str | float = "scale",
+        coef0: float = 0.0,
+        shrinking: bool = True,
+        tol: float = 1e-3,
+        cache_size: float = 200,
+        verbose: bool | int = False,
+        max_iter: int = -1,
+        loss: str | LossLike | None = None,
+        solver: str = "auto",
+        max_seconds: float | None = None,
+        gap_tol: float | None = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        warm_start: bool = False,
+        intervals: bool = False,
+    ) -> None:
         self.nu = nu
         self.C = C
         self.kernel = kernel
@@ -476,9 +567,11 @@ class NuSVR(_Regressor):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.warm_start = warm_start
+        self.intervals = intervals
 
-    def _own_params(self):
-        return {"C": self.C, "nu": self.nu}
+    def _own_params(self) -> Any:
+        return {"C": self.C, "nu": self.nu, "probability": self.intervals}
 
 
 __all__ = ["SVC", "SVR", "NuSVC", "NuSVR"]

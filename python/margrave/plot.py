@@ -4,6 +4,8 @@ Every function draws on `ax`, or on new axes, and returns them. Colours are safe
 Ito's palette), and classes also differ by marker.
 """
 
+from typing import Any
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,7 +17,7 @@ _CLASSES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "^", "s", "D", "v", "P")
 
 
-def _axes(ax, width=5.6, height=4.2):
+def _axes(ax: Any, width: Any = 5.6, height: Any = 4.2) -> Any:
     if ax is not None:
         return ax
     try:
@@ -25,7 +27,7 @@ def _axes(ax, width=5.6, height=4.2):
     return plt.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def _finish(ax, x, y, title=None):
+def _finish(ax: Any, x: Any, y: Any, title: Any = None) -> Any:
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     if title:
@@ -34,7 +36,9 @@ def _finish(ax, x, y, title=None):
     return ax
 
 
-def boundary(machine, X, y=None, *, ax=None, resolution=240, features=None):
+def boundary(
+    machine: Any, X: Any, y: Any = None, *, ax: Any = None, resolution: Any = 240, features: Any = None
+) -> Any:
     """Decision boundary, margins and support vectors of a model with two features.
 
     Parameters
@@ -95,7 +99,7 @@ def boundary(machine, X, y=None, *, ax=None, resolution=240, features=None):
     return _finish(ax, *names)
 
 
-def convergence(machine, *, ax=None, against="seconds"):
+def convergence(machine: Any, *, ax: Any = None, against: Any = "seconds") -> Any:
     """Violation of the optimality conditions during the fit, one marker per phase, from `history_`.
 
     `against` is "seconds" or "iteration". `machine` is a fitted estimator, or a list of them, drawn as one line each.
@@ -127,7 +131,7 @@ def convergence(machine, *, ax=None, against="seconds"):
     return _finish(ax, "time, s" if against == "seconds" else "iteration", "largest violation, units of the score")
 
 
-def path(X, y, *, kernel="rbf", gamma=None, alphas=None, ax=None):
+def path(X: Any, y: Any, *, kernel: Any = "rbf", gamma: Any = None, alphas: Any = None, ax: Any = None) -> Any:
     """Leave-one-out and training error of regularised least squares for every α, from one eigendecomposition.
 
     The leave-one-out error of sample i is cᵢ/((K + αI)⁻¹)ᵢᵢ with c = (K + αI)⁻¹y. The best α is marked, and stored as
@@ -163,7 +167,7 @@ def path(X, y, *, kernel="rbf", gamma=None, alphas=None, ax=None):
     return _finish(ax, "α", "root mean square error, units of y")
 
 
-def calibration(machine, X, y, *, ax=None, bins=10):
+def calibration(machine: Any, X: Any, y: Any, *, ax: Any = None, bins: Any = 10) -> Any:
     """Calibration curve: fraction of the positive class among samples of similar predicted probability.
 
     `machine` is a classifier of two classes with `predict_proba`, or a dictionary of names and classifiers. Each bin
@@ -190,7 +194,13 @@ def calibration(machine, X, y, *, ax=None, bins=10):
     return _finish(ax, "predicted probability", "fraction of the positive class")
 
 
-def losses(names=("hinge", "squared-hinge", "logistic", "sigmoid:eta=2"), *, ax=None, span=(-1.5, 2.5), y=1.0):
+def losses(
+    names: Any = ("hinge", "squared-hinge", "logistic", "sigmoid:eta=2"),
+    *,
+    ax: Any = None,
+    span: Any = (-1.5, 2.5),
+    y: Any = 1.0,
+) -> Any:
     """Losses, by name or as objects with `value(y, z)`, as functions of the score."""
     ax = _axes(ax)
     z = np.linspace(span[0], span[1], 401)

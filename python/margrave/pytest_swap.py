@@ -6,6 +6,8 @@ Before tests are collected, the estimators of `sklearn.svm` and `sklearn.kernel_
 name.
 """
 
+from typing import Any
+
 import sklearn.kernel_ridge
 import sklearn.svm
 import sklearn.svm._classes
@@ -15,7 +17,7 @@ import margrave
 SWAPPED = ("SVC", "SVR", "NuSVC", "NuSVR", "OneClassSVM", "LinearSVC", "LinearSVR")
 
 
-def swap():
+def swap() -> Any:
     """Replace the estimators; return the originals."""
     before = {name: getattr(sklearn.svm, name) for name in SWAPPED}
     before["KernelRidge"] = sklearn.kernel_ridge.KernelRidge
@@ -26,7 +28,7 @@ def swap():
     return before
 
 
-def restore(before):
+def restore(before: Any) -> Any:
     """Restore the originals that `swap` returned."""
     for name in SWAPPED:
         for module in (sklearn.svm, sklearn.svm._classes):
@@ -34,13 +36,13 @@ def restore(before):
     sklearn.kernel_ridge.KernelRidge = before["KernelRidge"]
 
 
-def pytest_configure(config):
+def pytest_configure(config: Any) -> Any:
     config._margrave_before = swap()
 
 
-def pytest_unconfigure(config):
+def pytest_unconfigure(config: Any) -> Any:
     restore(config._margrave_before)
 
 
-def pytest_report_header(config):
+def pytest_report_header(config: Any) -> Any:
     return f"margrave {margrave.__version__} in place of sklearn.svm and sklearn.kernel_ridge"

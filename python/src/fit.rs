@@ -8,14 +8,16 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::data::{PyPoints, Vector, dataset_of, matrix, vector};
 use crate::errors::raise;
+use crate::losses::Trouble;
+use crate::machine::Parts;
 use crate::params::Params;
 use crate::supervise::{Supervised, supervise};
 
 /// Trains a machine. `y` are class numbers from 0, real targets (`outputs` per row, row-major), or nothing; `weights` multiply C.
-/// `report` is called with each step. Returns a dictionary: rows, coefficients, bias, certificates, history. Its `interrupted`
+/// `report` is called with each step, `start` is a machine of the same rows to start from. Returns a dictionary: rows, coefficients, bias, certificates, history. Its `interrupted`
 /// is the exception that ended the training early, if any: the rest is then the best result so far.
 #[pyfunction]
-#[pyo3(signature = (params, x, y=None, weights=None, report=None, outputs=1))]
+#[pyo3(signature = (params, x, y=None, weights=None, report=None, outputs=1, start=None))]
 pub(crate) fn fit<'py>(
     py: Python<'py>,
     params: Params,
@@ -24,11 +26,17 @@ pub(crate) fn fit<'py>(
     weights: Option<Vector<'py>>,
     report: Option<&Bound<'py, PyAny>>,
     outputs: usize,
+    start: Option<Parts<'py>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let data = dataset_of(x, y, outputs, weights)?;
-    let svm = params.svm(py)?;
+    let trouble = Trouble::default();
+    let mut svm = params.svm(py, &data.targets, &trouble)?;
+    if let Some(start) = start {
+        svm = svm.start(start.model(&params)?);
+    }
     let ended =
         supervise(py, report, params.small(), |cancel, observer| svm.cancel(cancel).fit_observed(&data, observer))?;
+    trouble.check()?;
     let Supervised { value, history, interrupted } = ended;
     let fit = match (value, interrupted.as_ref()) {
         (Ok(fit), _) => fit,
@@ -57,15 +65,19 @@ fn fit_dict<'py>(py: Python<'py>, fit: &Fit) -> PyResult<Bound<'py, PyDict>> {
         let outputs = expansion.outputs();
         out.set_item("weights", matrix(py, weights.len() / outputs.max(1), outputs, weights.to_vec())?)?;
     }
-    if let Some(Calibration::Sigmoid { a, below, b, rule, reason, .. }) = &model.calibration {
-        out.set_item("sigmoid_a", vector(py, a.clone()))?;
-        out.set_item("sigmoid_b", vector(py, b.clone()))?;
-        if !below.is_empty() {
-            out.set_item("sigmoid_below", vector(py, below.clone()))?;
+    match &model.calibration {
+        Some(Calibration::Sigmoid { a, below, b, rule, reason, .. }) => {
+            out.set_item("sigmoid_a", vector(py, a.clone()))?;
+            out.set_item("sigmoid_b", vector(py, b.clone()))?;
+            if !below.is_empty() {
+                out.set_item("sigmoid_below", vector(py, below.clone()))?;
+            }
+            out.set_item("probability_rule", rule.name())?;
+            out.set_item("probability_reason", reason.name())?;
+            out.set_item("probability_threshold", model.probability_threshold())?;
         }
-        out.set_item("probability_rule", rule.name())?;
-        out.set_item("probability_reason", reason.name())?;
-        out.set_item("probability_threshold", model.probability_threshold())?;
+        Some(Calibration::Residuals { radii, .. }) => out.set_item("radii", radii.clone())?,
+        _ => {}
     }
     out.set_item("machines", records(py, fit.records())?)?;
     out.set_item("totals", totals_dict(py, &fit.totals())?)?;
@@ -75,7 +87,7 @@ fn fit_dict<'py>(py: Python<'py>, fit: &Fit) -> PyResult<Bound<'py, PyDict>> {
 }
 
 /// One dictionary per binary machine.
-fn records<'py>(py: Python<'py>, machines: &[Record]) -> PyResult<Bound<'py, PyList>> {
+pub(crate) fn records<'py>(py: Python<'py>, machines: &[Record]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for record in machines {
         let dict = certificate_dict(py, &record.certificate, Some(record.status))?;

@@ -37,7 +37,7 @@ mod _core {
         BudgetError, DataError, NotFiniteError, OptionError, OutOfMemoryError, ShapeError, UnsupportedError,
     };
     #[pymodule_export]
-    use super::files::{export_libsvm, export_native, export_onnx, read_libsvm};
+    use super::files::{export_libsvm, export_native, export_onnx, gamma_of, read_libsvm, read_native};
     #[pymodule_export]
     use super::fit::fit;
     #[pymodule_export]

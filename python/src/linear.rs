@@ -1,10 +1,10 @@
 //! The certificate of linear models given by their weights.
 
-use margrave::Error;
 use margrave::engine::backend::cpu::rows::RowMatrix;
 use margrave::engine::certificate::{self, certify_l1};
 use margrave::engine::problem::{Bias, LinearProblem};
 use margrave::engine::solver::linear::{Options, solve, solve_l1};
+use margrave::{Error, Targets};
 use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -12,6 +12,7 @@ use pyo3::types::PyList;
 use crate::data::{PyPoints, Vector};
 use crate::errors::raise;
 use crate::fit::certificate_dict;
+use crate::losses::Trouble;
 use crate::params::Params;
 use crate::supervise::supervise;
 
@@ -45,7 +46,9 @@ pub(crate) fn certify_linear<'py>(
     if weights.shape() != [k, d] || given_bias.len() != k || n == 0 {
         return Err(raise(Error::data(format!("{k} machines over {d} features do not have these weights"))));
     }
-    let (loss, control) = (params.loss(py)?, params.control()?);
+    let trouble = Trouble::default();
+    let loss = params.loss(py, &Targets::Real(targets.clone()), &trouble)?;
+    let control = params.control()?;
     let kind = bias_of(scaling);
     let options = Options { stop: params.stop(), memory: params.budget().memory, ..Options::default() };
     let ended = supervise(py, None, params.small(), |cancel, observer| {
@@ -65,6 +68,7 @@ pub(crate) fn certify_linear<'py>(
         }
         Ok(all)
     })?;
+    trouble.check()?;
     if let Some(error) = ended.interrupted {
         return Err(error);
     }

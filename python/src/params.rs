@@ -8,11 +8,11 @@ use margrave::engine::model::Scheme;
 use margrave::engine::problem::{ClassWeight, Formulation, Penalty, Task};
 use margrave::engine::solver::Stop;
 use margrave::loss::{Loss, LossSpec};
-use margrave::{Budget, Control, Error, Probability, Svm, Threads};
+use margrave::{Budget, Control, Error, Probability, Svm, Targets, Threads};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
-use crate::losses::PyLoss;
+use crate::losses::{PyLoss, Trouble};
 use crate::supervise::threads;
 
 /// The description of a machine; every key is required (`margrave/_spec.py` makes the dictionary).
@@ -52,7 +52,7 @@ pub(crate) struct Params {
     small: bool,
 }
 
-/// A loss by name, or an object with `value` and `slope`.
+/// A loss by name, or an object of `margrave.losses.Custom`.
 #[derive(FromPyObject)]
 pub(crate) enum LossParam {
     Name(String),
@@ -97,10 +97,11 @@ impl Params {
     }
 
     /// The loss itself.
-    pub(crate) fn loss(&self, py: Python<'_>) -> PyResult<Arc<dyn Loss>> {
+    pub(crate) fn loss(&self, py: Python<'_>, targets: &Targets, trouble: &Trouble) -> PyResult<Arc<dyn Loss>> {
         match &self.loss {
             Some(LossParam::Own(object)) => {
-                Ok(Arc::new(PyLoss::new(object.clone_ref(py), self.task()? == Task::Classify)?.build(py)?))
+                let loss = PyLoss::new(object.clone_ref(py), self.task()? == Task::Classify);
+                Ok(Arc::new(loss.build(py, targets, trouble)?))
             }
             _ => match self.spec()? {
                 Some(spec) => spec.build().map_err(raise),
@@ -154,8 +155,8 @@ impl Params {
         Ok(Control::start(&budget, self.threads()))
     }
 
-    /// The builder of the machine.
-    pub(crate) fn svm(&self, py: Python<'_>) -> PyResult<Svm> {
+    /// The builder of the machine. `targets` are those it will be trained on; `trouble` receives the exceptions of a loss.
+    pub(crate) fn svm(&self, py: Python<'_>, targets: &Targets, trouble: &Trouble) -> PyResult<Svm> {
         let mut svm = Svm::of(self.task()?)
             .kernel(self.kernel()?)
             .cost(self.c)
@@ -187,8 +188,8 @@ impl Params {
             None => {}
             Some(LossParam::Name(name)) => svm = svm.loss_spec(name.parse().map_err(raise)?),
             Some(LossParam::Own(object)) => {
-                let loss = PyLoss::new(object.clone_ref(py), self.task()? == Task::Classify)?;
-                svm = svm.loss(loss.build(py)?);
+                let loss = PyLoss::new(object.clone_ref(py), self.task()? == Task::Classify);
+                svm = svm.loss(loss.build(py, targets, trouble)?);
             }
         }
         if let Some(nu) = self.nu {

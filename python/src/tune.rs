@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::data::{PyPoints, Vector, dataset, matrix};
 use crate::errors::raise;
+use crate::losses::Trouble;
 use crate::params::Params;
 use crate::supervise::{Supervised, supervise};
 
@@ -36,7 +37,8 @@ pub(crate) fn tune<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let score = score.map(|name| name.parse::<Metric>().map_err(raise)).transpose()?;
     let data = dataset(x, Some(y), weights)?;
-    let svm = params.svm(py)?;
+    let trouble = Trouble::default();
+    let svm = params.svm(py, &data.targets, &trouble)?;
     let grid = Grid { costs, gammas, epsilons, ..Grid::default() };
     let fold_of: Vec<u32> = fold_of.as_slice()?.iter().map(|&fold| fold as u32).collect();
     let sizes: Vec<usize> = (0..folds).map(|f| fold_of.iter().filter(|&&g| g as usize == f).count()).collect();
@@ -49,6 +51,7 @@ pub(crate) fn tune<'py>(
         let tuner = Tuner { folds, fold_of, counts, race, score, keep_scores, ..Tuner::new(svm.cancel(cancel), grid) };
         tuner.search(&data, observer)
     })?;
+    trouble.check()?;
     let Supervised { value, interrupted, .. } = ended;
     let tuned = match (value, interrupted.as_ref()) {
         (Ok(tuned), _) => tuned,

@@ -156,8 +156,8 @@ def test_several_targets(line, tmp_path):
     assert lines[0] == "prediction 0,prediction 1,prediction 2"
     found = np.array([[float(v) for v in row.split(",")] for row in lines[1:]])
     np.testing.assert_allclose(found, together.predict(X), atol=1e-9)
-    with pytest.raises(ValueError, match="single target"):
-        margrave.KernelRidge(loss="huber").fit(X, Y)
+    with pytest.raises(ValueError, match="alpha > 0"):
+        margrave.KernelRidge(loss="huber", alpha=0).fit(X, y)
 
 
 def test_the_program_reads_the_file_of_an_estimator(blobs, tmp_path):

@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import margrave
@@ -26,6 +28,14 @@ def test_the_stub_agrees_with_the_binary():
         for method in (part for part in node.body if isinstance(part, ast.FunctionDef) and part.name != "__new__"):
             real = list(inspect.signature(getattr(own, method.name)).parameters)
             assert real == [argument.arg for argument in method.args.args], f"{name}.{method.name}"
+
+
+def test_stubtest_finds_nothing(tmp_path):
+    """From a folder without the sources, so that the installed package is what is tested."""
+    (tmp_path / "mypy.ini").write_text("[mypy]\nignore_missing_imports = True\nfollow_imports = silent\n")
+    command = [sys.executable, "-m", "mypy.stubtest", "margrave._core", "--mypy-config-file", "mypy.ini"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_package_is_typed():

@@ -1,6 +1,7 @@
 //! The best bias: the minimum of the one-dimensional convex function φ(b) = Σ cᵢℓ(yᵢ, fᵢ + b) + s·b.
 
 use super::Point;
+use super::bulk::{LossView, evaluate};
 use crate::control::Interrupt;
 
 /// Search limit for the bias, relative to the largest score and target: beyond it φ is assumed to have no minimum.
@@ -23,14 +24,12 @@ pub(super) fn best(
     let kinds = kinds(point, members);
     let slope = |b: f64| {
         if let Some(kinds) = &kinds {
-            let each = kinds.iter().map(|&(i, c)| c * p.loss(i).slope(p.targets[i], point.f(i) + b));
-            return Ok(s + each.sum::<f64>());
+            let of: Vec<u32> = kinds.iter().map(|&(i, _)| i as u32).collect();
+            let z: Vec<f64> = kinds.iter().map(|&(i, _)| point.f(i) + b).collect();
+            let slopes = evaluate(p, LossView::Slope, &of, &z);
+            return Ok(s + kinds.iter().zip(&slopes).map(|((_, c), slope)| c * slope).sum::<f64>());
         }
-        let sum = point.sum(members, |i| match p.costs[i] {
-            0.0 => 0.0,
-            c => c * p.loss(i).slope(p.targets[i], point.f(i) + b),
-        })?;
-        Ok(s + sum)
+        Ok(s + point.sum_slopes(members, |i| point.f(i) + b)?)
     };
     let start = given.filter(|b| b.is_finite()).unwrap_or(0.0);
     let at_start: f64 = slope(start)?;

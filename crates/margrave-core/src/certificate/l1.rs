@@ -5,7 +5,7 @@
 //! constraints hold, which is possible because its box contains 0.
 
 use super::linear::{combination, linear_scores, of_sum};
-use super::{Certificate, FEASIBLE, Optimality, Point, members, relative, repair, with_rounding};
+use super::{CHUNK, Certificate, FEASIBLE, Optimality, Point, bulk, members, relative, repair};
 use crate::control::{Control, Interrupt};
 use crate::problem::{Bias, LinearProblem};
 
@@ -28,7 +28,7 @@ pub fn certify_l1(
     let scores = linear_scores(x, weights, fixed, control)?;
     let point = Point { problem: &samples, f: &scores.f, error: &scores.error, control };
     let groups = members(samples.constraint);
-    let repaired = repair::repair(&samples, beta, &groups, control);
+    let repaired = repair::repair(&point, beta, &groups);
     let mut gamma = repaired.beta;
     let (v, errors) = combination(x, &gamma, control)?;
     let mut most = v.iter().zip(&errors).fold(0.0f64, |m, (v, e)| m.max(v.abs() + e));
@@ -41,17 +41,14 @@ pub fn certify_l1(
     let own = if problem.bias == Bias::Free { vec![bias] } else { vec![] };
     let norm: f64 = weights.iter().map(|w| w.abs()).sum::<f64>() + scaling.map_or(0.0, |s| bias.abs() / s);
     let primal = norm + point.primal(0.0, &own)?;
-    let conjugate = |i: usize| {
-        let (c, y) = (samples.costs[i], samples.targets[i]);
-        if c == 0.0 {
-            return 0.0;
-        }
-        let (lo, hi) = problem.loss.domain(y);
-        c * problem.loss.conjugate(y, (-gamma[i] / c).clamp(lo, hi)).unwrap_or(f64::INFINITY)
-    };
-    let value = -point.sum(None, conjugate)?;
-    let sizes = point.sum(None, |i| conjugate(i).abs())? + primal.abs();
-    let of_scores = point.sum(None, |i| with_rounding(&point, i, gamma[i], point.z(i, &own)).1)?;
+    let n = samples.len();
+    let tasks = |task: usize| task * CHUNK..((task + 1) * CHUNK).min(n);
+    let count = n.div_ceil(CHUNK);
+    let conjugates = control.threads.map(count, |task| bulk::conjugates(&samples, tasks(task), &gamma)).concat();
+    let value = -point.sum(None, |i| conjugates[i])?;
+    let sizes = point.sum(None, |i| conjugates[i].abs())? + primal.abs();
+    let terms = control.threads.map(count, |task| bulk::terms(&point, tasks(task), &gamma, &own)).concat();
+    let of_scores = point.sum(None, |i| terms[i].1)?;
     let of_bias =
         own.first().map_or(0.0, |b| 4.0 * f64::EPSILON * b.abs() * gamma.iter().map(|g| g.abs()).sum::<f64>());
     let rounding = of_scores + of_sum(samples.len(), sizes) + of_bias;

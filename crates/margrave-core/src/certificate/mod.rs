@@ -18,6 +18,7 @@
 //! restricted to the samples that had to be repaired.
 
 mod bias;
+mod bulk;
 mod crammer_singer;
 mod l1;
 mod linear;
@@ -110,10 +111,7 @@ impl Point<'_, '_> {
     /// P at `bias`, given ‖f‖².
     fn primal(&self, squared_norm: f64, bias: &[f64]) -> Result<f64, Interrupt> {
         let p = self.problem;
-        let loss = self.sum(None, |i| match p.costs[i] {
-            0.0 => 0.0,
-            c => c * p.loss(i).value(p.targets[i], self.z(i, bias)),
-        })?;
+        let loss = self.sum_values(|i| self.z(i, bias))?;
         let linear: f64 = bias.iter().enumerate().map(|(g, b)| p.constraint.sum(g) * b).sum();
         Ok(0.5 * squared_norm + loss + linear)
     }
@@ -193,10 +191,7 @@ pub fn best_half_width(
     let point = Point { problem: &samples, f: &scores.f, error: &scores.error, control };
     let groups = members(&problem.constraint);
     let slope = |g: usize, bias: f64| -> Result<f64, Interrupt> {
-        let sum = point.sum(groups[g].as_deref(), |i| match samples.costs[i] {
-            0.0 => 0.0,
-            c => c * samples.loss(i).slope(samples.targets[i], point.f(i) + bias),
-        })?;
+        let sum = point.sum_slopes(groups[g].as_deref(), |i| point.f(i) + bias)?;
         Ok(samples.constraint.sum(g) + sum)
     };
     let rises = |t: f64| Ok::<bool, Interrupt>(slope(0, b + t)? - slope(1, b - t)? > 0.0);
@@ -327,7 +322,7 @@ fn optimality(
     distance: impl Fn(&[f64]) -> Result<Bounded, Interrupt>,
 ) -> Result<Certificate, Interrupt> {
     let (p, control) = (point.problem, point.control);
-    let repaired = repair::repair(p, beta, groups, control);
+    let repaired = repair::repair(point, beta, groups);
     let gamma = &repaired.beta;
     let primal = point.primal(squared_norm, &bias)?;
     control.check()?;
@@ -335,10 +330,7 @@ fn optimality(
     // The term of each sample, and what the rounding of its score may add to it and to P.
     let terms: Vec<(f64, f64)> = control
         .threads
-        .map(n.div_ceil(CHUNK), |task| {
-            let range = task * CHUNK..((task + 1) * CHUNK).min(n);
-            range.map(|i| with_rounding(point, i, gamma[i], point.z(i, &bias))).collect::<Vec<_>>()
-        })
+        .map(n.div_ceil(CHUNK), |task| bulk::terms(point, task * CHUNK..((task + 1) * CHUNK).min(n), gamma, &bias))
         .concat();
     let distance = distance(gamma)?;
     let total =
@@ -361,7 +353,7 @@ fn optimality(
         gap,
         rounding,
         relative_gap: relative(gap, primal, dual),
-        violation: violation::violation(point, gamma, &bias),
+        violation: violation::violation(point, gamma, &bias)?,
         feasible: repaired.exists && repaired.infeasibility <= FEASIBLE,
         infeasibility: repaired.infeasibility,
         bias,
@@ -376,34 +368,6 @@ fn optimality(
 struct Bounded {
     value: f64,
     rounding: f64,
-}
-
-/// The Fenchel–Young term of sample `i`, and what an error of its score may add to it and to P. The term is convex in
-/// z: between two points it is at most the larger of its values there.
-fn with_rounding(point: &Point<'_, '_>, i: usize, gamma: f64, z: f64) -> (f64, f64) {
-    let p = point.problem;
-    let here = excess(p, i, gamma, z);
-    let error = point.error(i, z);
-    if error == 0.0 || p.costs[i] == 0.0 {
-        return (here, 0.0);
-    }
-    let around = excess(p, i, gamma, z - error).max(excess(p, i, gamma, z + error));
-    let loss = |z: f64| p.costs[i] * p.loss(i).value(p.targets[i], z);
-    let of_loss = (loss(z - error) - loss(z)).abs().max((loss(z + error) - loss(z)).abs());
-    (here, (around - here).max(0.0) + of_loss)
-}
-
-/// cᵢ·[ℓ(y, z) + ℓ*(y, −γ/c) + (γ/c)·z].
-fn excess(p: &Samples<'_>, i: usize, gamma: f64, z: f64) -> f64 {
-    let (c, y) = (p.costs[i], p.targets[i]);
-    if c == 0.0 {
-        return 0.0;
-    }
-    let loss = p.loss(i);
-    let (lo, hi) = loss.domain(y);
-    // γ lies in its box; clamping again only undoes the rounding of −c·u and back.
-    let u = (-gamma / c).clamp(lo, hi);
-    c * loss.excess(y, z, u).unwrap_or(f64::INFINITY)
 }
 
 /// ½‖f_β − f_γ‖², over the samples where β was changed by more than rounding.
@@ -468,9 +432,8 @@ fn stationarity(
         let sum = point.sum(list.as_deref(), |i| beta[i])?;
         worse((sum - p.constraint.sum(g)).abs() / total.max(f64::MIN_POSITIVE));
     }
-    for i in 0..p.len() {
-        worse(violation::slope_distance(p, i, beta[i], point.z(i, &bias)));
-    }
+    let z: Vec<f64> = (0..p.len()).map(|i| point.z(i, &bias)).collect();
+    violation::slope_distances(point, &(0..p.len() as u32).collect::<Vec<_>>(), beta, &z)?.into_iter().for_each(worse);
     Ok(Certificate::Stationarity(Stationarity {
         objective,
         stationarity: residual,

@@ -5,9 +5,7 @@
 //! error by an equal shift of the non-zero variables, clipped to their boxes (their Euclidean projection), so that the
 //! change touches few columns of K. Variables at zero are changed only if the others have no room left.
 
-use super::CHUNK;
-use crate::control::Control;
-use crate::problem::Samples;
+use super::{CHUNK, Point, bulk};
 
 /// Errors of a sum below this fraction of Σ|β| are corrected on one variable.
 const SMALL: f64 = 1e-9;
@@ -18,16 +16,6 @@ pub(super) struct Repaired {
     pub(super) infeasibility: f64,
     /// Whether a feasible point exists.
     pub(super) exists: bool,
-}
-
-/// The box of variable `i`.
-pub(super) fn bounds(p: &Samples<'_>, i: usize) -> (f64, f64) {
-    let c = p.costs[i];
-    if c == 0.0 {
-        return (0.0, 0.0);
-    }
-    let (lo, hi) = p.loss(i).domain(p.targets[i]);
-    (-c * hi, -c * lo)
 }
 
 /// Σ values, with compensated rounding errors (Neumaier).
@@ -41,13 +29,15 @@ fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     sum + lost
 }
 
-pub(super) fn repair(p: &Samples<'_>, given: &[f64], groups: &[Option<Vec<u32>>], control: &Control) -> Repaired {
+pub(super) fn repair(point: &Point<'_, '_>, given: &[f64], groups: &[Option<Vec<u32>>]) -> Repaired {
+    let p = point.problem;
+    let boxes = bulk::boxes(point);
     let largest_cost = p.costs.iter().fold(0.0f64, |m, c| m.max(*c));
     // β clipped to its box, and the largest distance moved.
-    let parts = control.threads.map(p.len().div_ceil(CHUNK), |task| {
+    let parts = point.control.threads.map(p.len().div_ceil(CHUNK), |task| {
         let mut infeasibility = 0.0f64;
         let clip = |i: usize| {
-            let (lo, hi) = bounds(p, i);
+            let (lo, hi) = boxes[i];
             if !given[i].is_finite() {
                 infeasibility = f64::INFINITY;
                 return 0.0f64.clamp(lo, hi);
@@ -81,7 +71,7 @@ pub(super) fn repair(p: &Samples<'_>, given: &[f64], groups: &[Option<Vec<u32>>]
         if off > 0.0 {
             infeasibility = infeasibility.max(off / size.max(f64::MIN_POSITIVE));
         }
-        exists &= balance(p, &mut beta, list, s);
+        exists &= balance(&boxes, &mut beta, list, s);
     }
     if !exists {
         infeasibility = f64::INFINITY;
@@ -90,10 +80,10 @@ pub(super) fn repair(p: &Samples<'_>, given: &[f64], groups: &[Option<Vec<u32>>]
 }
 
 /// Shifts the variables of `list` within their boxes until their sum is `s`; false if the boxes do not allow it.
-fn balance(p: &Samples<'_>, beta: &mut [f64], list: &[u32], s: f64) -> bool {
+fn balance(boxes: &[(f64, f64)], beta: &mut [f64], list: &[u32], s: f64) -> bool {
     let size = list.iter().map(|&i| beta[i as usize].abs()).sum::<f64>().max(s.abs());
     let room = |beta: &[f64], i: u32, way: f64| {
-        let (lo, hi) = bounds(p, i as usize);
+        let (lo, hi) = boxes[i as usize];
         if way > 0.0 { hi - beta[i as usize] } else { beta[i as usize] - lo }
     };
     // The last rounds only correct the rounding of the earlier shifts.

@@ -7,18 +7,24 @@
 //! | reweight | IRWLS |
 //! | dual | decomposition, coordinate descent |
 //!
+//! Each view has a form for many samples at once. Solvers use the scalar forms, the certificate only those for many samples: a
+//! [`CustomLoss`] answers the former from an interpolation and the latter from the functions of the user.
+//!
 //! Every convex loss here has infimum 0 for every target, so that ℓ*(y, 0) = 0 and the dual term c·ℓ*(y, −β/c) vanishes
 //! at β = 0: [`DualTerm`] omits no constant.
 
+mod curve;
 mod custom;
+mod form;
 mod margin;
 mod nonconvex;
 mod residual;
 mod spec;
+mod supremum;
 #[cfg(test)]
 mod tests;
 
-pub use custom::CustomLoss;
+pub use custom::{BulkFunction, BulkFunctions, CustomLoss};
 pub use margin::{Hinge, HuberHinge, Logistic, Power, SmoothHinge, SquaredHinge};
 pub use nonconvex::{Polynomial, Ramp, Sigmoid};
 pub use residual::{Above, Absolute, Below, Epsilon, Expectile, Huber, LogCosh, Pinball, Square, SquaredEpsilon};
@@ -108,6 +114,28 @@ pub trait Loss: Send + Sync {
     }
     /// Properties of the loss.
     fn properties(&self) -> Properties;
+    /// [`value`](Loss::value) of many samples. All slices have the same length.
+    fn values(&self, y: &[f64], z: &[f64], out: &mut [f64]) {
+        y.iter().zip(z).zip(out).for_each(|((y, z), out)| *out = self.value(*y, *z));
+    }
+    /// [`slope`](Loss::slope) of many samples.
+    fn slopes(&self, y: &[f64], z: &[f64], out: &mut [f64]) {
+        y.iter().zip(z).zip(out).for_each(|((y, z), out)| *out = self.slope(*y, *z));
+    }
+    /// [`domain`](Loss::domain) of many samples.
+    fn domains(&self, y: &[f64], low: &mut [f64], high: &mut [f64]) {
+        y.iter().zip(low.iter_mut().zip(high)).for_each(|(y, (low, high))| (*low, *high) = self.domain(*y));
+    }
+    /// [`conjugate`](Loss::conjugate) of many samples; +∞ where it is not known.
+    fn conjugates(&self, y: &[f64], u: &[f64], out: &mut [f64]) {
+        let one = |(y, u): (&f64, &f64)| self.conjugate(*y, *u).unwrap_or(f64::INFINITY);
+        y.iter().zip(u).zip(out).for_each(|(pair, out)| *out = one(pair));
+    }
+    /// [`excess`](Loss::excess) of many samples; +∞ where the conjugate is not known.
+    fn excesses(&self, y: &[f64], z: &[f64], u: &[f64], out: &mut [f64]) {
+        let one = |((y, z), u): ((&f64, &f64), &f64)| self.excess(*y, *z, *u).unwrap_or(f64::INFINITY);
+        y.iter().zip(z).zip(u).zip(out).for_each(|(sample, out)| *out = one(sample));
+    }
 }
 
 impl DualTerm {

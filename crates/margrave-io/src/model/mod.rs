@@ -26,7 +26,7 @@ use margrave_core::problem::{Bias, Formulation, Task};
 pub use self::exchange::Training;
 pub use self::libsvm::{LibsvmKind, LibsvmModel};
 pub use self::libsvm_proof::{LibsvmProof, LibsvmTraining, verify_libsvm};
-pub use self::onnx::to_onnx;
+pub use self::onnx::{OnnxOptions, to_onnx, to_onnx_with};
 use crate::error::{ReadError, Result, malformed};
 use crate::{Schema, write_atomic};
 pub use margrave_core::model::SHARES;

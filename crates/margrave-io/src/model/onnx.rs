@@ -52,7 +52,7 @@ fn value_info(name: &str, kind: i64, dims: &[Option<usize>]) -> Message {
 impl Graph {
     fn fresh(&mut self, hint: &str) -> String {
         self.names += 1;
-        format!("{hint}_{}", self.names)
+        format!("margrave/{hint}_{}", self.names)
     }
 
     fn doubles(&mut self, hint: &str, dims: &[usize], values: &[f64]) -> String {
@@ -419,8 +419,47 @@ fn ints_attribute(name: &str, values: &[i64]) -> Message {
     values.iter().fold(Message::default().bytes(1, name), |message, &v| message.int(8, v)).int(20, 7)
 }
 
-/// The bytes of the ONNX file of a model.
+/// What an ONNX file says beyond the model.
+#[derive(Debug, Clone, Default)]
+pub struct OnnxOptions {
+    /// Names of the features: one input (rows × 1) per name instead of `X`. Empty: one input `X`.
+    pub columns: Vec<String>,
+    /// Keys and values of the metadata; the task, the kernel and the loss are added.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// The bytes of the ONNX file of a model, with one input `X`.
 pub fn to_onnx(model: &Model) -> Result<Vec<u8>> {
+    to_onnx_with(model, &OnnxOptions::default())
+}
+
+/// The inputs of the graph, and the name of the tensor of all features.
+fn inputs(graph: &mut Graph, columns: &[String], d: usize) -> Result<(Vec<Message>, String)> {
+    if columns.is_empty() {
+        return Ok((vec![value_info("X", DOUBLE, &[None, Some(d)])], "X".to_owned()));
+    }
+    if columns.len() != d {
+        return Err(Error::Shape { what: "names of the features", expected: d, found: columns.len() });
+    }
+    let mut sorted: Vec<&String> = columns.iter().collect();
+    sorted.sort();
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1] || pair[0].is_empty()) {
+        return Err(Error::data(format!("the features of an ONNX model need different names: '{}'", twice[0])));
+    }
+    // Names inside the graph start with `margrave/`.
+    if let Some(taken) =
+        columns.iter().find(|name| ["label", "scores", "variable", "probabilities"].contains(&name.as_str()))
+    {
+        return Err(Error::data(format!("'{taken}' is the name of an output of an ONNX model: rename the feature")));
+    }
+    let infos = columns.iter().map(|name| value_info(name, DOUBLE, &[None, Some(1)])).collect();
+    let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+    graph.node("Concat", &names, "margrave/all", vec![int_attribute("axis", 1)]);
+    Ok((infos, "margrave/all".to_owned()))
+}
+
+/// The bytes of the ONNX file of a model.
+pub fn to_onnx_with(model: &Model, options: &OnnxOptions) -> Result<Vec<u8>> {
     let f = &model.expansion;
     let (k, d) = (f.outputs(), f.width());
     if f.len().saturating_mul(d.saturating_add(k)) > (1 << 27) {
@@ -428,7 +467,7 @@ pub fn to_onnx(model: &Model) -> Result<Vec<u8>> {
         return Err(Error::data("the model is too large for an ONNX file: keep the native format"));
     }
     let mut graph = Graph::default();
-    let mut x = "X".to_owned();
+    let (inputs, mut x) = inputs(&mut graph, &options.columns, d)?;
     if let Some(scaling) = &model.scaling {
         let shift = graph.doubles("shift", &[1, d], &scaling.shift);
         let factor = graph.doubles("factor", &[1, d], &scaling.factor);
@@ -463,13 +502,23 @@ pub fn to_onnx(model: &Model) -> Result<Vec<u8>> {
     let mut message = graph.nodes.into_iter().fold(Message::default(), |graph, node| graph.message(1, node));
     message = message.bytes(2, "margrave");
     message = graph.constants.into_iter().fold(message, |graph, constant| graph.message(5, constant));
-    message = message.message(11, value_info("X", DOUBLE, &[None, Some(d)]));
+    message = inputs.into_iter().fold(message, |graph, input| graph.message(11, input));
     message = graph.outputs.into_iter().fold(message, |graph, output| graph.message(12, output));
-    Ok(Message::default()
+    let file = Message::default()
         .int(1, IR_VERSION)
         .bytes(2, "margrave")
         .bytes(3, env!("CARGO_PKG_VERSION"))
         .message(7, message)
-        .message(8, Message::default().bytes(1, "").int(2, OPSET))
-        .finish())
+        .message(8, Message::default().bytes(1, "").int(2, OPSET));
+    let task = match model.task {
+        Task::Classify => "classify",
+        Task::Regress => "regress",
+        Task::Novelty => "novelty",
+    };
+    let own = [("task", task.to_owned()), ("kernel", f.kernel().name().to_owned())];
+    let loss = model.loss.as_ref().map(|loss| ("loss", loss.to_string()));
+    let own = own.into_iter().chain(loss).map(|(key, value)| (key.to_owned(), value));
+    let given = options.metadata.iter().cloned();
+    let entry = |(key, value): (String, String)| Message::default().bytes(1, key).bytes(2, value);
+    Ok(own.chain(given).map(entry).fold(file, |file, entry| file.message(14, entry)).finish())
 }
