@@ -6,6 +6,7 @@ from ._certify import certify
 from ._core import (
     BudgetError,
     DataError,
+    DeviceError,
     NotFiniteError,
     OptionError,
     OutOfMemoryError,
@@ -28,6 +29,7 @@ __all__ = [
     "BudgetError",
     "Certificate",
     "DataError",
+    "DeviceError",
     "KernelRidge",
     "LinearSVC",
     "LinearSVR",

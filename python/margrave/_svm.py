@@ -59,8 +59,8 @@ class SVC(_Classifier):
         Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
         Number of threads; all cores by default. Results do not depend on it.
-    device : {"auto", "cpu"}, default="auto"
-        Where to compute.
+    device : {"auto", "cpu", "cuda", "cuda:N"}, default="auto"
+        Where to compute: ``"cuda:N"`` is NVIDIA card N; ``"auto"`` takes a card for 20 000 rows or more, if there is one.
 
     Attributes
     ----------
@@ -175,8 +175,8 @@ class NuSVC(_Classifier):
         Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
         Number of threads; all cores by default. Results do not depend on it.
-    device : {"auto", "cpu"}, default="auto"
-        Where to compute.
+    device : {"auto", "cpu", "cuda", "cuda:N"}, default="auto"
+        Where to compute: ``"cuda:N"`` is NVIDIA card N; ``"auto"`` takes a card for 20 000 rows or more, if there is one.
 
     Attributes
     ----------
@@ -302,8 +302,8 @@ class SVR(_Regressor):
         Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
         Number of threads; all cores by default. Results do not depend on it.
-    device : {"auto", "cpu"}, default="auto"
-        Where to compute.
+    device : {"auto", "cpu", "cuda", "cuda:N"}, default="auto"
+        Where to compute: ``"cuda:N"`` is NVIDIA card N; ``"auto"`` takes a card for 20 000 rows or more, if there is one.
 
     Attributes
     ----------
@@ -404,8 +404,8 @@ class NuSVR(_Regressor):
         Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
         Number of threads; all cores by default. Results do not depend on it.
-    device : {"auto", "cpu"}, default="auto"
-        Where to compute.
+    device : {"auto", "cpu", "cuda", "cuda:N"}, default="auto"
+        Where to compute: ``"cuda:N"`` is NVIDIA card N; ``"auto"`` takes a card for 20 000 rows or more, if there is one.
 
     Attributes
     ----------

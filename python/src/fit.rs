@@ -26,7 +26,7 @@ pub(crate) fn fit<'py>(
     outputs: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let data = dataset_of(x, y, outputs, weights)?;
-    let svm = params.svm(py)?;
+    let svm = params.svm(py, data.len())?;
     let ended =
         supervise(py, report, params.small(), |cancel, observer| svm.cancel(cancel).fit_observed(&data, observer))?;
     let Supervised { value, history, interrupted } = ended;

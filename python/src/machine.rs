@@ -151,8 +151,9 @@ pub(crate) fn scores<'py>(
     let model = parts.model(&params)?;
     let (n, k) = (x.0.len(), model.expansion.outputs());
     let threads = params.threads();
+    let device = params.device(n)?;
     let ended = supervise(py, None, params.small(), |cancel, _| {
-        let control = Control::unlimited(threads).with_cancel(cancel);
+        let control = Control::unlimited(threads).with_cancel(cancel).with_device(device);
         model.scores(&x.0, Precision::Double, &control)
     })?;
     match (ended.value, ended.interrupted) {

@@ -7,7 +7,7 @@ use margrave::engine::model::Scheme;
 use margrave::engine::problem::{Formulation, Penalty, Task};
 use margrave::engine::solver::Stop;
 use margrave::loss::{Loss, LossSpec};
-use margrave::{Budget, Control, Error, Probability, Svm, Threads};
+use margrave::{Budget, Control, Device, Error, Probability, Svm, Threads};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
@@ -150,8 +150,15 @@ impl Params {
         Ok(Control::start(&budget, self.threads()))
     }
 
-    /// The builder of the machine.
-    pub(crate) fn svm(&self, py: Python<'_>) -> PyResult<Svm> {
+    /// Where to compute, for data of so many rows.
+    pub(crate) fn device(&self, rows: usize) -> PyResult<Device> {
+        let name = self.device.parse().map_err(raise)?;
+        let chosen = margrave_cuda::choose(name, rows).map_err(|error| raise(error.into()))?;
+        Ok(chosen.device)
+    }
+
+    /// The builder of the machine, for data of so many rows.
+    pub(crate) fn svm(&self, py: Python<'_>, rows: usize) -> PyResult<Svm> {
         let mut svm = Svm::of(self.task()?)
             .kernel(self.kernel()?)
             .cost(self.c)
@@ -159,7 +166,7 @@ impl Params {
             .bias(self.bias)
             .penalty(if self.penalty == "l1" { Penalty::L1 } else { Penalty::L2 })
             .intercept_scaling(self.intercept_scaling)
-            .device(self.device.parse().map_err(raise)?)
+            .device(self.device(rows)?)
             .solver(self.solver.parse().map_err(raise)?)
             .stop(self.stop())
             .budget(self.budget())

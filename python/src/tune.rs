@@ -31,7 +31,7 @@ pub(crate) fn tune<'py>(
     report: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let data = dataset(x, Some(y), weights)?;
-    let svm = params.svm(py)?;
+    let svm = params.svm(py, data.len())?;
     let grid = Grid { costs, gammas, epsilons, ..Grid::default() };
     let fold_of = Some(fold_of.as_slice()?.iter().map(|&fold| fold as u32).collect());
     let counts = match counts {

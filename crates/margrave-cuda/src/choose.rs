@@ -94,7 +94,9 @@ pub fn choose(name: DeviceName, rows: usize) -> Result<Chosen, CudaError> {
         DeviceName::Cpu => Ok(processor(None)),
         DeviceName::Cuda(number) => CudaBackend::open(number).map(card),
         DeviceName::Auto if rows < WORTHWHILE => Ok(processor(Some(WhyNot::Small { rows }))),
-        DeviceName::Auto => Ok(CudaBackend::open(0).map_or_else(|error| processor(Some(WhyNot::Card(error))), card)),
+        DeviceName::Auto => {
+            Ok(CudaBackend::open_yielding(0).map_or_else(|error| processor(Some(WhyNot::Card(error))), card))
+        }
     }
 }
 

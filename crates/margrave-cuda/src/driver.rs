@@ -269,22 +269,6 @@ impl Turn<'_> {
             .map_err(failed("clearing memory"))
     }
 
-    /// Copies `len` numbers from one buffer to another.
-    pub(crate) fn copy<T: Plain>(
-        &self,
-        to: &Buffer<T>,
-        to_at: usize,
-        from: &Buffer<T>,
-        from_at: usize,
-        len: usize,
-    ) -> Result<(), CudaError> {
-        assert!(to_at + len <= to.len && from_at + len <= from.len, "within the buffers");
-        let (size, to, from) = (size_of::<T>(), to.address, from.address);
-        let (to, from) = (to + (to_at * size) as u64, from + (from_at * size) as u64);
-        // SAFETY: both ranges lie in their buffers.
-        unsafe { result::memcpy_dtod_async(to, from, len * size, self.card.stream) }.map_err(failed("copying"))
-    }
-
     /// The program `name` of a module; `memory`: bytes of shared memory that are given at each launch.
     pub(crate) fn function(&self, module: Module, name: &str, memory: u32) -> Result<Function, CudaError> {
         let loaded = self.card.module(module)?;
@@ -329,7 +313,7 @@ impl Turn<'_> {
     }
 }
 
-/// The arguments of a launch, by address.
+/// The arguments of a launch, by address: to be used within the call of `launch`, as values may be temporary.
 macro_rules! arguments {
     ($($value:expr),* $(,)?) => {
         &mut [$(std::ptr::from_ref(&$value).cast_mut().cast::<std::ffi::c_void>()),*]

@@ -38,6 +38,11 @@ pub enum CudaError {
         /// Bytes free.
         free: u64,
     },
+    /// The processor was used instead, for this reason.
+    Yielded {
+        /// Why.
+        message: String,
+    },
     /// The driver reported an error.
     Driver {
         /// What was being done.
@@ -92,6 +97,7 @@ impl fmt::Display for CudaError {
                 *needed as f64 / GIB,
                 *free as f64 / GIB
             ),
+            CudaError::Yielded { message } => f.write_str(message),
             CudaError::Driver { what, name } => write!(f, "the card failed while {what}: {name}"),
         }
     }

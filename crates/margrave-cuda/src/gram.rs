@@ -15,7 +15,7 @@ use margrave_core::backend::Device;
 use margrave_core::control::{Control, Interrupt};
 use margrave_core::data::Points;
 use margrave_core::error::{Error, Result};
-use margrave_core::gram::{Accuracy, Gram, Pick, Precision};
+use margrave_core::gram::{Accuracy, DeviceSolver, Gram, Pick, Precision};
 use margrave_core::kernel::{Kernel, Statistic};
 
 use crate::arithmetic::{Arithmetic, KernelArgument};
@@ -25,7 +25,7 @@ use crate::points::{DevicePoints, LazyPoints, Scalar, Side};
 use crate::ptx::Module;
 
 /// Rows and columns of a tile: `TILE` of gram.cu.
-const TILE: u32 = 64;
+pub(crate) const TILE: u32 = 64;
 /// Threads of a block: `THREADS` of gram.cu.
 const THREADS: u32 = 256;
 /// Columns that one block adds up: `TILE`·`TILES` of gram.cu.
@@ -269,8 +269,7 @@ impl CudaGram {
             let grid = (count as u32).div_ceil(TILE) * (width as u32).div_ceil(TILE);
             // SAFETY: the arguments are those of `block` in gram.cu; `result` has room for count × width numbers.
             unsafe {
-                let arguments = arguments![a, b, argument, result.address(), narrow];
-                turn.launch(function, (grid, 1), THREADS, 0, arguments)?;
+                turn.launch(function, (grid, 1), THREADS, 0, arguments![a, b, argument, result.address(), narrow])?;
             }
             turn.read(&result, 0, &mut out[at * width..(at + count) * width])?;
             pace.note(count as f64 * each);
@@ -373,10 +372,20 @@ impl Product<'_> {
             // SAFETY: the arguments are those of `product` and `add_parts` in gram.cu; `parts` has room for
             // splits × rows × width numbers and `result` for rows × k.
             unsafe {
-                let arguments = arguments![rows, self.b.0, argument, v, stride, width, parts.address()];
-                self.turn.launch(function, (count.div_ceil(TILE), splits), THREADS, 0, arguments)?;
-                let arguments = arguments![parts.address(), splits, count, width, out, stride];
-                self.turn.launch(add, ((count * width).div_ceil(THREADS), 1), THREADS, 0, arguments)?;
+                self.turn.launch(
+                    function,
+                    (count.div_ceil(TILE), splits),
+                    THREADS,
+                    0,
+                    arguments![rows, self.b.0, argument, v, stride, width, parts.address()],
+                )?;
+                self.turn.launch(
+                    add,
+                    ((count * width).div_ceil(THREADS), 1),
+                    THREADS,
+                    0,
+                    arguments![parts.address(), splits, count, width, out, stride],
+                )?;
             }
         }
         Ok(())
@@ -482,6 +491,10 @@ impl Gram for CudaGram {
         let part = Self::square(self.card, self.kernel, &self.rows.gather(rows)).ok()?;
         let above = self.above.iter().chain([&self.entries]).cloned().collect();
         Some(Box::new(Self { above, ..part }))
+    }
+
+    fn device_solver(&self) -> Option<&dyn DeviceSolver> {
+        self.solver()
     }
 
     fn effort(&self) -> f64 {

@@ -12,6 +12,7 @@ mod error;
 mod gram;
 mod points;
 mod ptx;
+mod solver;
 
 pub use backend::CudaBackend;
 pub use choose::{Chosen, DeviceName, WORTHWHILE, WhyNot, choose};

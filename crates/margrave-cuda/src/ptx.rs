@@ -1,7 +1,7 @@
 //! The embedded programs, compiled by `scripts/ptx` from the folder `kernels`.
 
 /// Number of modules.
-pub(crate) const PROGRAMS: usize = 2;
+pub(crate) const PROGRAMS: usize = 3;
 
 /// A module of programs, loaded on first use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub(crate) enum Module {
     GramF32,
     /// Entries and products in double precision.
     GramF64,
+    /// The set Newton solver.
+    Solver,
 }
 
 impl Module {
@@ -18,6 +20,7 @@ impl Module {
         match self {
             Module::GramF32 => include_str!("../ptx/gram_f32.ptx"),
             Module::GramF64 => include_str!("../ptx/gram_f64.ptx"),
+            Module::Solver => include_str!("../ptx/solver.ptx"),
         }
     }
 }
@@ -34,12 +37,18 @@ mod tests {
 
     #[test]
     fn the_programs_are_those_of_the_sources() {
+        let common = include_str!("../kernels/statistics.cuh");
+        let gram = include_str!("../kernels/gram.cu");
+        let solver = include_str!("../kernels/solver.cu");
         for (module, name, source) in [
-            (Module::GramF32, "gram.cu", &include_bytes!("../kernels/gram.cu")[..]),
-            (Module::GramF64, "gram.cu", &include_bytes!("../kernels/gram.cu")[..]),
+            (Module::GramF32, "gram.cu", gram),
+            (Module::GramF64, "gram.cu", gram),
+            (Module::Solver, "solver.cu", solver),
         ] {
+            let source = source.replace("#include \"statistics.cuh\"\n", common);
+            assert!(!source.contains("#include"), "{name}: a header this test does not know");
             let head = module.text().lines().next().unwrap();
-            let expected = format!("// source {name} {};", fnv(source));
+            let expected = format!("// source {name} {};", fnv(source.as_bytes()));
             assert!(head.starts_with(&expected), "{module:?} is not compiled from {name}: run scripts/ptx\n{head}");
             assert!(module.text().contains(".target sm_80"), "{module:?}");
         }

@@ -3,12 +3,14 @@
 //! A solver accesses K only through [`Gram`]: as blocks of entries, or as a product that never stores K. Device memory,
 //! packing, SIMD and sparsity are hidden behind it. User-defined kernels implement this trait.
 
+mod device;
 mod matrix;
 mod picked;
 mod precomputed;
 mod spectrum;
 mod stored;
 
+pub use device::{DevicePoint, DeviceProblem, DeviceReport, DeviceSolver, DeviceStep};
 pub use matrix::Matrix;
 pub use picked::{Picked, part};
 pub use precomputed::PrecomputedGram;
@@ -106,6 +108,11 @@ pub trait Gram: Send + Sync {
         None
     }
 
+    /// A solver that keeps dual problems over this K where its entries are computed. `None` if there is none.
+    fn device_solver(&self) -> Option<&dyn DeviceSolver> {
+        None
+    }
+
     /// Approximate number of multiply–adds per entry: solvers use it to decide whether to keep entries or to recompute
     /// them. ∞ means unknown; solvers then treat entries as expensive.
     fn effort(&self) -> f64 {
@@ -160,6 +167,10 @@ impl<G: Gram + ?Sized> Gram for &G {
 
     fn rough(&self) -> Option<Box<dyn Gram + '_>> {
         (**self).rough()
+    }
+
+    fn device_solver(&self) -> Option<&dyn DeviceSolver> {
+        (**self).device_solver()
     }
 
     fn effort(&self) -> f64 {
