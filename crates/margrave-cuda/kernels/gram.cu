@@ -59,7 +59,7 @@ __device__ __forceinline__ void product(const Side &a, const Side &b, const Kern
     extern "C" __global__ void __launch_bounds__(THREADS) NAME(block_##name)(Side a, Side b, Kernel kernel, void *out, u32 narrow) { \
         block<STATISTIC>(a, b, kernel, out, narrow);                                                                           \
     }                                                                                                                          \
-    extern "C" __global__ void __launch_bounds__(THREADS) NAME(product1_##name)(Side a, Side b, Kernel kernel, const double *v, u32 stride, u32 k, double *part) { \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) NAME(product1_##name)(Side a, Side b, Kernel kernel, const double *v, u32 stride, u32 k, double *part) { \
         product<STATISTIC, 1>(a, b, kernel, v, stride, k, part);                                                               \
     }                                                                                                                          \
     extern "C" __global__ void __launch_bounds__(THREADS) NAME(product8_##name)(Side a, Side b, Kernel kernel, const double *v, u32 stride, u32 k, double *part) { \

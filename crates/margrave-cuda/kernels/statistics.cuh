@@ -158,6 +158,17 @@ __device__ __forceinline__ void load4(const REAL *from, REAL (&to)[4]) {
 #endif
 }
 
+template <int STATISTIC>
+__device__ __forceinline__ void add_terms(const Shared &shared, u32 t, u32 k, REAL (&part)[4][4]) {
+    REAL x[4], z[4];
+    load4(&shared.rows[k][t / 16 * 4], x);
+    load4(&shared.cols[k][t % 16 * 4], z);
+    #pragma unroll
+    for (int i = 0; i < 4; i++)
+        #pragma unroll
+        for (int j = 0; j < 4; j++) part[i][j] = term<STATISTIC>(x[i], z[j], part[i][j]);
+}
+
 // The statistics of rows `r0..` and columns `c0..`; thread t has rows 4·(t / 16).. and columns 4·(t % 16)...
 template <int STATISTIC>
 __device__ __forceinline__ void statistics(Shared &shared, const Side &a, u32 r0, const Side &b, u32 c0, REAL (&sums)[4][4]) {
@@ -197,16 +208,14 @@ __device__ __forceinline__ void statistics(Shared &shared, const Side &a, u32 r0
         for (int i = 0; i < 4; i++)
             #pragma unroll
             for (int j = 0; j < 4; j++) part[i][j] = 0;
-        // A division is a long piece of code.
-        #pragma unroll (STATISTIC == CHI ? 1 : STEP)
-        for (int k = 0; k < STEP; k++) {
-            REAL x[4], z[4];
-            load4(&shared.rows[k][t / 16 * 4], x);
-            load4(&shared.cols[k][t % 16 * 4], z);
+        if (STATISTIC != CHI && from + STEP <= a.dims) {
             #pragma unroll
-            for (int i = 0; i < 4; i++)
-                #pragma unroll
-                for (int j = 0; j < 4; j++) part[i][j] = term<STATISTIC>(x[i], z[j], part[i][j]);
+            for (int k = 0; k < STEP; k++) add_terms<STATISTIC>(shared, t, k, part);
+        } else {
+            // Fewer features, or a division, which is a long piece of code.
+            u32 left = min(STEP, a.dims - from);
+            #pragma unroll 1
+            for (u32 k = 0; k < left; k++) add_terms<STATISTIC>(shared, t, k, part);
         }
         #pragma unroll
         for (int i = 0; i < 4; i++)

@@ -7,7 +7,7 @@
 //! they are.
 
 use margrave_core::backend::cpu::{is_definite, size_of};
-use margrave_core::data::Points;
+use margrave_core::data::{Points, Real, Storage};
 use margrave_core::gram::Accuracy;
 use margrave_core::kernel::{Kernel, Statistic};
 
@@ -39,31 +39,52 @@ struct Size {
     absolute: f64,
 }
 
-fn size(sides: &[&Points], centre: Option<&[f64]>) -> Size {
-    let (mut square, mut absolute) = (0.0f64, 0.0f64);
-    for points in sides {
-        for i in 0..points.len() {
-            let (mut s, mut a) = (0.0, 0.0);
-            points.visit(i, |k, x| {
-                let x = x - centre.map_or(0.0, |c| c[k]);
-                s += x * x;
-                a += x.abs();
-            });
-            square = square.max(s);
-            absolute = absolute.max(a);
+impl Size {
+    fn add<T: Real>(&mut self, values: &[T], centre: Option<&[f64]>) {
+        let (mut square, mut absolute) = (0.0, 0.0);
+        let mut put = |x: f64| {
+            square += x * x;
+            absolute += x.abs();
+        };
+        match centre {
+            Some(centre) => values.iter().zip(centre).for_each(|(x, c)| put(x.to_f64() - c)),
+            None => values.iter().for_each(|x| put(x.to_f64())),
         }
+        self.norm = self.norm.max(square.sqrt());
+        self.absolute = self.absolute.max(absolute);
     }
-    Size { norm: square.sqrt(), absolute }
+
+    fn of(sides: &[&Points], centre: Option<&[f64]>) -> Self {
+        let mut size = Self { norm: 0.0, absolute: 0.0 };
+        for points in sides {
+            for i in 0..points.len() {
+                match points.storage() {
+                    Storage::DenseF32(m) => size.add(m.row(i), centre),
+                    Storage::DenseF64(m) => size.add(m.row(i), centre),
+                    // Only dense points are centred.
+                    Storage::SparseF32(m) => size.add(m.row(i).1, None),
+                    Storage::SparseF64(m) => size.add(m.row(i).1, None),
+                }
+            }
+        }
+        size
+    }
 }
 
 /// The mean of dense points.
 fn centre(points: &Points) -> Option<Vec<f64>> {
-    if points.is_sparse() || points.is_empty() {
-        return None;
+    fn add<T: Real>(mean: &mut [f64], values: &[T]) {
+        values.chunks_exact(mean.len().max(1)).for_each(|row| {
+            mean.iter_mut().zip(row).for_each(|(sum, x)| *sum += x.to_f64());
+        });
     }
-    let n = points.len() as f64;
     let mut mean = vec![0.0; points.dims()];
-    (0..points.len()).for_each(|i| points.visit(i, |k, x| mean[k] += x / n));
+    match points.storage() {
+        Storage::DenseF32(m) if !points.is_empty() => add(&mut mean, m.values()),
+        Storage::DenseF64(m) if !points.is_empty() => add(&mut mean, m.values()),
+        _ => return None,
+    }
+    mean.iter_mut().for_each(|x| *x /= points.len() as f64);
     mean.iter().all(|x| x.is_finite()).then_some(mean)
 }
 
@@ -74,7 +95,7 @@ impl Arithmetic {
         let invariant = matches!(kernel.statistic(), Statistic::SquaredDistance | Statistic::AbsoluteDistance);
         let dense = sides.iter().all(|points| !points.is_sparse());
         let centre = if invariant && dense { centre(cols) } else { None };
-        let size = size(sides, centre.as_deref());
+        let size = Size::of(sides, centre.as_deref());
         let squared = size.norm * size.norm;
         let error = match *kernel {
             Kernel::Linear | Kernel::Precomputed => GROWTH,

@@ -8,7 +8,7 @@ use crate::driver::{Buffer, Plain, Turn};
 use crate::error::CudaError;
 
 /// Values copied to the card at a time.
-const PIECE: usize = 1 << 22;
+const PIECE: usize = 1 << 18;
 
 /// A number that the programs compute with.
 pub(crate) trait Scalar: Plain + Real {

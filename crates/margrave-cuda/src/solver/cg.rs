@@ -1,5 +1,6 @@
 //! `K_FF` as tiles, and conjugate gradients on it.
 
+use super::precondition::Preconditioner;
 use super::programs::Programs;
 use super::state::{Cg, Room, Set};
 use crate::arithmetic::KernelArgument;
@@ -15,8 +16,10 @@ pub(super) const ONE: u32 = 1024;
 /// `K_FF` and the vectors of conjugate gradients.
 #[derive(Debug)]
 pub(super) struct Matrix {
-    /// Whether entries are 16-bit numbers.
+    /// Whether entries of the current tiles are 16-bit numbers.
     small: bool,
+    /// The preconditioner, where one is in use.
+    pub(super) preconditioner: Option<Preconditioner>,
     tiles: Room<u8>,
     by_row: Room<f32>,
     by_column: Room<f32>,
@@ -41,6 +44,7 @@ impl Matrix {
     pub(super) fn new(turn: &Turn<'_>, small: bool) -> Result<Self, CudaError> {
         Ok(Self {
             small,
+            preconditioner: None,
             tiles: Room::default(),
             by_row: Room::default(),
             by_column: Room::default(),
@@ -67,14 +71,16 @@ impl Matrix {
         self.m.div_ceil(SIDE)
     }
 
-    /// Computes the tiles of the points `f`.
+    /// Computes the tiles of the points `f`, with 16-bit or single-precision entries.
     pub(super) fn fill(
         &mut self,
         turn: &Turn<'_>,
         programs: &Programs,
         f: Side,
         kernel: KernelArgument,
+        small: bool,
     ) -> Result<u64, CudaError> {
+        self.small = small;
         self.m = f.count();
         let across = self.across();
         let tiles = across * (across + 1) / 2;
@@ -82,7 +88,15 @@ impl Matrix {
         self.r.get(turn, self.m as usize)?;
         self.kq.get(turn, self.m as usize)?;
         // SAFETY: the arguments are those of `tiles`; there is room for all tiles.
-        unsafe { turn.launch(programs.tiles, (4 * tiles, 1), 256, 0, arguments![f, kernel, across, out])? };
+        unsafe {
+            turn.launch(
+                programs.tiles[usize::from(!small)],
+                (4 * tiles, 1),
+                256,
+                0,
+                arguments![f, kernel, across, out],
+            )?
+        };
         Ok(u64::from(self.m).pow(2) / 2)
     }
 
@@ -112,7 +126,7 @@ impl Matrix {
         // SAFETY: the arguments are those of `multiply` and `multiply_sum`; all rooms are large enough.
         unsafe {
             turn.launch(
-                programs.multiply,
+                programs.multiply[usize::from(!self.small)],
                 (blocks, 1),
                 256,
                 0,
@@ -172,8 +186,29 @@ impl Matrix {
         }
     }
 
-    /// A few steps; returns the state after them.
-    pub(super) fn steps(&mut self, turn: &Turn<'_>, programs: &Programs, f: Set, paired: u32) -> Result<Cg, CudaError> {
+    /// The preconditioner, if it is to be used.
+    fn used(&self, with: bool) -> Option<&Preconditioner> {
+        self.preconditioner.as_ref().filter(|_| with)
+    }
+
+    /// The first direction of a preconditioned run, after `start`.
+    pub(super) fn first_direction(&self, turn: &Turn<'_>, f: Set, list: u64, paired: u32) -> Result<(), CudaError> {
+        match &self.preconditioner {
+            Some(p) => p.first_direction(turn, f, list, self.m, self.r.address(), &self.cg, paired),
+            None => Ok(()),
+        }
+    }
+
+    /// A few steps, preconditioned or not; returns the state after them.
+    pub(super) fn steps(
+        &mut self,
+        turn: &Turn<'_>,
+        programs: &Programs,
+        f: Set,
+        list: u64,
+        paired: u32,
+        preconditioned: bool,
+    ) -> Result<Cg, CudaError> {
         // Reading back takes as long as a product with some 10 000 variables.
         let batch = match self.m {
             60_001.. => 2,
@@ -184,16 +219,14 @@ impl Matrix {
         let (m, blocks) = (self.m, self.across());
         for _ in 0..batch {
             self.multiply(turn, programs, f, false)?;
-            let (r, kq, cg) = (self.r.address(), self.kq.address(), self.cg.address());
+            let (r, kq, cg, parts) = (self.r.address(), self.kq.address(), self.cg.address(), self.parts.address());
+            if let Some(p) = self.used(preconditioned) {
+                p.step(turn, f, list, m, [r, kq, parts], blocks, &self.cg, paired)?;
+                continue;
+            }
             // SAFETY: the arguments are those of `cg_step`.
             unsafe {
-                turn.launch(
-                    programs.cg_step,
-                    (1, 1),
-                    ONE,
-                    0,
-                    arguments![m, f, r, kq, self.parts.address(), blocks, cg, paired],
-                )?;
+                turn.launch(programs.cg_step, (1, 1), ONE, 0, arguments![m, f, r, kq, parts, blocks, cg, paired])?;
             }
         }
         let mut state = [Cg::default()];

@@ -13,15 +13,18 @@
 //!    few, otherwise the half that meets its end first; again from there, until none leaves. Then one exact line search and
 //!    one product K·move that stores nothing. The violation falls about tenfold a round.
 //! 3. **Conjugate gradients on `K_FF`** (`cg.rs`), stored as the upper triangle of tiles in 16-bit fixed point (for kernels with values
-//!    from 0 to 1; single precision otherwise), so that each tile is read once a product.
+//!    from 0 to 1; single precision otherwise), so that each tile is read once a product. Sets of 16 000 and more are preconditioned
+//!    (`precondition.rs`). A set on which this makes no progress is stiff: from then on entries are single precision, every set is
+//!    preconditioned, and a proximal term ½ρ‖move‖² is added, which shrinks from round to round.
 //!
 //! Entries are single precision, sums double. At the end K·β is computed in double precision; the caller judges it, and a
-//! few more rounds close what is left. A set on which conjugate gradients make no progress, or that does not fit the
-//! memory of the card, ends the run: the caller goes on from the point reached.
+//! few more rounds close what is left. A set on which even that makes no progress, or that does not fit the memory of the
+//! card, ends the run: the caller goes on from the point reached.
 //!
 //! Cost of a round: |F|²/2 entries per step of conjugate gradients, n·|moved| entries once. Memory: |F|² bytes.
 
 mod cg;
+mod precondition;
 mod programs;
 mod round;
 mod state;
@@ -118,12 +121,14 @@ impl<'a> Run<'a> {
     fn level(&mut self, m: usize, goal: f64, most: usize, new: bool) -> Result<bool, Stop> {
         let (mut careful, mut stuck) = (false, 0);
         let mut violation = self.rounds.violation(m)?;
+        self.rounds.begin_level(new);
         for round in 0..most {
             if violation <= goal {
                 return Ok(true);
             }
             let Some(step) = self.rounds.round(m, goal, new && round == 0, careful)? else { return Ok(false) };
-            violation = self.rounds.last.violation;
+            let before = std::mem::replace(&mut violation, self.rounds.last.violation);
+            self.rounds.adapt(violation < before);
             self.count += 1;
             self.report.step(DeviceStep { rounds: self.count, violation, rows: m })?;
             careful = step < 0.3;

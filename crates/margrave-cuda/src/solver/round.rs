@@ -5,6 +5,7 @@ use std::sync::Arc;
 use margrave_core::control::Control;
 
 use super::cg::{Aim, Matrix, ONE, SIDE};
+use super::precondition::Preconditioner;
 use super::programs::Programs;
 use super::state::{Problem, Room, Set, SetRoom, State};
 use crate::arithmetic::KernelArgument;
@@ -25,6 +26,13 @@ const PARTS: usize = 256 << 20;
 const SLICE: f64 = 2e11;
 /// In all but the first round of a level at most this many variables are released, or half as many as are free.
 const LEAST_RELEASED: usize = 8192;
+/// Smallest ρ of the proximal term.
+const LEAST_PROXIMAL: f64 = 1e-8;
+/// Sets of this size are preconditioned.
+const PRECONDITIONED: u32 = 16_000;
+/// Centres of the preconditioner, and the number of variables from which there are twice as many.
+const CENTRES: u32 = 1024;
+const MANY: usize = 200_000;
 /// Sets that have shrunk to less than this share are laid out anew.
 const SHRUNK: f64 = 0.75;
 /// Smaller sets are not laid out anew.
@@ -63,6 +71,15 @@ pub(super) struct Rounds<'a> {
     values: Room<f64>,
     /// Entries computed.
     pub(super) entries: u64,
+    /// Whether sets have turned out to be stiff, and ρ of the proximal term then.
+    stiff: bool,
+    proximal: f64,
+    /// Passes with pins in the last round, and the share of F that left its piece in the first.
+    pins: u32,
+    left_at_first: f64,
+    /// Whether there is no room for a preconditioner.
+    no_preconditioner: bool,
+    fresh: Room<u8>,
 }
 
 /// F as it is in a round: the whole, or what is left of it.
@@ -110,6 +127,12 @@ impl<'a> Rounds<'a> {
             columns: Room::default(),
             values: Room::default(),
             entries: 0,
+            stiff: false,
+            proximal: 0.0,
+            pins: 0,
+            left_at_first: 0.0,
+            no_preconditioner: !small,
+            fresh: Room::default(),
             gram,
             control,
             problem,
@@ -303,10 +326,36 @@ impl<'a> Rounds<'a> {
             return Ok(None);
         }
         let f = self.gather(size)?;
-        if !self.minimise(f, goal, violation, careful)? {
+        if self.minimise(f, m, goal, violation, careful)? {
+            return self.move_along(m, size);
+        }
+        if self.stiff || Matrix::bytes(size, false) > Matrix::bytes(self.most, self.small) {
+            return Ok(None);
+        }
+        (self.stiff, self.proximal) = (true, 1.0);
+        let f = self.gather(size)?;
+        if !self.minimise(f, m, goal, violation, careful)? {
             return Ok(None);
         }
         self.move_along(m, size)
+    }
+
+    /// A new level begins, or rounds on the same one go on after a verdict.
+    pub(super) fn begin_level(&mut self, new: bool) {
+        if self.stiff {
+            self.proximal = if new { self.proximal.max(0.1) } else { (0.2 * self.proximal).max(LEAST_PROXIMAL) };
+        }
+    }
+
+    /// ρ after a round: it shrinks the faster the more the sets have settled.
+    pub(super) fn adapt(&mut self, better: bool) {
+        let settled = self.pins <= 3 && self.left_at_first < 0.5;
+        let factor = match (settled, better) {
+            (true, _) => 0.2,
+            (false, true) => 0.5,
+            (false, false) => 2.0,
+        };
+        self.proximal = (factor * self.proximal).clamp(LEAST_PROXIMAL, 1e3);
     }
 
     /// Flags and lists F; its size.
@@ -348,6 +397,7 @@ impl<'a> Rounds<'a> {
     fn gather(&mut self, size: usize) -> Result<Current, CudaError> {
         let set = self.whole.get(&self.turn, size)?;
         let (m, list, rows) = (size as u32, self.whole.list.address(), self.whole.rows.address());
+        let proximal = if self.stiff { self.proximal } else { 0.0 };
         self.turn.fill(&self.taken, 1, 0)?;
         let (variables, order) = (self.problem.variables(), self.problem.order.address());
         // SAFETY: the arguments are those of the program.
@@ -357,56 +407,88 @@ impl<'a> Rounds<'a> {
                 grid(size),
                 THREADS,
                 0,
-                arguments![variables, order, self.state.address(), list, m, set, rows],
+                arguments![variables, order, self.state.address(), list, m, proximal, set, rows],
             )?;
         }
         Ok(Current { set, m, list, rows })
     }
 
     /// Minimises over F, pinning what leaves. `false`: conjugate gradients make no progress.
-    fn minimise(&mut self, mut f: Current, goal: f64, violation: f64, careful: bool) -> Result<bool, Stop> {
+    fn minimise(
+        &mut self,
+        mut f: Current,
+        level: usize,
+        goal: f64,
+        violation: f64,
+        careful: bool,
+    ) -> Result<bool, Stop> {
         let (part, few) = if careful { (4u32, 4096u32) } else { (2, 8) };
         let paired = self.problem.paired;
         self.fill_matrix(f, None)?;
-        let (mut tight, mut restart, mut have, mut place) = (false, true, false, 0);
-        for _ in 0..if careful { 200 } else { 60 } {
+        let preconditioned = (self.stiff || f.m >= PRECONDITIONED) && self.prepare(level, f)?;
+        let (mut tight, mut restart, mut have, mut place, mut built) = (false, true, false, 0, false);
+        (self.pins, self.left_at_first) = (0, 0.0);
+        for pass in 0..if careful { 200 } else { 60 } {
             let floor = 0.2 * goal;
+            let more = if self.stiff { 2 } else { 1 };
             let aim = match tight {
-                true => Aim { aim: 0.1 * violation, floor, share: 0.1, most: 150 },
-                false => Aim { aim: f64::MAX, floor, share: 0.3, most: 100 },
+                true => Aim { aim: 0.1 * violation, floor, share: 0.1, most: 150 * more },
+                false => Aim { aim: f64::MAX, floor, share: 0.3, most: 100 * more },
             };
             if restart {
                 if have {
                     self.matrix.multiply(&self.turn, &self.programs, f.set, false)?;
                 }
                 self.matrix.start(&self.turn, &self.programs, f.set, have, paired, aim)?;
+                if preconditioned {
+                    if !built && !self.build_preconditioner(f)? {
+                        return Ok(false);
+                    }
+                    built = true;
+                    self.matrix.first_direction(&self.turn, f.set, f.list, paired)?;
+                }
             } else {
                 self.matrix.tighten(&self.turn, &self.programs, aim)?;
             }
             let cg = loop {
                 self.control.check()?;
-                let cg = self.matrix.steps(&self.turn, &self.programs, f.set, paired)?;
+                let cg = self.matrix.steps(&self.turn, &self.programs, f.set, f.list, paired, preconditioned)?;
                 if cg.done != 0 {
                     break cg;
                 }
             };
-            if cg.done == 2 || (!tight && cg.steps >= cg.most && cg.rr > 4.0 * cg.limit) {
+            // In a stiff set an inexact minimum is still a direction of descent.
+            let hopeless = cg.done == 2 || (!tight && cg.steps >= cg.most && cg.rr > 4.0 * cg.limit);
+            if hopeless && !self.stiff {
                 return Ok(false);
             }
             self.pin(f, part, few)?;
             let (out, left) = (self.last.out, self.last.left);
+            if pass == 0 {
+                self.left_at_first = f64::from(out) / f64::from(f.m);
+            }
             if out == 0 {
-                if tight || cg.largest <= floor {
+                if tight || cg.largest <= floor || hopeless {
                     break;
                 }
-                (tight, restart) = (true, false);
+                tight = true;
+                restart = preconditioned;
+                have = have || preconditioned;
+                if preconditioned {
+                    self.reload(f)?;
+                }
                 continue;
             }
+            self.pins += 1;
             if left == 0 {
                 break;
             }
             (restart, have) = (true, true);
             tight = tight || out < left / 64;
+            if preconditioned {
+                self.take_out_pinned(f)?;
+                built = false;
+            }
             if f64::from(left) < SHRUNK * f64::from(f.m) && f.m > SMALL {
                 f = self.shrink(f, place)?;
                 place = 1 - place;
@@ -416,6 +498,93 @@ impl<'a> Rounds<'a> {
         Ok(true)
     }
 
+    /// x becomes the vector of the next product.
+    fn reload(&self, f: Current) -> Result<(), CudaError> {
+        let (m, zero) = (f.m, 0u32);
+        // SAFETY: the arguments are those of the programs.
+        unsafe {
+            self.turn.launch(self.programs.load_q, grid(m as usize), THREADS, 0, arguments![m, f.set, zero])?;
+            self.turn.launch(self.programs.cg_again, (1, 1), 1, 0, arguments![self.matrix.cg.address()])
+        }
+    }
+
+    /// Makes the preconditioner's sums over F; `false` if there is no room for it, or too few variables.
+    fn prepare(&mut self, level: usize, f: Current) -> Result<bool, Stop> {
+        let r = if self.problem.n > MANY { 2 * CENTRES } else { CENTRES };
+        if self.no_preconditioner || level < 2 * r as usize {
+            return Ok(false);
+        }
+        if self.matrix.preconditioner.is_none() {
+            match self.new_preconditioner(r) {
+                Ok(made) => self.matrix.preconditioner = Some(made),
+                Err(CudaError::Memory { .. }) => {
+                    self.no_preconditioner = true;
+                    return Ok(false);
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        let Some(mut made) = self.matrix.preconditioner.take() else { return Ok(false) };
+        let (out, known, _) = made.rows();
+        if known < level {
+            self.block(false, known, level - known, r, out)?;
+            self.no_preconditioner = !made.set_known(&self.turn, level)?;
+        }
+        if !self.no_preconditioner {
+            made.add(&self.turn, f.list, None, f.m as usize, 1.0)?;
+        }
+        self.matrix.preconditioner = Some(made);
+        Ok(!self.no_preconditioner)
+    }
+
+    fn new_preconditioner(&self, r: u32) -> Result<Preconditioner, CudaError> {
+        let w: Buffer<f64> = self.turn.allocate((r * r) as usize, "the preconditioner")?;
+        self.block(true, 0, r as usize, r, w.address())?;
+        Preconditioner::new(&self.turn, self.problem.n, r, w)
+    }
+
+    /// K of `count` variables from `first` on against the first r, row-major at the address `out`.
+    fn block(&self, double: bool, first: usize, count: usize, r: u32, out: u64) -> Result<(), CudaError> {
+        let side = |at: usize, count: usize| -> Result<Side, CudaError> {
+            let order = Some(&self.problem.order);
+            Ok(match double {
+                true => self.gram.sides_f64(&self.turn)?[0].side(order, 0, count as u32).from(at),
+                false => self.points.side(order, 0, count as u32).from(at),
+            })
+        };
+        let (a, b, narrow) = (side(first, count)?, side(0, r as usize)?, u32::from(!double));
+        let blocks = (count as u32).div_ceil(TILE) * r.div_ceil(TILE);
+        // SAFETY: the arguments are those of `block` in gram.cu; the caller has room for count × r numbers.
+        unsafe {
+            self.turn.launch(
+                self.programs.block[usize::from(double)],
+                (blocks, 1),
+                THREADS,
+                0,
+                arguments![a, b, self.kernel, out, narrow],
+            )
+        }
+    }
+
+    fn build_preconditioner(&mut self, f: Current) -> Result<bool, CudaError> {
+        let added = if self.stiff { self.proximal } else { 0.0 };
+        let cg = self.matrix.cg.address();
+        match &mut self.matrix.preconditioner {
+            Some(made) => made.build(&self.turn, f.set, f.list, f.m, cg, added),
+            None => Ok(false),
+        }
+    }
+
+    /// Variables that were just pinned leave the preconditioner.
+    fn take_out_pinned(&mut self, f: Current) -> Result<(), CudaError> {
+        self.kept.get(&self.turn, f.m as usize)?;
+        let count = self.select(self.fresh.held(), f.m as usize, self.kept.held())?;
+        match &mut self.matrix.preconditioner {
+            Some(made) if count > 0 => made.add(&self.turn, f.list, Some(self.kept.address()), count, -1.0),
+            _ => Ok(()),
+        }
+    }
+
     /// K over the points of F; `place`: which of the shrunk sets it is.
     fn fill_matrix(&mut self, f: Current, place: Option<usize>) -> Result<(), CudaError> {
         let rows = match place {
@@ -423,12 +592,13 @@ impl<'a> Rounds<'a> {
             Some(place) => self.shrunk[place].rows.held(),
         };
         let side = self.points.side(Some(rows), 0, f.m);
-        self.entries += self.matrix.fill(&self.turn, &self.programs, side, self.kernel)?;
+        self.entries += self.matrix.fill(&self.turn, &self.programs, side, self.kernel, self.small && !self.stiff)?;
         Ok(())
     }
 
     fn pin(&mut self, f: Current, part: u32, few: u32) -> Result<(), CudaError> {
         let (violation, free) = (self.last.violation, self.last.free);
+        let fresh = self.fresh.get(&self.turn, f.m as usize)?.address();
         let (m, paired, state, cg) = (f.m, self.problem.paired, self.state.address(), self.matrix.cg.address());
         // SAFETY: the arguments are those of the program.
         unsafe {
@@ -437,7 +607,7 @@ impl<'a> Rounds<'a> {
                 (1, 1),
                 ONE,
                 0,
-                arguments![m, f.set, state, cg, self.taken.address(), part, few, paired],
+                arguments![m, f.set, state, cg, self.taken.address(), part, few, paired, fresh],
             )?;
         }
         self.read_state()?;
