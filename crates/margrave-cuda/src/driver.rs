@@ -93,12 +93,33 @@ pub fn cards() -> Result<Vec<CardInfo>, CudaError> {
     (0..count).map(|number| Ok(describe(number, driver)?.1)).collect()
 }
 
+/// Lets the driver's pool of memory keep some of what is freed: allocating takes as long as computing small problems.
+/// `false` if the card has no pool.
+fn keep_memory(device: sys::CUdevice, memory: u64) -> Result<bool, CudaError> {
+    /// Bytes that a process may keep without using them.
+    const MOST: u64 = 2 << 30;
+    if attribute(device, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
+        return Ok(false);
+    }
+    let mut keep = MOST.min(memory / 8);
+    let which = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    // SAFETY: the device was returned by the driver; the attribute is one 64-bit number.
+    unsafe {
+        let pool = result::device::get_default_mem_pool(device).map_err(failed("opening the card"))?;
+        let set = sys::cuMemPoolSetAttribute(pool, which, std::ptr::from_mut(&mut keep).cast()).result();
+        set.map_err(failed("opening the card"))?;
+    }
+    Ok(true)
+}
+
 /// A card in use: a context, a stream and the loaded programs. Lives until the process ends.
 #[derive(Debug)]
 pub(crate) struct Card {
     pub(crate) info: CardInfo,
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// Whether memory comes from the driver's pool, which keeps a part of what was freed for the next request.
+    pooled: bool,
     modules: [OnceLock<Result<sys::CUmodule, CudaError>>; PROGRAMS],
     /// Held while a request runs: requests of several threads take turns.
     turn: Mutex<()>,
@@ -151,8 +172,9 @@ impl Card {
         unsafe { result::ctx::set_current(context) }.map_err(failed("opening the card"))?;
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
         let stream = stream.map_err(failed("opening the card"))?;
+        let pooled = keep_memory(device, info.memory)?;
         let modules = std::array::from_fn(|_| OnceLock::new());
-        Ok(Self { info, context, stream, modules, turn: Mutex::new(()), failure: OnceLock::new() })
+        Ok(Self { info, context, stream, pooled, modules, turn: Mutex::new(()), failure: OnceLock::new() })
     }
 
     /// The card with this number, opened on first use.
@@ -220,7 +242,13 @@ impl Turn<'_> {
     pub(crate) fn allocate<T: Plain>(&self, len: usize, what: &'static str) -> Result<Buffer<T>, CudaError> {
         let bytes = len.max(1) * size_of::<T>();
         // SAFETY: the memory is freed by the buffer.
-        match unsafe { result::malloc_sync(bytes) } {
+        let address = unsafe {
+            match self.card.pooled {
+                true => result::malloc_async(self.card.stream, bytes),
+                false => result::malloc_sync(bytes),
+            }
+        };
+        match address {
             Ok(address) => Ok(Buffer { card: self.card, address, len, kind: PhantomData }),
             Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
                 Err(CudaError::Memory { what, needed: bytes as u64, free: self.free_memory()? })
@@ -348,7 +376,10 @@ impl<T: Plain> Drop for Buffer<T> {
         // A failure leaves nothing to be done: the memory goes back when the process ends.
         unsafe {
             if result::ctx::set_current(self.card.context).is_ok() {
-                let _ = result::free_sync(self.address);
+                let _ = match self.card.pooled {
+                    true => result::free_async(self.address, self.card.stream),
+                    false => result::free_sync(self.address),
+                };
             }
         }
     }

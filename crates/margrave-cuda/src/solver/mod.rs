@@ -45,8 +45,9 @@ const FIRST_LEVEL: usize = 1_500;
 const LEVEL_VIOLATION: f64 = 0.5;
 /// Most rounds in a row on one level.
 const MOST_ROUNDS: usize = 80;
-/// Most verdicts.
+/// Most verdicts in double precision, and most rounds before each of them.
 const MOST_VERDICTS: usize = 8;
+const MOST_CLOSING: usize = 6;
 /// Steps shorter than this are no progress.
 const TINY_STEP: f64 = 1e-3;
 
@@ -140,19 +141,31 @@ impl<'a> Run<'a> {
         Ok(violation <= goal)
     }
 
-    /// Double precision, verdict, and more rounds while it is not good.
+    /// Rounds until the point looks good by its own slopes, then double precision and verdict; again while that is bad.
     fn settle(&mut self, n: usize) -> Result<Option<Vec<f64>>, Stop> {
         let mut scores = None;
         for turn in 0..MOST_VERDICTS {
+            for _ in 0..MOST_CLOSING {
+                let (beta, found) = self.rounds.problem.running(&self.rounds.turn)?;
+                if self.report.verdict(&beta, &found) {
+                    break;
+                }
+                let goal = (0.1 * self.rounds.violation(n)?).max(1e-10);
+                if !self.level(n, goal, 1, false)? && self.rounds.last.violation > 5.0 * goal {
+                    break;
+                }
+            }
             let (beta, found) = self.rounds.refresh()?;
             let good = self.report.verdict(&beta, &found);
             scores = Some(found);
-            if good {
+            if good || turn + 1 == MOST_VERDICTS {
                 break;
             }
-            let violation = self.rounds.violation(n)?;
-            let goal = (0.1 * violation).max(1e-10);
-            if turn + 1 == MOST_VERDICTS || !self.level(n, goal, 4, false)? && self.rounds.last.violation >= violation {
+            // They are those of β before the rounds that follow.
+            scores = None;
+            let before = self.rounds.violation(n)?;
+            self.level(n, (0.1 * before).max(1e-10), 2, false)?;
+            if self.rounds.last.violation > 0.9 * before {
                 break;
             }
         }

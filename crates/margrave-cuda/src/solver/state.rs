@@ -119,6 +119,8 @@ pub(super) struct Problem {
     d: Buffer<f64>,
     pub(super) p: Buffer<f64>,
     bounds: Vec<(f64, f64)>,
+    /// p and d of each variable.
+    slopes: Vec<(f64, f64)>,
 }
 
 /// Numbers 0..n in random order, the same every time: splitmix64, Fisher and Yates.
@@ -160,6 +162,7 @@ impl Problem {
             eps: column(&|i| terms[i].eps)?,
             d: column(&|i| terms[i].d)?,
             p: column(&|i| terms[i].p)?,
+            slopes: rows.iter().map(|&i| (terms[i as usize].p, terms[i as usize].d)).collect(),
             bounds: rows.iter().map(|&i| (terms[i as usize].lo, terms[i as usize].hi)).collect(),
             rows,
         })
@@ -181,6 +184,17 @@ impl Problem {
         let mut out = vec![0.0; self.n];
         self.rows.iter().zip(values).for_each(|(&row, v)| out[row as usize] = *v);
         out
+    }
+
+    /// β and K·β by variable, as the slopes have them: K in single precision.
+    pub(super) fn running(&self, turn: &Turn<'_>) -> Result<(Vec<f64>, Vec<f64>), CudaError> {
+        let (mut beta, mut g) = (vec![0.0; self.n], vec![0.0; self.n]);
+        turn.read(&self.beta, 0, &mut beta)?;
+        turn.read(&self.g, 0, &mut g)?;
+        for ((g, b), (p, d)) in g.iter_mut().zip(&beta).zip(&self.slopes) {
+            *g -= p + d * b;
+        }
+        Ok((self.by_row(&beta), self.by_row(&g)))
     }
 
     /// β by variable.
