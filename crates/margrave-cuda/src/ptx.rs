@@ -45,7 +45,10 @@ mod tests {
             (Module::GramF64, "gram.cu", gram),
             (Module::Solver, "solver.cu", solver),
         ] {
-            let source = source.replace("#include \"statistics.cuh\"\n", common);
+            let source = source
+                .replace("#include \"statistics.cuh\"\n", common)
+                .replace("#include \"matrix.cuh\"\n", include_str!("../kernels/matrix.cuh"))
+                .replace("#include \"precondition.cuh\"\n", include_str!("../kernels/precondition.cuh"));
             assert!(!source.contains("#include"), "{name}: a header this test does not know");
             let head = module.text().lines().next().unwrap();
             let expected = format!("// source {name} {};", fnv(source.as_bytes()));

@@ -322,9 +322,9 @@ pub fn interrupts_are_obeyed(make: Make<'_>) {
         let control = Control::start(&budget, Threads::new(threads));
         let mut out = vec![0f64; n * n];
         let mut sums = vec![0f64; n];
-        // A device that is fast enough to be done in time need not be interrupted.
+        // A device may be fast enough to be done in time, or soon after.
         let obeyed = |ended: Result<(), Interrupt>| match ended {
-            Ok(()) => start.elapsed().as_secs_f64() <= seconds,
+            Ok(()) => seconds > 0.0 && start.elapsed().as_secs_f64() <= seconds + slack,
             other => other == expected,
         };
         assert!(obeyed(gram.block_f64(Pick::All, Pick::All, &mut out, &control)));

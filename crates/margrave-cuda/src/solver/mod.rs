@@ -24,6 +24,7 @@
 //! Cost of a round: |F|²/2 entries per step of conjugate gradients, n·|moved| entries once. Memory: |F|² bytes.
 
 mod cg;
+mod minimise;
 mod precondition;
 mod programs;
 mod round;
