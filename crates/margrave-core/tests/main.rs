@@ -8,6 +8,7 @@ mod hard_cases;
 mod linear;
 mod linear_crammer_singer;
 mod linear_family;
+mod on_device;
 mod orders;
 mod purity;
 
