@@ -8,6 +8,7 @@ from ._certify import certify
 from ._core import (
     BudgetError,
     DataError,
+    DeviceError,
     NotFiniteError,
     OptionError,
     OutOfMemoryError,
@@ -43,6 +44,7 @@ __all__ = [
     "BudgetError",
     "Certificate",
     "DataError",
+    "DeviceError",
     "KernelRidge",
     "LinearSVC",
     "LinearSVR",

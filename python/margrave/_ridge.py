@@ -52,8 +52,8 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
         Number of threads; all cores by default. Results do not depend on it.
-    device : {"auto", "cpu"}, default="auto"
-        Where to compute.
+    device : {"auto", "cpu", "cuda", "cuda:N"}, default="auto"
+        Where to compute: ``"cuda:N"`` is NVIDIA card N; ``"auto"`` takes a card for 20 000 rows or more, if there is one.
 
     Attributes
     ----------

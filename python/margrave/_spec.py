@@ -35,7 +35,7 @@ EXTRA = {
     "max_seconds": [None, Interval(Real, 0, None, closed="left")],
     "gap_tol": [None, Interval(Real, 0, None, closed="neither")],
     "n_jobs": [None, Integral],
-    "device": [StrOptions({"auto", "cpu", "cuda"})],
+    "device": [str],
 }
 
 #: scikit-learn's names of losses, and ours.

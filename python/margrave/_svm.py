@@ -69,8 +69,8 @@ class SVC(_Classifier):
         Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
         Number of threads; all cores by default. Results do not depend on it.
-    device : {"auto", "cpu"}, default="auto"
-        Where to compute.
+    device : {"auto", "cpu", "cuda", "cuda:N"}, default="auto"
+        Where to compute: ``"cuda:N"`` is NVIDIA card N; ``"auto"`` takes a card for 20 000 rows or more, if there is one.
     warm_start : bool, default=False
         Start from the solution of the last fit if X has the same rows. The result is certified either way.
 
@@ -213,8 +213,8 @@ class NuSVC(_Classifier):
         Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
         Number of threads; all cores by default. Results do not depend on it.
-    device : {"auto", "cpu"}, default="auto"
-        Where to compute.
+    device : {"auto", "cpu", "cuda", "cuda:N"}, default="auto"
+        Where to compute: ``"cuda:N"`` is NVIDIA card N; ``"auto"`` takes a card for 20 000 rows or more, if there is one.
     warm_start : bool, default=False
         Start from the solution of the last fit if X has the same rows. The result is certified either way.
 
@@ -362,8 +362,8 @@ class SVR(_Regressor):
         Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
         Number of threads; all cores by default. Results do not depend on it.
-    device : {"auto", "cpu"}, default="auto"
-        Where to compute.
+    device : {"auto", "cpu", "cuda", "cuda:N"}, default="auto"
+        Where to compute: ``"cuda:N"`` is NVIDIA card N; ``"auto"`` takes a card for 20 000 rows or more, if there is one.
     warm_start : bool, default=False
         Start from the solution of the last fit if X has the same rows. The result is certified either way.
     intervals : bool, default=False
@@ -488,8 +488,8 @@ class NuSVR(_Regressor):
         Relative duality gap to reach, in addition to `tol`.
     n_jobs : int, default=None
         Number of threads; all cores by default. Results do not depend on it.
-    device : {"auto", "cpu"}, default="auto"
-        Where to compute.
+    device : {"auto", "cpu", "cuda", "cuda:N"}, default="auto"
+        Where to compute: ``"cuda:N"`` is NVIDIA card N; ``"auto"`` takes a card for 20 000 rows or more, if there is one.
     warm_start : bool, default=False
         Start from the solution of the last fit if X has the same rows. The result is certified either way.
     intervals : bool, default=False

@@ -46,8 +46,9 @@ pub(crate) fn certify<'py>(
         }
     }
     let threads = params.threads();
+    let device = crate::params::device(params.device_name(), data.len())?;
     let ended = supervise(py, None, params.small(), |cancel, _| {
-        let control = Control::unlimited(threads).with_cancel(cancel);
+        let control = Control::unlimited(threads).with_cancel(cancel).with_device(device);
         verify(&model, &data, None, &control)
     })?;
     if let Some(error) = ended.interrupted {

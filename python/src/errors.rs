@@ -3,7 +3,7 @@
 use margrave::conflict::{OptionName, Spelling};
 use margrave::io::ReadError;
 use margrave::{Error, Interrupt};
-use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyOSError, PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyMemoryError, PyOSError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 
 pyo3::create_exception!(margrave, OptionError, PyValueError, "A parameter is outside its range.");
@@ -12,6 +12,7 @@ pyo3::create_exception!(margrave, NotFiniteError, PyValueError, "A value is NaN 
 pyo3::create_exception!(margrave, DataError, PyValueError, "The data cannot be trained on as asked.");
 pyo3::create_exception!(margrave, UnsupportedError, PyValueError, "The solver has no view of what was asked of it.");
 pyo3::create_exception!(margrave, OutOfMemoryError, PyMemoryError, "The memory budget is too small.");
+pyo3::create_exception!(margrave, DeviceError, PyRuntimeError, "The device cannot be used.");
 pyo3::create_exception!(margrave, BudgetError, PyTimeoutError, "The time was over before there was a result.");
 
 /// Options as Python writes them: `penalty="l1"`.
@@ -46,6 +47,7 @@ pub(crate) fn raise(error: Error) -> PyErr {
         Error::Shape { .. } => ShapeError::new_err(text),
         Error::NotFinite { .. } => NotFiniteError::new_err(text),
         Error::Unsupported { .. } | Error::Conflict { .. } => UnsupportedError::new_err(text),
+        Error::Device { .. } => DeviceError::new_err(text),
         Error::Memory { .. } => OutOfMemoryError::new_err(text),
         Error::Interrupted(Interrupt::Cancelled) => PyKeyboardInterrupt::new_err(()),
         Error::Interrupted(Interrupt::Deadline) => BudgetError::new_err(text),

@@ -30,7 +30,7 @@ pub(crate) fn fit<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let data = dataset_of(x, y, outputs, weights)?;
     let trouble = Trouble::default();
-    let mut svm = params.svm(py, &data.targets, &trouble)?;
+    let mut svm = params.svm(py, data.len(), &data.targets, &trouble)?;
     if let Some(start) = start {
         svm = svm.start(start.model(&params)?);
     }

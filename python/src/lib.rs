@@ -34,7 +34,8 @@ mod _core {
     use super::certify::{certify, certify_libsvm};
     #[pymodule_export]
     use super::errors::{
-        BudgetError, DataError, NotFiniteError, OptionError, OutOfMemoryError, ShapeError, UnsupportedError,
+        BudgetError, DataError, DeviceError, NotFiniteError, OptionError, OutOfMemoryError, ShapeError,
+        UnsupportedError,
     };
     #[pymodule_export]
     use super::files::{export_libsvm, export_native, export_onnx, gamma_of, read_libsvm, read_native};

@@ -154,13 +154,15 @@ impl Parts<'_> {
 #[pyclass(frozen, module = "margrave._core")]
 pub(crate) struct Machine {
     model: Model,
+    /// Where to compute, as given.
+    device: String,
 }
 
 #[pymethods]
 impl Machine {
     #[new]
     fn new(params: Params, parts: Parts<'_>) -> PyResult<Self> {
-        Ok(Self { model: parts.model(&params)? })
+        Ok(Self { model: parts.model(&params)?, device: params.device_name().to_owned() })
     }
 
     /// The scores of points, one column per output, on `threads` threads (0: all cores). `small`: on the calling thread.
@@ -173,8 +175,9 @@ impl Machine {
     ) -> PyResult<Bound<'py, PyArray2<f64>>> {
         let (n, k) = (x.0.len(), self.model.expansion.outputs());
         let pool = crate::supervise::threads(threads);
+        let device = crate::params::device(&self.device, n)?;
         let ended = supervise(py, None, small && threads == 1, |cancel, _| {
-            let control = Control::unlimited(pool).with_cancel(cancel);
+            let control = Control::unlimited(pool).with_cancel(cancel).with_device(device);
             self.model.scores(&x.0, Precision::Double, &control)
         })?;
         match (ended.value, ended.interrupted) {

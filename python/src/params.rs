@@ -8,7 +8,7 @@ use margrave::engine::model::Scheme;
 use margrave::engine::problem::{ClassWeight, Formulation, Penalty, Task};
 use margrave::engine::solver::Stop;
 use margrave::loss::{Loss, LossSpec};
-use margrave::{Budget, Control, Error, Probability, Svm, Targets, Threads};
+use margrave::{Budget, Control, Device, Error, Probability, Svm, Targets, Threads};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
@@ -155,8 +155,14 @@ impl Params {
         Ok(Control::start(&budget, self.threads()))
     }
 
-    /// The builder of the machine. `targets` are those it will be trained on; `trouble` receives the exceptions of a loss.
-    pub(crate) fn svm(&self, py: Python<'_>, targets: &Targets, trouble: &Trouble) -> PyResult<Svm> {
+    /// Where to compute, as given.
+    pub(crate) fn device_name(&self) -> &str {
+        &self.device
+    }
+
+    /// The builder of the machine, for data of so many rows. `targets` are those it will be trained on; `trouble` receives
+    /// the exceptions of a loss.
+    pub(crate) fn svm(&self, py: Python<'_>, rows: usize, targets: &Targets, trouble: &Trouble) -> PyResult<Svm> {
         let mut svm = Svm::of(self.task()?)
             .kernel(self.kernel()?)
             .cost(self.c)
@@ -164,7 +170,7 @@ impl Params {
             .bias(self.bias)
             .penalty(if self.penalty == "l1" { Penalty::L1 } else { Penalty::L2 })
             .intercept_scaling(self.intercept_scaling)
-            .device(self.device.parse().map_err(raise)?)
+            .device(device(&self.device, rows)?)
             .probability_rule(self.probability_rule.parse().map_err(raise)?)
             .solver(self.solver.parse().map_err(raise)?)
             .stop(self.stop())
@@ -205,4 +211,11 @@ impl Params {
         }
         Ok(svm)
     }
+}
+
+/// Where to compute, by the name of a device, for data of so many rows.
+pub(crate) fn device(name: &str, rows: usize) -> PyResult<Device> {
+    let name = name.parse().map_err(raise)?;
+    let chosen = margrave_cuda::choose(name, rows).map_err(|error| raise(error.into()))?;
+    Ok(chosen.device)
 }

@@ -29,8 +29,9 @@ pub(crate) fn certify_ridge<'py>(
     if beta.len() != points.len() {
         return Err(raise(Error::Shape { what: "number of coefficients", expected: points.len(), found: beta.len() }));
     }
+    let device = crate::params::device(params.device_name(), points.len())?;
     let ended = supervise(py, None, params.small(), |cancel, _| {
-        let control = Control::unlimited(threads).with_cancel(cancel);
+        let control = Control::unlimited(threads).with_cancel(cancel).with_device(device);
         let gram = control.backend().square_gram(kernel, &points)?;
         let problem = KernelProblem::new(gram.as_ref(), &targets, &costs, &Square, Constraint::None)?;
         Ok(certify(&problem, &beta, None, None, &control)?)

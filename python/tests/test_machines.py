@@ -351,8 +351,10 @@ def test_messages_name_the_parameter(blobs):
         margrave.NuSVC(nu=0.999).fit(X[:21], np.array([0] * 20 + [1]))
     with pytest.raises(margrave.UnsupportedError, match="irwls"):
         margrave.SVC(loss="logistic", solver="decomposition").fit(X, y)
-    with pytest.raises(ValueError, match="cuda"):
-        margrave.SVC(device="cuda").fit(X, y)
+    with pytest.raises(margrave.OptionError, match="cuda:N"):
+        margrave.SVC(device="gpu").fit(X, y)
+    with pytest.raises(margrave.DeviceError, match="driver|card"):
+        margrave.SVC(device="cuda:999").fit(X, y)
     bad = X.copy()
     bad[3, 2] = np.nan
     with pytest.raises(ValueError, match="NaN"):

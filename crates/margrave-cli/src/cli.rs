@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use margrave::engine::control::Threads;
 
 use crate::commands::{
-    check, completions, convert, demo, inspect, losses, path, plot, predict, scale, train, tune, verify,
+    check, completions, convert, demo, devices, inspect, losses, path, plot, predict, scale, train, tune, verify,
 };
 
 const ABOUT: &str = "Kernel machines for any loss, with a proof of optimality on every fit";
@@ -20,6 +20,7 @@ Examples:
   margrave check kernel heart.svm --kernel sigmoid  is this Gram matrix positive semi-definite?
   margrave path housing.csv --plot path.svg         ridge regression for many values of λ
   margrave losses                                   the losses and their properties
+  margrave devices                                  what can compute here
   margrave completions bash                         shell completions
 
 Exit codes: 0 done, 1 the answer is no, 2 bad usage or input, 3 not optimal, 130 interrupted.
@@ -87,6 +88,8 @@ pub(crate) enum Command {
     Check(check::Check),
     /// Train, certify and compare models on embedded data
     Demo(demo::Demo),
+    /// List what can compute here, and why not
+    Devices(devices::Devices),
     /// List the losses and their properties
     Losses(losses::Losses),
     /// Search a grid of parameters by cross-validation and train the best

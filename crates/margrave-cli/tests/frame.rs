@@ -50,7 +50,7 @@ fn usage_errors_name_the_option_and_exit_with_2() {
         (&["train", "x", "--loss", "power:s=0.5"], "unbounded"),
         (&["train", "x", "--solver", "nystrom"], "not built yet"),
         (&["train", "x", "--solver", "magic"], "decomposition"),
-        (&["train", "x", "--device", "cuda"], "auto or cpu"),
+        (&["train", "x", "--device", "gpu"], "cuda:N"),
         (&["train", "x", "--task", "guess"], "novelty"),
         (&["train", "x", "--class-weight", "1"], "balanced"),
         (&["train", "x", "--probability=1"], "folds"),

@@ -3,6 +3,7 @@
 mod any_loss;
 mod check_kernel;
 mod common;
+mod devices;
 mod frame;
 mod imbalance;
 mod libsvm;

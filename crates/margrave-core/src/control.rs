@@ -356,7 +356,7 @@ impl Control {
     }
 
     /// Counts multiply–adds of the run. The total must not depend on the number of threads.
-    pub(crate) fn spend(&self, work: usize) {
+    pub fn spend(&self, work: usize) {
         if let Some(limit) = &self.work {
             limit.spend(work as u64);
         }

@@ -74,6 +74,11 @@ pub enum Error {
         /// Bytes allowed.
         budget: u64,
     },
+    /// A device cannot be used.
+    Device {
+        /// Why, and what to do.
+        message: String,
+    },
     /// A computation that has no partial result was stopped by its budget or by the user.
     Interrupted(Interrupt),
 }
@@ -111,7 +116,7 @@ impl Error {
                 let column = column.map(|c| format!(", column {c}")).unwrap_or_default();
                 format!("{what} has a value that is not finite ({value}) at row {row}{column}: remove or replace it")
             }
-            Error::Data { message } => message.clone(),
+            Error::Data { message } | Error::Device { message } => message.clone(),
             Error::Unsupported { solver, what, instead } => {
                 format!("the {solver} solver does not support {what}: use {instead}")
             }

@@ -9,6 +9,7 @@ mod linear;
 mod linear_crammer_singer;
 mod linear_family;
 mod linear_starts;
+mod on_device;
 mod orders;
 mod purity;
 mod set_newton;

@@ -322,8 +322,13 @@ pub fn interrupts_are_obeyed(make: Make<'_>) {
         let control = Control::start(&budget, Threads::new(threads));
         let mut out = vec![0f64; n * n];
         let mut sums = vec![0f64; n];
-        assert_eq!(gram.block_f64(Pick::All, Pick::All, &mut out, &control), expected);
-        assert_eq!(gram.apply(Precision::Double, Pick::All, &v, 1, &mut sums, &control), expected);
+        // A device may be fast enough to be done in time, or soon after.
+        let obeyed = |ended: Result<(), Interrupt>| match ended {
+            Ok(()) => seconds > 0.0 && start.elapsed().as_secs_f64() <= seconds + slack,
+            other => other == expected,
+        };
+        assert!(obeyed(gram.block_f64(Pick::All, Pick::All, &mut out, &control)));
+        assert!(obeyed(gram.apply(Precision::Double, Pick::All, &v, 1, &mut sums, &control)));
         let spent = start.elapsed().as_secs_f64();
         // The contract is 50 ms per call; the slack is for a computer busy with other tests.
         assert!(spent < seconds + 3.0 * slack, "{spent} s on {threads} threads");

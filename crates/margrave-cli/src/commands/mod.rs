@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod convert;
 pub(crate) mod demo;
+pub(crate) mod devices;
 pub(crate) mod inspect;
 pub(crate) mod losses;
 #[cfg(feature = "man")]
@@ -31,6 +32,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Outcome {
         Command::Convert(convert) => convert.run(terminal),
         Command::Scale(scale) => scale.run(&cli.common, terminal),
         Command::Check(check) => check.run(&cli.common, terminal),
+        Command::Devices(devices) => devices.run(&cli.common, terminal),
         Command::Demo(demo) => demo.run(&cli.common, terminal),
         Command::Losses(losses) => losses.run(terminal),
         Command::Tune(tune) => tune.run(&cli.common, terminal),

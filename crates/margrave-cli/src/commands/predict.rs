@@ -10,6 +10,7 @@ use margrave::engine::gram::Precision;
 use margrave::engine::model::{Prediction, Scheme};
 use margrave::io::model::AnyModel;
 use margrave::{Budget, Model};
+use margrave_cuda::DeviceName;
 use serde_json::json;
 
 use crate::cli::Common;
@@ -17,6 +18,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::models;
 use crate::options::data::DataOptions;
+use crate::options::device;
 use crate::outputs::{self, Input};
 use crate::present::quality;
 use crate::signal;
@@ -47,6 +49,9 @@ pub(crate) struct Predict {
     /// Also write calibrated probabilities, or 90 % intervals for regression
     #[arg(long, help_heading = "Output")]
     probability: bool,
+    /// Where to compute: cpu, cuda or cuda:N, or auto; see 'margrave devices'
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = device::name, help_heading = "Output")]
+    device: DeviceName,
 }
 
 /// Coverage of the intervals.
@@ -77,7 +82,8 @@ impl Predict {
             ));
         }
         let load_seconds = begun.elapsed().as_secs_f64();
-        let control = signal::start(&Budget::default(), threads)?;
+        let chosen = device::choose(self.device, loaded.data.len(), terminal)?;
+        let control = signal::start(&Budget::default(), threads)?.with_device(chosen.device);
         let (predictions, scores) = if self.scores || self.probability || quality::wants_scores(&model, &loaded.data) {
             let scores = model.scores(&loaded.data.points, Precision::Double, &control)?;
             (model.decide(&scores), Some(scores))
@@ -85,6 +91,7 @@ impl Predict {
             (model.predict(&loaded.data.points, Precision::Double, &control)?, None)
         };
         let predict_seconds = control.seconds();
+        device::report(&chosen, terminal);
 
         let probabilities = match (&scores, self.probability) {
             (Some(scores), true) => model.probabilities(scores),

@@ -9,12 +9,14 @@ use margrave::engine::problem::Formulation;
 use margrave::engine::train::{Asked, Met};
 use margrave::io::model::{AnyModel, LibsvmKind};
 use margrave::{Budget, LibsvmTraining};
+use margrave_cuda::DeviceName;
 use serde_json::{Map, Value, json};
 
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
+use crate::options::device;
 use crate::options::value;
 use crate::present::{Rows, json, prose};
 use crate::signal;
@@ -51,6 +53,9 @@ pub(crate) struct Verify {
     /// ν, for LIBSVM models, which do not store it [default: recovered from the coefficients]
     #[arg(long, value_name = "NU", value_parser = value::positive, allow_negative_numbers = true, help_heading = "Certificate")]
     nu: Option<f64>,
+    /// Where to compute: cpu, cuda or cuda:N, or auto; see 'margrave devices'
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = device::name, help_heading = "Certificate")]
+    device: DeviceName,
 }
 
 impl Verify {
@@ -64,7 +69,8 @@ impl Verify {
         let threads = common.threads();
         let loaded = self.data.load_like(schema.as_ref(), threads.count())?;
         let load_seconds = begun.elapsed().as_secs_f64();
-        let control = signal::start(&Budget::default(), threads)?;
+        let chosen = device::choose(self.device, loaded.data.len(), terminal)?;
+        let control = signal::start(&Budget::default(), threads)?.with_device(chosen.device);
         let (certificates, certified) = match &model {
             AnyModel::Native(model) => {
                 if self.epsilon.is_some() {
@@ -84,6 +90,7 @@ impl Verify {
                 (proof.certificates, Some((model.kind, proof.formulation)))
             }
         };
+        device::report(&chosen, terminal);
 
         let within = certificates.iter().filter(|certificate| self.is_met(certificate)).count();
         let holds = within == certificates.len();

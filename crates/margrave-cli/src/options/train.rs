@@ -6,7 +6,8 @@ use margrave::engine::model::Scheme;
 use margrave::engine::problem::{ClassWeight, Penalty, Task};
 use margrave::engine::solver::Stop;
 use margrave::loss::LossSpec;
-use margrave::{Budget, Device, Probability, ProbabilityRule, SolverName, ThresholdRule};
+use margrave::{Budget, Probability, ProbabilityRule, SolverName, ThresholdRule};
+use margrave_cuda::DeviceName;
 
 use super::value;
 use crate::failure::Failure;
@@ -100,9 +101,9 @@ pub(crate) struct SolverOptions {
     /// Drop support vectors whose share of the model is below this, and report how much scores may change
     #[arg(long, value_name = "SHARE", value_parser = value::non_negative, allow_negative_numbers = true)]
     pub(crate) compact: Option<f64>,
-    /// Where to compute: cpu or auto
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = device)]
-    pub(crate) device: Device,
+    /// Where to compute: cpu, cuda or cuda:N, or auto; see 'margrave devices'
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = super::device::name)]
+    pub(crate) device: DeviceName,
 }
 
 impl SolverOptions {
@@ -187,10 +188,6 @@ fn solver(text: &str) -> Result<SolverName, String> {
     text.parse().map_err(allowed)
 }
 
-fn device(text: &str) -> Result<Device, String> {
-    text.parse().map_err(allowed)
-}
-
 fn scale(text: &str) -> Result<Scale, String> {
     match text {
         "none" => Ok(Scale(None)),
@@ -225,7 +222,7 @@ pub(crate) fn accepts(text: &str) -> [bool; 11] {
         multiclass(text).is_ok(),
         loss(text).is_ok(),
         solver(text).is_ok(),
-        device(text).is_ok(),
+        super::device::name(text).is_ok(),
         scale(text).is_ok(),
         class_weight(text).is_ok(),
         probability_rule(text).is_ok(),

@@ -30,32 +30,50 @@ pub trait Backend: fmt::Debug + Send + Sync {
 }
 
 /// Where to compute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub enum Device {
-    /// The fastest available device.
+    /// The processor, unless a front end knows a faster device.
     #[default]
     Auto,
     /// The processor.
     Cpu,
+    /// The device of a backend outside this crate.
+    Backend(&'static dyn Backend),
 }
 
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Device::Backend(a), Device::Backend(b)) => std::ptr::addr_eq(*a, *b),
+            (Device::Auto, Device::Auto) | (Device::Cpu, Device::Cpu) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Device {}
+
 impl Device {
-    /// All devices with the names used on the command line.
+    /// The devices that need no other crate, with their names.
     pub const ALL: [(&'static str, Device); 2] = [("auto", Device::Auto), ("cpu", Device::Cpu)];
 
     /// The backend of this device.
     pub fn backend(self) -> &'static dyn Backend {
         match self {
             Device::Auto | Device::Cpu => &Cpu,
+            Device::Backend(backend) => backend,
         }
     }
 }
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::ALL.into_iter().find(|(_, device)| device == self).map_or("auto", |(name, _)| name);
-        f.write_str(name)
+        f.write_str(match self {
+            Device::Auto => "auto",
+            Device::Cpu => "cpu",
+            Device::Backend(backend) => backend.name(),
+        })
     }
 }
 

@@ -50,7 +50,11 @@ struct Extremes {
 
 impl Extremes {
     fn new(groups: usize) -> Self {
-        Self { fall: vec![f64::NEG_INFINITY; groups.max(1)], rise: vec![f64::INFINITY; groups.max(1)], by_slope: Vec::new() }
+        Self {
+            fall: vec![f64::NEG_INFINITY; groups.max(1)],
+            rise: vec![f64::INFINITY; groups.max(1)],
+            by_slope: Vec::new(),
+        }
     }
 
     fn add(&mut self, point: &Point<'_, '_>, i: usize, beta: f64, by_term: bool) {

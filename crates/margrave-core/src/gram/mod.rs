@@ -3,6 +3,7 @@
 //! A solver accesses K only through [`Gram`]: as blocks of entries, or as a product that never stores K. Device memory,
 //! packing, SIMD and sparsity are hidden behind it. User-defined kernels implement this trait.
 
+mod device;
 mod kept;
 mod matrix;
 mod picked;
@@ -10,6 +11,7 @@ mod precomputed;
 mod spectrum;
 mod stored;
 
+pub use device::{DevicePoint, DeviceProblem, DeviceReport, DeviceSolver, DeviceStep};
 pub use kept::KeptGram;
 pub use matrix::Matrix;
 pub use picked::{Picked, part};
@@ -108,6 +110,11 @@ pub trait Gram: Send + Sync {
         None
     }
 
+    /// A solver that keeps dual problems over this K where its entries are computed. `None` if there is none.
+    fn device_solver(&self) -> Option<&dyn DeviceSolver> {
+        None
+    }
+
     /// Approximate number of multiply–adds per entry: solvers use it to decide whether to keep entries or to recompute
     /// them. ∞ means unknown; solvers then treat entries as expensive.
     fn effort(&self) -> f64 {
@@ -167,6 +174,10 @@ impl<G: Gram + ?Sized> Gram for &G {
 
     fn rough(&self) -> Option<Box<dyn Gram + '_>> {
         (**self).rough()
+    }
+
+    fn device_solver(&self) -> Option<&dyn DeviceSolver> {
+        (**self).device_solver()
     }
 
     fn effort(&self) -> f64 {

@@ -9,12 +9,14 @@ use clap::Args;
 use margrave::engine::observe::{Both, Observer, Recorder};
 use margrave::io::{Loaded, StreamedRows};
 use margrave::{Fit, Plan, Status, Svm};
+use margrave_cuda::Chosen;
 
 pub(crate) use self::plan::Training;
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::memory;
 use crate::options::data::DataOptions;
+use crate::options::device;
 use crate::options::kernel::KernelOptions;
 use crate::options::train::{ModelOptions, SolverOptions};
 use crate::present::html::{self, Report};
@@ -88,13 +90,14 @@ impl Train {
             solver: &self.solver,
             seed: common.seed,
         };
-        let mut svm = training.svm(&loaded, threads, flag)?;
+        let chosen = device::choose(self.solver.device, loaded.data.len(), terminal)?;
+        let mut svm = training.svm(&loaded, threads, chosen.device, flag)?;
         if let Some(model) = resumed {
             svm = svm.start(model);
         }
 
         if self.explain {
-            return explain(&svm, &loaded, rows.as_ref(), terminal);
+            return explain(&svm, &loaded, rows.as_ref(), &chosen, terminal);
         }
         let mut trace = self.trace.as_deref().map(Trace::create).transpose()?;
         let mut progress = Progress::new(terminal);
@@ -113,6 +116,7 @@ impl Train {
             None => svm.fit_observed(&loaded.data, observer)?,
         };
         drop(progress);
+        device::report(&chosen, terminal);
         let trace_error = trace.and_then(Trace::close);
         fit.save(&output)?;
         let (data, model) = (self.data.name(), output.display().to_string());
@@ -141,12 +145,17 @@ impl Train {
 }
 
 /// Prints the plan of a training.
-fn explain(svm: &Svm, loaded: &Loaded, rows: Option<&StreamedRows>, terminal: &Terminal) -> Outcome {
+fn explain(svm: &Svm, loaded: &Loaded, rows: Option<&StreamedRows>, chosen: &Chosen, terminal: &Terminal) -> Outcome {
     let plan = match rows {
         Some(rows) => Plan::streamed(svm.options(), &loaded.data, rows)?,
         None => svm.plan(&loaded.data)?,
     };
-    let lines = plan.explain()?;
+    let mut lines = plan.explain()?;
+    if let Some(why) = &chosen.why_not {
+        lines.push(("no card", why.to_string()));
+    } else if let Some(card) = chosen.card {
+        lines.push(("card", format!("{}, number {}", card.card().name, card.card().number)));
+    }
     let object: serde_json::Map<String, serde_json::Value> =
         lines.iter().map(|(name, text)| (name.replace(' ', "_"), text.as_str().into())).collect();
     let rows: Vec<(&str, String)> = lines;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use margrave::engine::problem::{Penalty, Task};
 use margrave::io::{Loaded, StreamedRows};
-use margrave::{Cancel, SolverName, Svm, Targets, Threads};
+use margrave::{Cancel, Device, SolverName, Svm, Targets, Threads};
 
 use super::Train;
 use crate::failure::Failure;
@@ -87,7 +87,7 @@ pub(crate) struct Training<'a> {
 
 impl Training<'_> {
     /// The builder they describe, for this data.
-    pub(crate) fn svm(&self, loaded: &Loaded, threads: Threads, flag: Cancel) -> Result<Svm, Failure> {
+    pub(crate) fn svm(&self, loaded: &Loaded, threads: Threads, device: Device, flag: Cancel) -> Result<Svm, Failure> {
         let task = self.task(loaded)?;
         let mut svm = Svm::of(task)
             .bias(!self.settings.no_bias)
@@ -100,7 +100,7 @@ impl Training<'_> {
             .compact(self.solver.compact)
             .budget(self.solver.budget())
             .threads(threads)
-            .device(self.solver.device)
+            .device(device)
             .seed(self.seed)
             .cancel(flag)
             .schema(&loaded.schema)?;

@@ -24,6 +24,7 @@ use super::train::Training;
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::data::DataOptions;
+use crate::options::device;
 use crate::options::kernel::KernelOptions;
 use crate::options::train::{ModelOptions, SolverOptions};
 use crate::outputs::{self, Input};
@@ -115,7 +116,8 @@ impl Tune {
             solver: &self.solver,
             seed: common.seed,
         };
-        let svm = training.svm(&loaded, threads, flag)?;
+        let chosen = device::choose(self.solver.device, loaded.data.len(), terminal)?;
+        let svm = training.svm(&loaded, threads, chosen.device, flag)?;
         if let Targets::Several { outputs, .. } = &loaded.data.targets {
             return Err(Failure::with_hint(
                 format!("{} has {outputs} targets, and a search needs one", self.data.name()),
@@ -170,6 +172,7 @@ impl Tune {
             object.insert("fit".into(), json::fit(&fit, &context));
             object.insert("model".into(), json!(model));
         }
+        device::report(&chosen, terminal);
         if let Some(failure) = failed {
             return Err(failure);
         }

@@ -51,7 +51,7 @@ pub(crate) struct Arithmetic {
 }
 
 /// s with |k(x, x′)| ≤ s·s′, from ‖x‖².
-pub(crate) fn size_of(kernel: &Kernel, square: f64) -> f64 {
+pub fn size_of(kernel: &Kernel, square: f64) -> f64 {
     match *kernel {
         Kernel::Linear | Kernel::Precomputed => square.sqrt(),
         // |γ x·x′ + c| ≤ √(γ‖x‖² + |c|)·√(γ‖x′‖² + |c|), by Cauchy and Schwarz.
@@ -61,7 +61,7 @@ pub(crate) fn size_of(kernel: &Kernel, square: f64) -> f64 {
 }
 
 /// Whether the kernel is positive semi-definite for all points.
-pub(crate) fn is_definite(kernel: &Kernel) -> bool {
+pub fn is_definite(kernel: &Kernel) -> bool {
     match *kernel {
         Kernel::Poly { coef0, .. } => coef0 >= 0.0,
         Kernel::Sigmoid { .. } | Kernel::Precomputed => false,

@@ -24,6 +24,7 @@ mod statistics;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+pub use accuracy::{is_definite, size_of};
 pub use simd::Level;
 pub use statistics::Statistics;
 

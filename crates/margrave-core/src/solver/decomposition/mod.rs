@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `phases.rs` | the phases and the transitions between them |
 //! | `solve.rs` | the outer loop, which runs the phases |
+//! | `on_device.rs` | the start on a device whose Gram has a solver of its own |
 //! | `scores.rs` | K·β and the gradient, the double-precision check |
 //! | `blocks.rs` | pair steps inside blocks of variables: how the active sets are found |
 //! | `pairs.rs` | selection and two-variable steps over all active variables |
@@ -37,6 +38,7 @@ mod cg;
 mod iterative;
 mod newton;
 mod nystrom;
+mod on_device;
 mod options;
 mod pairs;
 mod phases;

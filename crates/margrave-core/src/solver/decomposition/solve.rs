@@ -7,6 +7,7 @@
 
 use super::Options;
 use super::newton::Newton;
+use super::on_device::{self, Found};
 use super::phases::{self, History, Phase, PhaseOutcome, StoppingRule};
 use super::polish::PolishEnd;
 use super::rows::{KernelRows, StoredEntry};
@@ -39,16 +40,21 @@ pub fn solve(
     let begin = Begin { solver: "decomposition", n: problem.len(), tol: options.stop.tol, gap: options.stop.gap };
     let stop = observer.begin(&begin).is_break();
     let state = DualState::new(problem, options.start.as_deref())?;
+    let Found { state, scores, rounds } = match options.iterations {
+        None if !stop => on_device::run(problem, state, options.stop, control, observer)?,
+        _ => Found { state, scores: None, rounds: 0 },
+    };
     let run = control.for_run(pass(problem));
     let double = problem.gram.in_memory() || !single_precision_suffices(problem, &state);
     let mut solution = if double {
-        Decomposition::<f64>::new(problem, problem.gram, options, &run, observer, state).run(stop)
+        Decomposition::<f64>::new(problem, problem.gram, options, &run, observer, state).run(stop, scores)
     } else {
         // Without time left nothing is prepared.
         let rough = if control.check().is_ok() { problem.gram.rough() } else { None };
         let gram = rough.as_deref().unwrap_or(problem.gram);
-        Decomposition::<f32>::new(problem, gram, options, &run, observer, state).run(stop)
+        Decomposition::<f32>::new(problem, gram, options, &run, observer, state).run(stop, scores)
     };
+    solution.iterations += rounds;
     if solution.status == Status::Stalled && !double {
         // The rounding of single-precision rows may be the cause: go on from there in double precision.
         let state = DualState::new(problem, Some(&solution.beta))?;
@@ -56,7 +62,7 @@ pub fn solve(
         let rest = Options { iterations: left, start: None, ..options.clone() };
         let before = solution.iterations;
         let run = control.for_run(pass(problem));
-        solution = Decomposition::<f64>::new(problem, problem.gram, &rest, &run, observer, state).run(false);
+        solution = Decomposition::<f64>::new(problem, problem.gram, &rest, &run, observer, state).run(false, None);
         solution.iterations += before;
     }
     let last = Step {
@@ -141,10 +147,11 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
         Self { options, work, state, newton, sets, most_free: 0, scores: None, best: None, exact: None }
     }
 
-    /// Runs one phase after another. `stop`: the observer has already stopped the run.
-    fn run(mut self, stop: bool) -> Solution {
+    /// Runs one phase after another. `stop`: the observer has already stopped the run; `scores`: K·β in double precision
+    /// at the starting point, if known.
+    fn run(mut self, stop: bool, scores: Option<Vec<f64>>) -> Solution {
         self.lay_out_columns();
-        let mut phase = match self.set_start_gradient(stop) {
+        let mut phase = match self.set_start_gradient(stop, scores) {
             Ok(()) => Phase::Start,
             Err(status) => Phase::End(status),
         };
@@ -276,8 +283,14 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
     }
 
     /// The gradient at the starting point, and the scores there; computed unless β = 0 or the run is stopped already.
-    fn set_start_gradient(&mut self, stop: bool) -> std::result::Result<(), Status> {
+    fn set_start_gradient(&mut self, stop: bool, scores: Option<Vec<f64>>) -> std::result::Result<(), Status> {
         let mut outcome = if stop { Err(Status::Interrupted) } else { Ok(()) };
+        if let Some(f) = scores.filter(|_| !stop) {
+            self.work.gradient_error = 0.0;
+            self.set_gradient(&f);
+            self.scores = Some(f);
+            return outcome;
+        }
         if !stop && self.state.beta.iter().any(|b| *b != 0.0) {
             outcome = self.recompute_gradient(Precision::Double).map(|f| self.scores = Some(f));
         }

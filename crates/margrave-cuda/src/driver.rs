@@ -1,0 +1,386 @@
+//! A thin safe layer over the CUDA driver: one card, its memory and its programs.
+//!
+//! The driver's library is opened on first use, and only after asking whether it is there: cudarc panics otherwise.
+//! All work of a card goes through one stream, so that commands run in the order they are given.
+
+use std::ffi::{CString, c_void};
+use std::marker::PhantomData;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys;
+
+use crate::error::{CudaError, LEAST_CAPABILITY, LEAST_CUDA};
+use crate::ptx::{Module, PROGRAMS};
+
+/// An error of the driver while doing `what`.
+fn failed(what: &'static str) -> impl Fn(DriverError) -> CudaError {
+    move |error| {
+        let name = error.error_name().map_or_else(|_| format!("{:?}", error.0), |n| n.to_string_lossy().into_owned());
+        CudaError::Driver { what, name }
+    }
+}
+
+/// Opens the driver; returns its CUDA version and the number of cards.
+fn open_driver() -> Result<(i32, u32), CudaError> {
+    static DRIVER: OnceLock<Result<(i32, u32), CudaError>> = OnceLock::new();
+    DRIVER
+        .get_or_init(|| {
+            // SAFETY: opens the library and closes it again.
+            if !unsafe { sys::is_culib_present() } {
+                return Err(CudaError::NoDriver);
+            }
+            let mut version = 0;
+            // SAFETY: the library is present, and the function writes one number.
+            let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
+            asked.map_err(failed("asking for the driver's version"))?;
+            if version < LEAST_CUDA {
+                return Err(CudaError::DriverTooOld { found: version });
+            }
+            match result::init() {
+                Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => return Err(CudaError::NoCard),
+                other => other.map_err(failed("starting the driver"))?,
+            }
+            let count = result::device::get_count().map_err(failed("counting the cards"))?;
+            if count <= 0 { Err(CudaError::NoCard) } else { Ok((version, count as u32)) }
+        })
+        .clone()
+}
+
+/// What is known about a card without using it.
+#[derive(Debug, Clone)]
+pub struct CardInfo {
+    /// Its number, for `cuda:N`.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// Its compute capability, as 10·major + minor.
+    pub capability: u32,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Number of multiprocessors.
+    pub processors: u32,
+    /// The CUDA version that the driver supports, as 1000·major + 10·minor.
+    pub driver: i32,
+    /// Why it cannot be used, if it cannot.
+    pub problem: Option<CudaError>,
+}
+
+fn attribute(device: sys::CUdevice, which: sys::CUdevice_attribute) -> Result<u32, CudaError> {
+    // SAFETY: the device was returned by the driver.
+    let value = unsafe { result::device::get_attribute(device, which) };
+    value.map(|v| v.max(0) as u32).map_err(failed("asking about the card"))
+}
+
+fn describe(number: u32, driver: i32) -> Result<(sys::CUdevice, CardInfo), CudaError> {
+    use sys::CUdevice_attribute as Ask;
+    let asking = || failed("asking about the card");
+    let device = result::device::get(number as i32).map_err(asking())?;
+    let major = attribute(device, Ask::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = attribute(device, Ask::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    let name = result::device::get_name(device).map_err(asking())?;
+    let capability = 10 * major + minor;
+    let problem = (capability < LEAST_CAPABILITY).then(|| CudaError::CardTooOld { card: name.clone(), capability });
+    // SAFETY: the device was returned by the driver.
+    let memory = unsafe { result::device::total_mem(device) }.map_err(asking())? as u64;
+    let processors = attribute(device, Ask::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+    Ok((device, CardInfo { number, name, capability, memory, processors, driver, problem }))
+}
+
+/// All cards that the driver finds.
+pub fn cards() -> Result<Vec<CardInfo>, CudaError> {
+    let (driver, count) = open_driver()?;
+    (0..count).map(|number| Ok(describe(number, driver)?.1)).collect()
+}
+
+/// Lets the driver's pool of memory keep some of what is freed: allocating takes as long as computing small problems.
+/// `false` if the card has no pool.
+fn keep_memory(device: sys::CUdevice, memory: u64) -> Result<bool, CudaError> {
+    /// Bytes that a process may keep without using them.
+    const MOST: u64 = 2 << 30;
+    if attribute(device, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
+        return Ok(false);
+    }
+    let mut keep = MOST.min(memory / 8);
+    let which = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    // SAFETY: the device was returned by the driver; the attribute is one 64-bit number.
+    unsafe {
+        let pool = result::device::get_default_mem_pool(device).map_err(failed("opening the card"))?;
+        let set = sys::cuMemPoolSetAttribute(pool, which, std::ptr::from_mut(&mut keep).cast()).result();
+        set.map_err(failed("opening the card"))?;
+    }
+    Ok(true)
+}
+
+/// A card in use: a context, a stream and the loaded programs. Lives until the process ends.
+#[derive(Debug)]
+pub(crate) struct Card {
+    pub(crate) info: CardInfo,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    /// Whether memory comes from the driver's pool, which keeps a part of what was freed for the next request.
+    pooled: bool,
+    modules: [OnceLock<Result<sys::CUmodule, CudaError>>; PROGRAMS],
+    /// Held while a request runs: requests of several threads take turns.
+    turn: Mutex<()>,
+    /// The first failure of the card, after which it is no longer used.
+    failure: OnceLock<CudaError>,
+}
+
+// SAFETY: the driver's handles may be used from any thread that has made the context current, which `enter` does.
+unsafe impl Send for Card {}
+// SAFETY: as above; the fields that change are synchronised.
+unsafe impl Sync for Card {}
+
+/// The right to give commands to a card.
+pub(crate) struct Turn<'a> {
+    pub(crate) card: &'static Card,
+    _guard: std::sync::MutexGuard<'a, ()>,
+}
+
+/// An argument of a program: anything that may be copied to the card bit by bit.
+///
+/// # Safety
+/// The layout must be the one that the program expects, without references.
+pub(crate) unsafe trait Plain: Copy + Send + Sync + 'static {}
+// SAFETY: numbers of fixed size.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for i32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+// SAFETY: as above.
+unsafe impl Plain for f32 {}
+// SAFETY: as above.
+unsafe impl Plain for f64 {}
+
+impl Card {
+    fn new(number: u32) -> Result<Self, CudaError> {
+        let (driver, count) = open_driver()?;
+        if number >= count {
+            return Err(CudaError::NoSuchCard { wanted: number, count });
+        }
+        let (device, info) = describe(number, driver)?;
+        if let Some(problem) = &info.problem {
+            return Err(problem.clone());
+        }
+        // SAFETY: the device was returned by the driver; the context is never released, as the card is never dropped.
+        let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed("opening the card"))?;
+        // SAFETY: the context was just created.
+        unsafe { result::ctx::set_current(context) }.map_err(failed("opening the card"))?;
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
+        let stream = stream.map_err(failed("opening the card"))?;
+        let pooled = keep_memory(device, info.memory)?;
+        let modules = std::array::from_fn(|_| OnceLock::new());
+        Ok(Self { info, context, stream, pooled, modules, turn: Mutex::new(()), failure: OnceLock::new() })
+    }
+
+    /// The card with this number, opened on first use.
+    pub(crate) fn open(number: u32) -> Result<&'static Card, CudaError> {
+        static OPEN: Mutex<Vec<&'static Card>> = Mutex::new(Vec::new());
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(card) = open.iter().find(|card| card.info.number == number) {
+            return Ok(card);
+        }
+        let card: &'static Card = Box::leak(Box::new(Card::new(number)?));
+        open.push(card);
+        Ok(card)
+    }
+
+    /// Waits for this thread's turn.
+    pub(crate) fn enter(&'static self) -> Result<Turn<'static>, CudaError> {
+        if let Some(failure) = self.failure() {
+            return Err(failure.clone());
+        }
+        let guard = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the context is never released.
+        unsafe { result::ctx::set_current(self.context) }.map_err(failed("opening the card"))?;
+        Ok(Turn { card: self, _guard: guard })
+    }
+
+    /// The failure that ended the use of the card.
+    pub(crate) fn failure(&self) -> Option<&CudaError> {
+        self.failure.get()
+    }
+
+    /// Records a failure. Too little memory is not one: a smaller request may succeed.
+    pub(crate) fn note(&self, error: &CudaError) {
+        if !matches!(error, CudaError::Memory { .. }) {
+            let _ = self.failure.set(error.clone());
+        }
+    }
+
+    fn module(&self, module: Module) -> Result<sys::CUmodule, CudaError> {
+        let slot = &self.modules[module as usize];
+        slot.get_or_init(|| {
+            let text = CString::new(module.text()).expect("programs contain no zero bytes");
+            // SAFETY: the text is a program that ends with a zero byte, and the context is current.
+            unsafe { result::module::load_data(text.as_ptr().cast()) }.map_err(failed("loading the programs"))
+        })
+        .clone()
+    }
+}
+
+/// A program of a card.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Function(sys::CUfunction);
+
+// SAFETY: a handle that is valid in its context, which lives until the process ends.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl Turn<'_> {
+    /// Bytes that are free on the card.
+    pub(crate) fn free_memory(&self) -> Result<u64, CudaError> {
+        result::mem_get_info().map(|(free, _)| free as u64).map_err(failed("asking for free memory"))
+    }
+
+    /// Memory for `len` numbers, not initialised.
+    pub(crate) fn allocate<T: Plain>(&self, len: usize, what: &'static str) -> Result<Buffer<T>, CudaError> {
+        let bytes = len.max(1) * size_of::<T>();
+        // SAFETY: the memory is freed by the buffer.
+        let address = unsafe {
+            match self.card.pooled {
+                true => result::malloc_async(self.card.stream, bytes),
+                false => result::malloc_sync(bytes),
+            }
+        };
+        match address {
+            Ok(address) => Ok(Buffer { card: self.card, address, len, kind: PhantomData }),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
+                Err(CudaError::Memory { what, needed: bytes as u64, free: self.free_memory()? })
+            }
+            Err(error) => Err(failed("allocating memory")(error)),
+        }
+    }
+
+    /// A copy of `values` on the card.
+    pub(crate) fn upload<T: Plain>(&self, values: &[T], what: &'static str) -> Result<Buffer<T>, CudaError> {
+        let buffer = self.allocate(values.len(), what)?;
+        self.write(&buffer, 0, values)?;
+        Ok(buffer)
+    }
+
+    /// Copies `values` to the card, from `at` on.
+    pub(crate) fn write<T: Plain>(&self, to: &Buffer<T>, at: usize, values: &[T]) -> Result<(), CudaError> {
+        assert!(at + values.len() <= to.len, "within the buffer");
+        if values.is_empty() {
+            return Ok(());
+        }
+        let to = to.address + (at * size_of::<T>()) as u64;
+        // SAFETY: the range lies in the buffer; the copy ends before `values` may change, as the stream is synchronised.
+        unsafe { result::memcpy_htod_async(to, values, self.card.stream) }.map_err(failed("copying to the card"))?;
+        self.wait()
+    }
+
+    /// Copies numbers from the card, from `at` on. Waits for the commands given before.
+    pub(crate) fn read<T: Plain>(&self, from: &Buffer<T>, at: usize, values: &mut [T]) -> Result<(), CudaError> {
+        assert!(at + values.len() <= from.len, "within the buffer");
+        if values.is_empty() {
+            return self.wait();
+        }
+        let from = from.address + (at * size_of::<T>()) as u64;
+        // SAFETY: the range lies in the buffer, and the stream is synchronised before `values` is used.
+        unsafe { result::memcpy_dtoh_async(values, from, self.card.stream) }
+            .map_err(failed("copying from the card"))?;
+        self.wait()
+    }
+
+    /// Sets all bytes of the first `len` numbers.
+    pub(crate) fn fill<T: Plain>(&self, to: &Buffer<T>, len: usize, byte: u8) -> Result<(), CudaError> {
+        assert!(len <= to.len, "within the buffer");
+        // SAFETY: the range lies in the buffer.
+        unsafe { result::memset_d8_async(to.address, byte, len * size_of::<T>(), self.card.stream) }
+            .map_err(failed("clearing memory"))
+    }
+
+    /// The program `name` of a module; `memory`: bytes of shared memory that are given at each launch.
+    pub(crate) fn function(&self, module: Module, name: &str, memory: u32) -> Result<Function, CudaError> {
+        let loaded = self.card.module(module)?;
+        let name = CString::new(name).expect("names contain no zero bytes");
+        // SAFETY: the module is loaded in the current context.
+        let function = unsafe { result::module::get_function(loaded, name) }.map_err(failed("finding a program"))?;
+        if memory > 48 << 10 {
+            let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function was just found.
+            unsafe { result::function::set_function_attribute(function, which, memory as i32) }
+                .map_err(failed("asking for shared memory"))?;
+        }
+        Ok(Function(function))
+    }
+
+    /// Starts a program.
+    ///
+    /// # Safety
+    /// The arguments must be those that the program expects, and the memory they lead to must be large enough.
+    pub(crate) unsafe fn launch(
+        &self,
+        function: Function,
+        grid: (u32, u32),
+        threads: u32,
+        memory: u32,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), CudaError> {
+        if grid.0 == 0 || grid.1 == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller guarantees the arguments; function and stream belong to the current context.
+        unsafe {
+            result::launch_kernel(function.0, (grid.0, grid.1, 1), (threads, 1, 1), memory, self.card.stream, arguments)
+        }
+        .map_err(failed("starting a program"))
+    }
+
+    /// Waits until all commands have run.
+    pub(crate) fn wait(&self) -> Result<(), CudaError> {
+        // SAFETY: the stream lives until the process ends.
+        unsafe { result::stream::synchronize(self.card.stream) }.map_err(failed("computing"))
+    }
+}
+
+/// The arguments of a launch, by address: to be used within the call of `launch`, as values may be temporary.
+macro_rules! arguments {
+    ($($value:expr),* $(,)?) => {
+        &mut [$(std::ptr::from_ref(&$value).cast_mut().cast::<std::ffi::c_void>()),*]
+    };
+}
+pub(crate) use arguments;
+
+/// Memory on a card.
+#[derive(Debug)]
+pub(crate) struct Buffer<T: Plain> {
+    card: &'static Card,
+    address: sys::CUdeviceptr,
+    len: usize,
+    kind: PhantomData<T>,
+}
+
+impl<T: Plain> Buffer<T> {
+    /// Its address on the card.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl<T: Plain> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        // SAFETY: the memory was allocated in this context and is freed once; the driver waits for commands that use it.
+        // A failure leaves nothing to be done: the memory goes back when the process ends.
+        unsafe {
+            if result::ctx::set_current(self.card.context).is_ok() {
+                let _ = match self.card.pooled {
+                    true => result::free_async(self.address, self.card.stream),
+                    false => result::free_sync(self.address),
+                };
+            }
+        }
+    }
+}

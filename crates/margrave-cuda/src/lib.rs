@@ -1,0 +1,20 @@
+//! Margrave on NVIDIA cards.
+//!
+//! [`CudaBackend`] is a [`Backend`](margrave_core::backend::Backend): Gram blocks, and products with K that store nothing,
+//! computed on a card with the accuracy that every backend guarantees. Only the driver's library is needed, and it is
+//! opened at run time: this crate builds, and its functions return a [`CudaError`], on computers without a card.
+
+mod arithmetic;
+mod backend;
+mod choose;
+mod driver;
+mod error;
+mod gram;
+mod points;
+mod ptx;
+mod solver;
+
+pub use backend::CudaBackend;
+pub use choose::{Chosen, DeviceName, WORTHWHILE, WhyNot, choose};
+pub use driver::{CardInfo, cards};
+pub use error::{CudaError, LEAST_CAPABILITY, LEAST_CUDA};

@@ -1,0 +1,195 @@
+//! The set Newton solver on a card.
+//!
+//! ```text
+//! minimise ½βᵀKβ + Σᵢ hᵢ(βᵢ),   loᵢ ≤ βᵢ ≤ hiᵢ,   Σβ kept if there is a bias
+//! ```
+//!
+//! There are no pair steps. Three ideas:
+//!
+//! 1. **Cascade.** Variables are in random order. The first 1 500 to 3 000 are solved roughly, then twice as many from that
+//!    answer, and so on.
+//! 2. **Set Newton with half pinning** (`round.rs`). F is the set of free variables and of fixed ones that want to move. The objective is
+//!    minimised over F, all others fixed. Of the variables that leave their piece, all are pinned at its end if they are
+//!    few, otherwise the half that meets its end first; again from there, until none leaves. Then one exact line search and
+//!    one product K·move that stores nothing. The violation falls about tenfold a round.
+//! 3. **Conjugate gradients on `K_FF`** (`cg.rs`), stored as the upper triangle of tiles in 16-bit fixed point (for kernels with values
+//!    from 0 to 1; single precision otherwise), so that each tile is read once a product. Sets of 16 000 and more are preconditioned
+//!    (`precondition.rs`). A set on which this makes no progress is stiff: from then on entries are single precision, every set is
+//!    preconditioned, and a proximal term ½ρ‖move‖² is added, which shrinks from round to round.
+//!
+//! Entries are single precision, sums double. At the end K·β is computed in double precision; the caller judges it, and a
+//! few more rounds close what is left. A set on which even that makes no progress, or that does not fit the memory of the
+//! card, ends the run: the caller goes on from the point reached.
+//!
+//! Cost of a round: |F|²/2 entries per step of conjugate gradients, n·|moved| entries once. Memory: |F|² bytes.
+
+mod cg;
+mod minimise;
+mod precondition;
+mod programs;
+mod round;
+mod state;
+
+use margrave_core::control::{Control, Interrupt};
+use margrave_core::gram::{DevicePoint, DeviceProblem, DeviceReport, DeviceSolver, DeviceStep, Gram};
+
+use self::round::Rounds;
+use self::state::Problem;
+use crate::error::CudaError;
+use crate::gram::{CudaGram, Stop};
+
+/// Fewer rows are not worth a run on the card.
+const FEWEST: usize = 2_000;
+/// The first level of the cascade has more than this many rows, and at most twice as many.
+const FIRST_LEVEL: usize = 1_500;
+/// The violation that ends a level of the cascade, apart from the last.
+const LEVEL_VIOLATION: f64 = 0.5;
+/// Most rounds in a row on one level.
+const MOST_ROUNDS: usize = 80;
+/// Most verdicts in double precision, and most rounds before each of them.
+const MOST_VERDICTS: usize = 8;
+const MOST_CLOSING: usize = 6;
+/// Steps shorter than this are no progress.
+const TINY_STEP: f64 = 1e-3;
+
+impl DeviceSolver for CudaGram {
+    fn solve(
+        &self,
+        problem: &DeviceProblem<'_>,
+        report: &mut dyn DeviceReport,
+        control: &Control,
+    ) -> Option<DevicePoint> {
+        // Points that single precision cannot tell apart need the solver of the processor.
+        if problem.terms.len() < FEWEST || !self.arithmetic.single || self.card.failure().is_some() {
+            return None;
+        }
+        let mut run = match Run::new(self, problem, report, control) {
+            Ok(run) => run,
+            Err(error) => {
+                self.card.note(&error);
+                return None;
+            }
+        };
+        let scores = run.solve();
+        let point = run.point(scores);
+        point.map_err(|error| self.card.note(&error)).ok()
+    }
+}
+
+struct Run<'a> {
+    gram: &'a CudaGram,
+    problem: &'a DeviceProblem<'a>,
+    report: &'a mut dyn DeviceReport,
+    rounds: Rounds<'a>,
+    count: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        gram: &'a CudaGram,
+        problem: &'a DeviceProblem<'a>,
+        report: &'a mut dyn DeviceReport,
+        control: &'a Control,
+    ) -> Result<Self, CudaError> {
+        let state = Problem::new(gram, problem)?;
+        let rounds = Rounds::new(gram, state, control)?;
+        Ok(Self { gram, problem, report, rounds, count: 0 })
+    }
+
+    /// Runs all levels; K·β in double precision if it was judged at the end.
+    fn solve(&mut self) -> Result<Option<Vec<f64>>, Stop> {
+        let n = self.problem.terms.len();
+        let cold = self.problem.start.iter().all(|b| *b == 0.0);
+        let mut levels = vec![n];
+        while cold && levels[levels.len() - 1] > 2 * FIRST_LEVEL {
+            levels.push(levels[levels.len() - 1].div_ceil(2));
+        }
+        let mut before = 0;
+        if !cold {
+            self.rounds.refresh()?;
+            before = n;
+        }
+        for &m in levels.iter().rev() {
+            self.rounds.extend(before, m)?;
+            before = m;
+            let goal = if m == n { self.problem.violation } else { LEVEL_VIOLATION.max(self.problem.violation) };
+            self.level(m, goal, MOST_ROUNDS, true)?;
+        }
+        self.settle(n)
+    }
+
+    /// Rounds over the first m variables until the violation is at most `goal`. `new`: the level begins, so that all
+    /// who want to move are released at once. Whether the goal was reached.
+    fn level(&mut self, m: usize, goal: f64, most: usize, new: bool) -> Result<bool, Stop> {
+        let (mut careful, mut stuck) = (false, 0);
+        let mut violation = self.rounds.violation(m)?;
+        self.rounds.begin_level(new);
+        for round in 0..most {
+            if violation <= goal {
+                return Ok(true);
+            }
+            let Some(step) = self.rounds.round(m, goal, new && round == 0, careful)? else { return Ok(false) };
+            let before = std::mem::replace(&mut violation, self.rounds.last.violation);
+            self.rounds.adapt(violation < before);
+            self.count += 1;
+            self.report.step(DeviceStep { rounds: self.count, violation, rows: m })?;
+            careful = step < 0.3;
+            stuck = if step < TINY_STEP { stuck + 1 } else { 0 };
+            if stuck >= 4 {
+                return Ok(false);
+            }
+        }
+        Ok(violation <= goal)
+    }
+
+    /// Rounds until the point looks good by its own slopes, then double precision and verdict; again while that is bad.
+    fn settle(&mut self, n: usize) -> Result<Option<Vec<f64>>, Stop> {
+        let mut scores = None;
+        for turn in 0..MOST_VERDICTS {
+            for _ in 0..MOST_CLOSING {
+                let (beta, found) = self.rounds.problem.running(&self.rounds.turn)?;
+                if self.report.verdict(&beta, &found) {
+                    break;
+                }
+                let goal = (0.1 * self.rounds.violation(n)?).max(1e-10);
+                if !self.level(n, goal, 1, false)? && self.rounds.last.violation > 5.0 * goal {
+                    break;
+                }
+            }
+            let (beta, found) = self.rounds.refresh()?;
+            let good = self.report.verdict(&beta, &found);
+            scores = Some(found);
+            if good || turn + 1 == MOST_VERDICTS {
+                break;
+            }
+            // They are those of β before the rounds that follow.
+            scores = None;
+            let before = self.rounds.violation(n)?;
+            self.level(n, (0.1 * before).max(1e-10), 2, false)?;
+            if self.rounds.last.violation > 0.9 * before {
+                break;
+            }
+        }
+        Ok(scores)
+    }
+
+    /// The point reached, however the run ended.
+    fn point(&mut self, ended: Result<Option<Vec<f64>>, Stop>) -> Result<DevicePoint, CudaError> {
+        self.gram.count(self.rounds.entries);
+        let scores = match ended {
+            Ok(scores) => scores,
+            Err(Stop::Interrupt(Interrupt::Deadline | Interrupt::Cancelled | Interrupt::Stalled)) => None,
+            // The memory went to somebody else: the point is as good as before.
+            Err(Stop::Failure(CudaError::Memory { .. })) => None,
+            Err(Stop::Failure(error)) => return Err(error),
+        };
+        Ok(DevicePoint { beta: self.rounds.problem.beta(&self.rounds.turn)?, scores, rounds: self.count })
+    }
+}
+
+impl CudaGram {
+    /// The solver, for square Grams of more than a few rows.
+    pub(crate) fn solver(&self) -> Option<&dyn DeviceSolver> {
+        (self.shape().0 >= FEWEST && self.shape().0 == self.shape().1).then_some(self)
+    }
+}
