@@ -86,10 +86,9 @@ fn train_predict_verify_inspect() {
     for key in ["primal", "dual", "gap", "relative_gap", "violation", "feasible", "worst"] {
         assert!(!object[key].is_null(), "{key} is missing");
     }
-    let ran = margrave(&["verify", &model, &heart(), "--gap", "1e-15"]).exits(1);
-    assert!(ran.out.starts_with("not within the requested gap\n"), "{}", ran.out);
     // The same model is a poor solution for another C.
-    margrave(&["verify", &model, &heart(), "-C", "100"]).exits(1);
+    let ran = margrave(&["verify", &model, &heart(), "-C", "100"]).exits(1);
+    assert!(ran.out.starts_with("not within the requested gap\n"), "{}", ran.out);
 
     let ran = margrave(&["inspect", &model]).exits(0);
     assert!(ran.out.contains("classify, hinge loss, C = 1"), "{}", ran.out);

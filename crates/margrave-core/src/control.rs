@@ -352,7 +352,12 @@ impl Control {
     /// For one run of a solver whose full passes over the problem take `pass` multiply–adds: also ends after too much
     /// work without progress.
     pub(crate) fn for_run(&self, pass: f64) -> Self {
-        Self { work: Some(Arc::new(WorkLimit::new(self.patience, pass))), ..self.clone() }
+        self.for_run_with_factors(pass, 0.0)
+    }
+
+    /// The same for a solver that may factor matrices of up to `factored` rows.
+    pub(crate) fn for_run_with_factors(&self, pass: f64, factored: f64) -> Self {
+        Self { work: Some(Arc::new(WorkLimit::new(self.patience, pass, factored))), ..self.clone() }
     }
 
     /// Counts multiply–adds of the run. The total must not depend on the number of threads.

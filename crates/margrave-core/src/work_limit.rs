@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const BASE: f64 = 1.5e9;
 /// Additional passes over the whole problem that are allowed without progress.
 const PASSES: f64 = 30.0;
+/// Additional factorisations of a matrix over all rows that are allowed without progress: the first progress may come
+/// after the first of them.
+const FACTORISATIONS: f64 = 6.0;
 /// Multiply–adds of a pass above which there is no limit: a large problem with large costs may run for long with little
 /// progress, and a time limit or Ctrl-C can end it.
 const LARGE: f64 = 1e9;
@@ -18,6 +21,9 @@ const LARGE: f64 = 1e9;
 const FACTOR: f64 = 2.0;
 /// The violation or the gap must fall below this fraction of its value at the last progress to count as progress.
 const PROGRESS: f64 = 0.2;
+
+/// A factorisation of n rows counts as n³ over this: it takes n³/3 multiply–adds, which are faster than others.
+pub(crate) const FACTORISATION_SHARE: f64 = 12.0;
 
 /// Cost of an iteration besides its counted multiply–adds: on tiny problems this is nearly all of it.
 pub(crate) const ITERATION: usize = 10_000;
@@ -35,9 +41,11 @@ pub(crate) struct WorkLimit {
 
 impl WorkLimit {
     /// For a problem of which one pass (all of K, or a Newton matrix over all rows) takes `pass` multiply–adds; `share`
-    /// scales the default limit.
-    pub(crate) fn new(share: f64, pass: f64) -> Self {
-        Self::allowing(if pass <= LARGE { share * BASE + PASSES * pass } else { f64::INFINITY })
+    /// scales the default limit. `factored`: largest number of rows of a matrix that may be factored.
+    pub(crate) fn new(share: f64, pass: f64, factored: f64) -> Self {
+        let factorisation = factored.powi(3) / FACTORISATION_SHARE;
+        let work = share * BASE + PASSES * pass + FACTORISATIONS * factorisation;
+        Self::allowing(if pass <= LARGE { work } else { f64::INFINITY })
     }
 
     fn allowing(work: f64) -> Self {
@@ -98,8 +106,11 @@ mod tests {
 
     #[test]
     fn larger_problems_may_take_longer() {
-        assert!(WorkLimit::new(1.0, 1e3).allowed < WorkLimit::new(1.0, 1e8).allowed);
-        assert_eq!(WorkLimit::new(1.0, 1e10).allowed, u64::MAX);
-        assert!(WorkLimit::new(0.1, 1e3).allowed < WorkLimit::new(1.0, 1e3).allowed);
+        assert!(WorkLimit::new(1.0, 1e3, 0.0).allowed < WorkLimit::new(1.0, 1e8, 0.0).allowed);
+        assert_eq!(WorkLimit::new(1.0, 1e10, 0.0).allowed, u64::MAX);
+        assert!(WorkLimit::new(0.1, 1e3, 0.0).allowed < WorkLimit::new(1.0, 1e3, 0.0).allowed);
+        // A factorisation of all rows may be more than thirty passes.
+        let n = 8000f64;
+        assert!(WorkLimit::new(1.0, 10.0 * n * n, n).allowed as f64 > 2.0 * n.powi(3) / FACTORISATION_SHARE);
     }
 }

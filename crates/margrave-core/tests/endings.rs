@@ -304,3 +304,13 @@ fn losses_that_are_not_convex_end_stationary_and_below_their_start() {
     }
     assert!(stationary * 10 >= runs * 9, "only {stationary} of {runs} ended stationary");
 }
+
+#[test]
+fn one_factorisation_is_not_too_much_work() {
+    // Factoring a matrix of 3 600 rows takes longer than thirty passes over two features.
+    let data = classes(3600, 2, 0.0, 1.0, 1.0, 11);
+    with(&data, Kernel::rbf(1.0), "logistic", |problem| {
+        let stop = Stop { tol: None, gap: Some(1e-4) };
+        assert_eq!(by_irwls(problem, stop, None).status, Status::Optimal);
+    });
+}

@@ -96,7 +96,7 @@ fn weights_of(job: &Outputs<'_>, fit: &ridge::Fit) -> Vec<f64> {
 pub(crate) fn train(plan: &Plan<'_>, k: usize, control: &Control, observer: &mut dyn Observer) -> Result<Fit> {
     let begun = Instant::now();
     let Plan { options, prepared, kernel, .. } = plan;
-    let space = KernelSpace::new(*kernel, &prepared.points, control)?;
+    let space = KernelSpace::new(*kernel, &prepared.points, control)?.kept(control);
     let job = &Outputs { plan, k, space, costs: prepared.costs(plan.formulation), control };
     let (n, linear) = (job.rows(), *kernel == Kernel::Linear);
     let gram = job.space.gram();

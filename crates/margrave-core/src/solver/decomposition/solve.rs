@@ -44,7 +44,7 @@ pub fn solve(
         None if !stop => on_device::run(problem, state, options.stop, control, observer)?,
         _ => Found { state, scores: None, rounds: 0 },
     };
-    let run = control.for_run(pass(problem));
+    let run = control.for_run_with_factors(pass(problem), problem.len() as f64);
     let double = problem.gram.in_memory() || !single_precision_suffices(problem, &state);
     let mut solution = if double {
         Decomposition::<f64>::new(problem, problem.gram, options, &run, observer, state).run(stop, scores)
@@ -61,7 +61,7 @@ pub fn solve(
         let left = options.iterations.map(|limit| limit.saturating_sub(solution.iterations));
         let rest = Options { iterations: left, start: None, ..options.clone() };
         let before = solution.iterations;
-        let run = control.for_run(pass(problem));
+        let run = control.for_run_with_factors(pass(problem), problem.len() as f64);
         solution = Decomposition::<f64>::new(problem, problem.gram, &rest, &run, observer, state).run(false, None);
         solution.iterations += before;
     }

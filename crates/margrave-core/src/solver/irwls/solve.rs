@@ -144,7 +144,8 @@ pub fn solve(
     };
     // The steps of the papers are slow and are only used to reproduce the papers, so the work limit does not apply.
     let as_published = options.majorise.is_some() || !options.reuse;
-    let control = &if as_published { control.clone() } else { control.for_run(pass(problem)) };
+    let control =
+        &if as_published { control.clone() } else { control.for_run_with_factors(pass(problem), problem.len() as f64) };
     let mut run = IrwlsRun {
         samples: SampleLosses::new(problem),
         options,
