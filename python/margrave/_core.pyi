@@ -1,7 +1,7 @@
 """The compiled engine behind the estimators: private, may change at any time."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +9,7 @@ import numpy.typing as npt
 __all__ = [
     "BudgetError",
     "DataError",
+    "DeviceError",
     "Machine",
     "NotFiniteError",
     "OptionError",
@@ -57,6 +58,7 @@ class UnsupportedError(ValueError): ...
 class OutOfMemoryError(MemoryError): ...
 class BudgetError(TimeoutError): ...
 
+@final
 class Machine:
     def __new__(cls, params: _Params, parts: _Parts) -> Machine: ...
     def scores(self, x: _Points, threads: int, small: bool) -> _Matrix: ...

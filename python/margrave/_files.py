@@ -321,8 +321,12 @@ def _native_kernel(file: dict[str, Any], name: str) -> Any:
     model.n_iter_ = iterations if task == "classify" else int(iterations[0])
     model._probA = file.get("sigmoid_a", np.empty(0))
     model._probB = -file["sigmoid_b"] if "sigmoid_b" in file else np.empty(0)
+    model._prob_below = file.get("sigmoid_below")
     if model._probA.size:
         model.probability = True
+        model.probability_rule_ = file["probability_rule"]
+        model.probability_reason_ = file["probability_reason"]
+        model.probability_threshold_ = file["probability_threshold"]
     if file.get("radii") is not None:
         model.intervals, model._radii = True, file["radii"]
     return model

@@ -90,9 +90,15 @@ pub(crate) fn read_native<'py>(py: Python<'py>, bytes: &[u8], name: &str) -> PyR
     out.set_item("solver", &model.solver)?;
     out.set_item("machines", records(py, &model.machines)?)?;
     match &model.calibration {
-        Some(Calibration::Sigmoid { a, b, .. }) => {
+        Some(Calibration::Sigmoid { a, below, b, rule, reason, .. }) => {
             out.set_item("sigmoid_a", vector(py, a.clone()))?;
             out.set_item("sigmoid_b", vector(py, b.clone()))?;
+            if !below.is_empty() {
+                out.set_item("sigmoid_below", vector(py, below.clone()))?;
+            }
+            out.set_item("probability_rule", rule.name())?;
+            out.set_item("probability_reason", reason.name())?;
+            out.set_item("probability_threshold", model.probability_threshold())?;
         }
         Some(Calibration::Residuals { radii, .. }) => out.set_item("radii", radii.clone())?,
         _ => {}
