@@ -24,10 +24,13 @@
 //!
 //! See `newton.rs`, `proximal.rs`, `coordinate.rs` and `smooth_loss.rs` for the algorithms and their papers.
 
+mod class_lanes;
 mod columns;
 mod coordinate;
 mod crammer_singer;
+mod crammer_singer_descent;
 mod crammer_singer_newton;
+mod crammer_singer_system;
 mod envelope;
 mod face;
 mod lasso;
