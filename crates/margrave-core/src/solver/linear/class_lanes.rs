@@ -63,7 +63,9 @@ pub(super) fn excess(g: &[Lane], a: &[Lane], top: f64) -> f64 {
 /// fewer, so it is exact after at most k passes and usually after three.
 #[inline(always)]
 pub(super) fn threshold(u: &[Lane], sum: f64) -> f64 {
-    let mut theta = largest(u) - sum;
+    let top = largest(u);
+    // Where `sum` is lost to rounding, the largest entries share it.
+    let mut theta = (top - sum).min(top.next_down());
     let mut before = f64::INFINITY;
     loop {
         let (mut above, mut count) = ([0.0; LANES], [0.0; LANES]);
@@ -83,10 +85,10 @@ pub(super) fn threshold(u: &[Lane], sum: f64) -> f64 {
     }
 }
 
-/// Replaces u by its projection on the simplex `{a ≥ 0, Σa = cost}` after division by `sum / cost`. False, with u
-/// undefined, if rounding or overflow leaves nothing to scale.
+/// Replaces u by its projection on the simplex `{a ≥ 0, Σa = cost}` after division by `sum / cost`, and returns θ.
+/// `None`, with u undefined, if rounding or overflow leaves nothing to scale.
 #[inline(always)]
-pub(super) fn project(u: &mut [Lane], sum: f64, cost: f64) -> bool {
+pub(super) fn project(u: &mut [Lane], sum: f64, cost: f64) -> Option<f64> {
     let theta = threshold(u, sum);
     let mut rest = [0.0; LANES];
     for u in u.iter_mut() {
@@ -99,10 +101,10 @@ pub(super) fn project(u: &mut [Lane], sum: f64, cost: f64) -> bool {
     // The sum is `sum` in exact arithmetic; after rounding the sum of a must still be the cost.
     let scale = cost / total(rest);
     if !scale.is_finite() {
-        return false;
+        return None;
     }
     u.iter_mut().flatten().for_each(|u| *u *= scale);
-    true
+    Some(theta)
 }
 
 /// Replaces `new` by the change `a − new` and stores the new values in `a`; true if any differs.
@@ -136,4 +138,53 @@ pub(super) fn squared_distance(x: &[Lane], y: &[Lane]) -> f64 {
         (0..LANES).for_each(|l| sum[l] += (x[l] - y[l]) * (x[l] - y[l]));
     }
     total(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(values: &[f64]) -> Vec<Lane> {
+        let mut out = vec![[f64::NEG_INFINITY; LANES]; values.len().div_ceil(LANES)];
+        out.as_flattened_mut()[..values.len()].copy_from_slice(values);
+        out
+    }
+
+    /// The threshold by sorting: the largest θ over the sets of the r largest entries.
+    fn by_sorting(values: &[f64], sum: f64) -> f64 {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(|a, b| b.total_cmp(a));
+        let mut above = 0.0;
+        sorted.iter().enumerate().fold(f64::NEG_INFINITY, |theta, (at, v)| {
+            above += v;
+            theta.max((above - sum) / (at + 1) as f64)
+        })
+    }
+
+    #[test]
+    fn the_threshold_is_that_found_by_sorting() {
+        let mut state = 7u64;
+        let mut next = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as f64 / (1 << 24) as f64
+        };
+        for k in 2..40 {
+            for sum in [1e-3, 0.1, 1.0, 30.0] {
+                let values: Vec<f64> = (0..k).map(|m| if m % 5 == 4 { 0.5 } else { 4.0 * next() - 2.0 }).collect();
+                let (found, right) = (threshold(&lanes(&values), sum), by_sorting(&values, sum));
+                assert!((found - right).abs() <= 1e-12 * (1.0 + right.abs()), "k = {k}, sum = {sum}: {found} {right}");
+                let mut u = lanes(&values);
+                assert!(project(&mut u, sum, 3.0).is_some());
+                let total: f64 = u.iter().flatten().sum();
+                assert!((total - 3.0).abs() <= 1e-12 && u.iter().flatten().all(|a| *a >= 0.0), "{total}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sum_lost_to_rounding_goes_to_the_largest() {
+        let mut u = lanes(&[1e20, 3.0, 1e20, -1e20, 0.0]);
+        assert!(project(&mut u, 1.0, 4.0).is_some());
+        assert_eq!(u.as_flattened()[..5], [2.0, 0.0, 2.0, 0.0, 0.0]);
+    }
 }

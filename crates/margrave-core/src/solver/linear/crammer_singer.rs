@@ -31,6 +31,8 @@ use crate::work_limit::ITERATION;
 
 /// Samples between two checks of the budget.
 pub(super) const CHECK_INTERVAL: usize = 256;
+/// Most times that Newton and descent follow each other, each from where the other stopped making progress.
+const MAX_CYCLES: usize = 4;
 /// Seconds between two reports.
 const REPORT_SECONDS: f64 = 0.04;
 
@@ -128,7 +130,7 @@ pub(super) struct CrammerSingerState<'a, 'o> {
     /// The dual variables, n × k.
     pub(super) a: Vec<Lane>,
     /// 1 for a class, −∞ for padding.
-    margins: Vec<Lane>,
+    pub(super) margins: Vec<Lane>,
     pub(super) options: &'a Options,
     pub(super) control: &'a Control,
     observer: &'o mut dyn Observer,
@@ -315,16 +317,29 @@ impl CrammerSingerState<'_, '_> {
 
     fn run(&mut self) -> Result<Status, Status> {
         let mut rng = ChaCha8Rng::seed_from_u64(self.options.seed);
-        if self.descend_by_sample(&mut rng, true)? == Status::Optimal || self.proximal()? == Status::Optimal {
+        if self.descend_by_sample(&mut rng, true)? == Status::Optimal {
             return Ok(Status::Optimal);
         }
-        let v = self.combined()?;
-        let newton = (self.measure(Some(&v))?, self.w.clone(), self.a.clone());
-        let status = self.descend_by_sample(&mut rng, false)?;
-        if status != Status::Optimal && self.last.is_none_or(|m| m.gap() > newton.0.gap()) {
-            (_, self.w, self.a) = newton;
+        let mut before = f64::INFINITY;
+        for _ in 0..MAX_CYCLES {
+            if self.proximal()? == Status::Optimal {
+                return Ok(Status::Optimal);
+            }
+            let v = self.combined()?;
+            let newton = (self.measure(Some(&v))?.gap(), self.w.clone(), self.a.clone());
+            if self.descend_by_sample(&mut rng, false)? == Status::Optimal {
+                return Ok(Status::Optimal);
+            }
+            let mut gap = self.last.map_or(f64::INFINITY, |m| m.gap());
+            if gap > newton.0 {
+                (gap, self.w, self.a) = newton;
+            }
+            if !(gap < 0.1 * before) {
+                break;
+            }
+            before = gap;
         }
-        Ok(status)
+        Ok(Status::Stalled)
     }
 
     /// The values of the classes in every row of `lanes`, without padding.

@@ -11,18 +11,20 @@ use super::class_lanes::{LANES, Lane, add_scaled, at, dot, exchange, largest, pr
 use super::crammer_singer::{CHECK_INTERVAL, CrammerSingerMeasure, CrammerSingerState, SampleSums};
 use super::crammer_singer_system::{ClassSets, NewtonSystem};
 use super::line_search::search_derivative;
-use super::solve::GapProgress;
+use super::solve::{GapProgress, WIDTH_FACTOR};
 use crate::control::Status;
 
 /// Most Newton steps in a round.
 const MAX_STEPS: usize = 60;
 /// Rounds without progress in the gap after which the run ends.
-const MAX_IDLE_ROUNDS: usize = 12;
-/// Largest width of the smoothing, in units of the score.
+const MAX_IDLE_ROUNDS: usize = 30;
+/// Largest width of the smoothing, in units of the score, unless a step of one sample changes its scores by more.
 const MAX_WIDTH: f64 = 1e6;
-/// Factor of the width from round to round. A smaller factor saves rounds, but the sets S then change so much at the
-/// start of a round that it needs more steps.
-const WIDTH_FACTOR: f64 = 0.5;
+/// Factor of the width after a round of several steps. A smaller factor saves rounds, but the sets S then change so much
+/// at the start of a round that it needs more steps.
+const SLOW_WIDTH_FACTOR: f64 = 0.5;
+/// Most steps of a round after which the width shrinks by [`WIDTH_FACTOR`].
+const FEW_STEPS: u64 = 2;
 
 /// The smoothed problem at the current W.
 struct Smoothed {
@@ -57,7 +59,10 @@ impl CrammerSingerState<'_, '_> {
         let v = self.combined()?;
         let mut m = self.measure(Some(&v))?;
         // Wide enough relative to a: for a large cost the optimal α may be far below the cost.
-        let width = (m.relative().min(1.0).sqrt() / self.typical_share()).clamp(1e-4, MAX_WIDTH);
+        let bias_square = self.scaling * self.scaling;
+        let changes = self.points.squared_norms().iter().zip(self.costs).map(|(q, c)| c * (q + bias_square));
+        let max_width = changes.fold(MAX_WIDTH, f64::max);
+        let width = (m.relative().min(1.0).sqrt() / self.typical_share()).clamp(1e-4, max_width);
         let mut target_gap = self.target_gap();
         let mut progress = GapProgress::default();
         let mut best = (m, self.w.clone(), self.a.clone());
@@ -74,6 +79,7 @@ impl CrammerSingerState<'_, '_> {
         };
         self.fill_products(&mut smoothed)?;
         loop {
+            let before = self.iterations;
             let reached;
             (m, reached) = match self.newton(&mut smoothed, &mut system, target_gap) {
                 Ok(ended) => ended,
@@ -98,16 +104,17 @@ impl CrammerSingerState<'_, '_> {
             if m.gap() < best.0.gap() {
                 best = (m, self.w.clone(), self.a.clone());
             }
-            if progress.has_stalled(m.gap(), MAX_IDLE_ROUNDS) {
+            if progress.has_stalled_with_objective(m.gap(), m.primal, MAX_IDLE_ROUNDS) {
                 (_, self.w, self.a) = best;
                 return Ok(Status::Stalled);
             }
             if reached {
-                smoothed.width *= WIDTH_FACTOR;
+                let is_fast = self.iterations <= before + FEW_STEPS;
+                smoothed.width *= if is_fast { WIDTH_FACTOR } else { SLOW_WIDTH_FACTOR };
             } else {
                 // Too little smoothing for Newton: repeat from the best point with more.
                 (self.w, self.a) = (best.1.clone(), best.2.clone());
-                smoothed.width = (10.0 * smoothed.width).min(MAX_WIDTH);
+                smoothed.width = (10.0 * smoothed.width).min(max_width);
                 smoothed.v = self.combined()?;
                 self.fill_products(&mut smoothed)?;
             }
@@ -184,7 +191,7 @@ impl CrammerSingerState<'_, '_> {
             g.copy_from_slice(&smoothed.z[span.clone()]);
             let own = self.add_margins(i, &mut g);
             self.shift_by_centre(smoothed, i, &g, &mut u);
-            if !project(&mut u, smoothed.width, c) {
+            if project(&mut u, smoothed.width, c).is_none() {
                 return Err(Status::Stalled);
             }
             let count = smoothed.sets.assign(i, &u);

@@ -9,7 +9,7 @@
 //! leaves (k − 1)·d unknowns. The class left out is the one with most samples, whose products are then never formed.
 //!
 //! M = Σ cᵢ·xᵢxᵢᵀ ⊗ Pᵢ does not depend on the width. It is kept, and only samples whose S changed are subtracted and
-//! added again. Systems of more than 1 500 unknowns are solved by conjugate gradients.
+//! added again; where it has few terms it is formed anew. Systems of more than 1 500 unknowns are solved by conjugate gradients.
 
 use super::class_lanes::{LANES, Lane, add_scaled, at, dot};
 use super::crammer_singer::{CHECK_INTERVAL, CrammerSingerState};
@@ -58,6 +58,11 @@ impl ClassSets {
     fn copy(&mut self, i: usize, from: &Self) {
         let range = i * self.words..(i + 1) * self.words;
         self.bits[range.clone()].copy_from_slice(&from.bits[range]);
+    }
+
+    /// Number of classes of sample `i`.
+    fn count(&self, i: usize) -> usize {
+        self.of(i).iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// The classes of sample `i`, ascending.
@@ -160,7 +165,12 @@ impl CrammerSingerState<'_, '_> {
         let n = self.n();
         let mut changed: Vec<usize> = (0..n).filter(|&i| system.applied.of(i) != sets.of(i)).collect();
         system.updates += 1;
-        if system.matrix.is_empty() || system.updates > MAX_UPDATES || 2 * changed.len() > n {
+        // Where it costs less than the factorisation, M is formed anew: differences of large terms leave their rounding.
+        let row = self.points.stored() / n.max(1) + 1;
+        let work: usize =
+            (0..n).map(|i| sets.count(i)).filter(|count| *count > 1).map(|count| (count * row).pow(2) / 2).sum();
+        let is_cheap = work <= system.size.pow(3) / 6;
+        if system.matrix.is_empty() || is_cheap || system.updates > MAX_UPDATES || 2 * changed.len() > n {
             system.matrix.clear();
             system.matrix.resize(system.size * system.size, 0.0);
             system.applied.bits.fill(0);

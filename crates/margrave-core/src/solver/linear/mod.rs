@@ -29,6 +29,7 @@ mod columns;
 mod coordinate;
 mod crammer_singer;
 mod crammer_singer_descent;
+mod crammer_singer_face;
 mod crammer_singer_newton;
 mod crammer_singer_system;
 mod envelope;
