@@ -65,7 +65,8 @@ pub(super) fn excess(g: &[Lane], a: &[Lane], top: f64) -> f64 {
 pub(super) fn threshold(u: &[Lane], sum: f64) -> f64 {
     let top = largest(u);
     // Where `sum` is lost to rounding, the largest entries share it.
-    let mut theta = (top - sum).min(top.next_down());
+    let below_top = top.next_down();
+    let mut theta = (top - sum).min(below_top);
     let mut before = f64::INFINITY;
     loop {
         let (mut above, mut count) = ([0.0; LANES], [0.0; LANES]);
@@ -77,7 +78,7 @@ pub(super) fn threshold(u: &[Lane], sum: f64) -> f64 {
             }
         }
         let count = total(count);
-        let next = (total(above) - sum) / count;
+        let next = ((total(above) - sum) / count).min(below_top);
         if !(count > 0.0 && count < before && next > theta) {
             return theta;
         }
@@ -186,5 +187,9 @@ mod tests {
         let mut u = lanes(&[1e20, 3.0, 1e20, -1e20, 0.0]);
         assert!(project(&mut u, 1.0, 4.0).is_some());
         assert_eq!(u.as_flattened()[..5], [2.0, 0.0, 2.0, 0.0, 0.0]);
+        for count in 2..12 {
+            let mut ties = lanes(&vec![0.1e10 / 3.0; count]);
+            assert!(project(&mut ties, 1e-9, 1.0).is_some(), "{count} ties");
+        }
     }
 }

@@ -29,10 +29,12 @@ const MIN_MEASUREMENTS: usize = 5;
 const MAX_WAIT_LEVEL: u8 = 4;
 /// Measurements without progress in the gap after which descent ends.
 const MAX_IDLE_MEASUREMENTS: usize = 12;
+/// Fewest epochs for that: with large costs the gap rises at first.
+const MIN_IDLE_EPOCHS: u64 = 200;
 /// Work expected where the gap does not fall, in units of that so far: with large costs it rises at first.
 const RISING_FACTOR: f64 = 10.0;
-/// Newton steps expected from a point of dual descent to a gap of 1e-6.
-const NEWTON_STEPS: f64 = 30.0;
+/// Newton steps expected for each power of ten of the relative gap.
+const NEWTON_STEPS: f64 = 5.0;
 /// Conjugate gradient steps expected for each of them, where the system is too large to factor.
 const CG_STEPS: f64 = 50.0;
 
@@ -260,7 +262,8 @@ impl CrammerSingerState<'_, '_> {
             };
             let newton =
                 if can_factor { left > newton_work } else { uses_faces && left > FACE_ADVANTAGE * newton_work };
-            if progress.has_stalled(m.gap(), MAX_IDLE_MEASUREMENTS) || newton {
+            let is_idle = progress.has_stalled(m.gap(), MAX_IDLE_MEASUREMENTS);
+            if (is_idle && epoch >= MIN_IDLE_EPOCHS) || newton {
                 return Ok(Status::Stalled);
             }
             if !uses_faces && left > FACE_PASSES * pass {
@@ -326,6 +329,7 @@ impl CrammerSingerState<'_, '_> {
         } else {
             CG_STEPS * n * self.row_cost() as f64 / 2.0
         };
-        NEWTON_STEPS * (passes + step)
+        let powers = (-self.target_gap().log10()).clamp(1.0, 10.0);
+        NEWTON_STEPS * powers * (passes + step)
     }
 }

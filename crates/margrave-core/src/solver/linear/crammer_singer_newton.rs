@@ -85,7 +85,8 @@ impl CrammerSingerState<'_, '_> {
                 Ok(ended) => ended,
                 Err(early) => {
                     (_, self.w, self.a) = best;
-                    return Err(early);
+                    // Scores that overflow leave no projection: descent continues from the best point.
+                    return if early == Status::Stalled { Ok(early) } else { Err(early) };
                 }
             };
             if self.is_optimal(&m) {
