@@ -139,9 +139,7 @@ impl CrammerSingerState<'_, '_> {
     /// Whether Newton's system is factored.
     pub(super) fn can_factor_newton(&self) -> bool {
         let size = self.unknowns();
-        // With far fewer samples than features, products with them cost less than a factorisation.
-        let is_wide = 4 * self.n() * (self.k - 1) < size;
-        !is_wide && size <= MAX_DIRECT_UNKNOWNS && 24 * (size * size) as u64 <= self.options.memory
+        size <= MAX_DIRECT_UNKNOWNS && 24 * (size * size) as u64 <= self.options.memory
     }
 
     pub(super) fn new_system(&self) -> NewtonSystem {
