@@ -2,7 +2,7 @@
 //! KDD 2008, section 3).
 //!
 //! With the other samples fixed, the dual of a sample is ½q‖a − a'‖² − gᵀ(a − a') over its simplex, q = ‖x‖². Its optimum
-//! is the projection of a' + g/q, found exactly by [`threshold`](super::class_lanes::threshold). A step costs k times
+//! is the projection of a' + g/q, found exactly by [`Shifted`](super::class_lanes::Shifted). A step costs k times
 //! the stored values of a row.
 //!
 //! Samples that did not move wait 1, 2, 4, 8, then 16 epochs for their next visit. Within a sample, only lanes of classes
@@ -14,7 +14,7 @@
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::class_lanes::{LANES, Lane, add_scaled, at, excess, exchange, largest, project, threshold};
+use super::class_lanes::{LANES, Lane, Shifted, add_scaled, at, excess, exchange, largest};
 use super::crammer_singer::{CHECK_INTERVAL, CrammerSingerMeasure, CrammerSingerState};
 use super::solve::GapProgress;
 use crate::control::Status;
@@ -82,15 +82,13 @@ impl CrammerSingerState<'_, '_> {
         let (g, u) = (&mut g[..lanes], &mut u[..lanes]);
         self.products(i, &self.w, g);
         self.add_margins(i, g);
-        let (span, c) = (self.span(i), self.costs[i]);
+        let (span, c, own) = (self.span(i), self.costs[i], at(self.codes[i] as usize));
         let a = &mut self.a[span];
         let excess = excess(g, a, largest(g));
         if !(excess > 0.0) {
             return Visit { excess: 0.0, moved: false };
         }
-        u.copy_from_slice(g);
-        add_scaled(a, square, u);
-        if project(u, square * c, c).is_none() || !exchange(a, u) {
+        if !Shifted::new(g, a, square, square * c, own, u).project(c) || !exchange(a, u, own) {
             return Visit { excess, moved: false };
         }
         let moved = u.iter().filter(|u| **u != [0.0; LANES]).count();
@@ -153,19 +151,20 @@ impl CrammerSingerState<'_, '_> {
         }
         let top = largest(g);
         let excess = excess(g, a, top);
-        u.copy_from_slice(g);
-        add_scaled(a, square, u);
-        let level = if excess > 0.0 { threshold(u, square * c) } else { top };
+        // Every lane with a > 0 is listed, that of the own class always.
+        let own_listed = (list.iter().position(|&lane| lane == own.0).unwrap_or(0), own.1);
+        let shifted = Shifted::new(g, a, square, square * c, own_listed, u);
         if is_full {
+            let level = if excess > 0.0 { shifted.threshold().0 } else { top };
             listed.0 = 1 << own.0;
-            for (&lane, u) in list.iter().zip(&*u) {
+            for (&lane, u) in list.iter().zip(&*shifted.others) {
                 listed.0 |= u64::from(u.iter().any(|u| *u > level - LANE_SLACK)) << lane;
             }
         }
         if !(excess > 0.0) {
             return Visit { excess: 0.0, moved: false };
         }
-        if project(u, square * c, c).is_none() || !exchange(a, u) {
+        if !shifted.project(c) || !exchange(a, u, own_listed) {
             return Visit { excess, moved: false };
         }
         list.iter().zip(&*a).for_each(|(&lane, a)| self.a[first + lane] = *a);

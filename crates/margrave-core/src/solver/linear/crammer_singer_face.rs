@@ -5,7 +5,7 @@
 //! projected on the simplex of each sample, and the best point between it and the current one is taken, so the dual
 //! never falls; the next epochs correct the set.
 
-use super::class_lanes::{LANES, Lane, add_scaled, at, dot, project};
+use super::class_lanes::{LANES, Lane, Shifted, add_scaled, at, dot, exchange, sum_of_others};
 use super::crammer_singer::{CHECK_INTERVAL, CrammerSingerState};
 use crate::control::Status;
 
@@ -118,12 +118,17 @@ impl CrammerSingerState<'_, '_> {
         if t > 0.0 {
             add_scaled(&u, -t, &mut self.w);
             for (r, &i) in face.rows.iter().enumerate() {
-                let (first, tiny) = (i as usize * self.lanes, 1e-14 * self.costs[i as usize]);
+                let (span, c, own) =
+                    (self.span(i as usize), self.costs[i as usize], at(self.codes[i as usize] as usize));
+                let a = &mut self.a[span];
+                let tiny = 1e-14 * sum_of_others(a, own);
                 for (&m, change) in face.classes[face.span(r)].iter().zip(&change[face.span(r)]) {
                     let (lane, l) = at(m as usize);
-                    let a = self.a[first + lane][l] + t * change;
-                    self.a[first + lane][l] = if a > tiny { a } else { 0.0 };
+                    let new = a[lane][l] + t * change;
+                    a[lane][l] = if new > tiny { new } else { 0.0 };
                 }
+                let own_a = c - sum_of_others(a, own);
+                a[own.0][own.1] = if own_a > 1e-14 * c { own_a } else { 0.0 };
             }
         }
         Ok(work)
@@ -174,18 +179,22 @@ impl CrammerSingerState<'_, '_> {
 
     /// Shortens the change of every sample so that a + change is the nearest point of its simplex.
     fn project_change(&self, face: &Face, change: &mut [f64]) {
-        let mut u = vec![[0.0; LANES]; self.lanes];
+        let (mut u, mut moved) = (vec![[0.0; LANES]; self.lanes], vec![[0.0; LANES]; self.lanes]);
+        let mut old = moved.clone();
         for (r, &i) in face.rows.iter().enumerate() {
             let (i, classes, change) = (i as usize, &face.classes[face.span(r)], &mut change[face.span(r)]);
             let a = self.a[self.span(i)].as_flattened();
             if classes.iter().zip(&*change).all(|(&m, change)| a[m as usize] + change >= 0.0) {
                 continue;
             }
-            u.copy_from_slice(&self.a[self.span(i)]);
-            classes.iter().zip(&*change).for_each(|(&m, c)| u[at(m as usize).0][at(m as usize).1] += c);
-            let is_projected = project(&mut u, self.costs[i], self.costs[i]).is_some();
+            moved.fill([0.0; LANES]);
+            classes.iter().zip(&*change).for_each(|(&m, c)| moved[at(m as usize).0][at(m as usize).1] = *c);
+            let (c, own) = (self.costs[i], at(self.codes[i] as usize));
+            old.copy_from_slice(&self.a[self.span(i)]);
+            let is_projected = Shifted::new(&moved, &old, 1.0, c, own, &mut u).project(c);
+            exchange(&mut old, &mut u, own);
             for (&m, change) in classes.iter().zip(change) {
-                *change = if is_projected { u.as_flattened()[m as usize] - a[m as usize] } else { 0.0 };
+                *change = if is_projected { -u.as_flattened()[m as usize] } else { 0.0 };
             }
         }
     }

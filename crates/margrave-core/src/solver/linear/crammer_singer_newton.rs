@@ -7,7 +7,7 @@
 //! Most samples are settled: all of a is in one class, and stays there for all z that change by less than their margin.
 //! A step costs them one pass for the change of z, but no projection.
 
-use super::class_lanes::{LANES, Lane, add_scaled, at, dot, exchange, largest, project, threshold};
+use super::class_lanes::{LANES, Lane, Shifted, add_scaled, at, dot, exchange, largest, sum_of_others};
 use super::crammer_singer::{CHECK_INTERVAL, CrammerSingerMeasure, CrammerSingerState, SampleSums};
 use super::crammer_singer_system::{ClassSets, NewtonSystem};
 use super::line_search::search_derivative;
@@ -126,7 +126,7 @@ impl CrammerSingerState<'_, '_> {
     /// Mean of α/c of the own class over the samples with α ≠ 0; 1 if there are none.
     fn typical_share(&self) -> f64 {
         let shares = (0..self.n()).filter(|&i| self.costs[i] > 0.0);
-        let shares = shares.map(|i| 1.0 - self.a[self.span(i)].as_flattened()[self.codes[i] as usize] / self.costs[i]);
+        let shares = shares.map(|i| sum_of_others(&self.a[self.span(i)], at(self.codes[i] as usize)) / self.costs[i]);
         let (sum, count) = shares.filter(|s| *s > 0.0).fold((0.0, 0.0), |(sum, count), s| (sum + s, count + 1.0));
         if sum > 0.0 { sum / count } else { 1.0 }
     }
@@ -167,9 +167,9 @@ impl CrammerSingerState<'_, '_> {
 
     /// Writes u = ε·aᵏ + g of sample `i`, given its scores g, to `u`.
     #[inline(always)]
-    fn shift_by_centre(&self, smoothed: &Smoothed, i: usize, g: &[Lane], u: &mut [Lane]) {
-        u.copy_from_slice(g);
-        add_scaled(&smoothed.centre[self.span(i)], smoothed.width / self.costs[i], u);
+    fn shift_by_centre<'u>(&self, smoothed: &Smoothed, i: usize, g: &[Lane], u: &'u mut [Lane]) -> Shifted<'u> {
+        let (centre, own_class) = (&smoothed.centre[self.span(i)], at(self.codes[i] as usize));
+        Shifted::new(g, centre, smoothed.width / self.costs[i], smoothed.width, own_class, u)
     }
 
     /// Sets a to that of the smoothed losses at the scores, and measures.
@@ -191,12 +191,11 @@ impl CrammerSingerState<'_, '_> {
             }
             g.copy_from_slice(&smoothed.z[span.clone()]);
             let own = self.add_margins(i, &mut g);
-            self.shift_by_centre(smoothed, i, &g, &mut u);
-            if project(&mut u, smoothed.width, c).is_none() {
+            if !self.shift_by_centre(smoothed, i, &g, &mut u).project(c) {
                 return Err(Status::Stalled);
             }
             let count = smoothed.sets.assign(i, &u);
-            if exchange(&mut self.a[span.clone()], &mut u) {
+            if exchange(&mut self.a[span.clone()], &mut u, at(own_class)) {
                 let v = &mut smoothed.v;
                 self.visit(i, |j, x| add_scaled(&u, x, &mut v[j * lanes..(j + 1) * lanes]));
             }
@@ -213,9 +212,15 @@ impl CrammerSingerState<'_, '_> {
 
     /// Notes the margin of a sample whose a is in one class, if that of the centre is in the same.
     fn settle(&self, smoothed: &mut Smoothed, i: usize, g: &[Lane]) {
-        let (a, centre) = (self.a[self.span(i)].as_flattened(), smoothed.centre[self.span(i)].as_flattened());
+        let (a, centre) = (self.a[self.span(i)].as_flattened(), &smoothed.centre[self.span(i)]);
         let Some(top) = a.iter().position(|a| *a > 0.0) else { return };
-        if centre[top] < self.costs[i] * (1.0 - 1e-15) {
+        let own_class = self.codes[i] as usize;
+        let is_same = if top == own_class {
+            sum_of_others(centre, at(own_class)) == 0.0
+        } else {
+            centre.as_flattened()[top] >= self.costs[i] * (1.0 - 1e-15)
+        };
+        if !is_same {
             return;
         }
         let g = g.as_flattened();
@@ -292,34 +297,12 @@ impl CrammerSingerState<'_, '_> {
                 g.copy_from_slice(&smoothed.z[self.span(i)]);
                 add_scaled(dz, t, &mut g);
                 self.add_margins(i, &mut g);
-                self.shift_by_centre(smoothed, i, &g, &mut u);
-                let (first, second) = smooth_derivatives(&u, dz, smoothed.width);
-                slope += c / smoothed.width * first - c * own;
+                let (first, second) = self.shift_by_centre(smoothed, i, &g, &mut u).derivatives(dz);
+                slope += c / smoothed.width * first;
                 curvature += c / smoothed.width * second;
             }
             (slope, curvature)
         };
         search_derivative(start, self.control, derivatives).map_err(Status::from)
     }
-}
-
-/// First and second derivative of ½Σ max(0, u − θ)² along `dz`, for the θ with Σ max(0, u − θ) = `sum`.
-#[inline(always)]
-fn smooth_derivatives(u: &[Lane], dz: &[Lane], sum: f64) -> (f64, f64) {
-    let theta = threshold(u, sum);
-    let (mut slope, mut first, mut second, mut count) = ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
-    for (u, dz) in u.iter().zip(dz) {
-        for l in 0..LANES {
-            let over = if u[l] > theta { u[l] - theta } else { 0.0 };
-            let d = if u[l] > theta { dz[l] } else { 0.0 };
-            slope[l] += over * d;
-            first[l] += d;
-            second[l] += d * d;
-            count[l] += if u[l] > theta { 1.0 } else { 0.0 };
-        }
-    }
-    let total = |v: Lane| (v[0] + v[1]) + (v[2] + v[3]);
-    let (first, count) = (total(first), total(count));
-    let curvature = if count > 0.0 { (total(second) - first * first / count).max(0.0) } else { 0.0 };
-    (total(slope), curvature)
 }
