@@ -299,3 +299,54 @@ fn the_number_of_threads_does_not_change_a_bit() {
         (optimum(&set, &vec![10.0; 400], Threads::one()), optimum(&set, &vec![10.0; 400], Threads::new(2)));
     assert!(one.weights == two.weights && one.alpha == two.alpha && one.iterations == two.iterations);
 }
+
+/// Hard problems of `k` classes: features from 1e-3 to 1e3, more features than rows, copies with other classes; rows
+/// sorted by class.
+fn hard_sets(k: usize) -> Vec<Set> {
+    let scale = |mut set: Set| {
+        let d = set.d;
+        set.x.iter_mut().enumerate().for_each(|(at, x)| *x *= 10f64.powi((at % d % 7) as i32 - 3));
+        set
+    };
+    let sort = |set: &Set| {
+        let mut order: Vec<usize> = (0..set.codes.len()).collect();
+        order.sort_by_key(|&i| set.codes[i]);
+        reordered(set, &order)
+    };
+    let copy = |set: &Set| {
+        let mut copies = reordered(set, &(0..240).map(|at| at % 80).collect::<Vec<_>>());
+        (80..240).step_by(3).for_each(|i| copies.codes[i] = (copies.codes[i] + 1) % k as u32);
+        copies
+    };
+    vec![
+        scale(set("scaled", 150, 7, k, 0.5)),
+        sort(&set("wide", 50, 200, k, 0.3)),
+        sort(&scale(set("wide and scaled", 50, 200, k, 0.3))),
+        sort(&copy(&set("copies", 80, 5, k, 0.6))),
+        copy(&scale(set("scaled copies", 80, 7, k, 0.6))),
+    ]
+}
+
+#[test]
+fn hard_problems_end_at_the_gap_asked_for() {
+    let (mut failures, mut count) = (Vec::new(), 0);
+    for k in [2, 5, 20, 60] {
+        for (at, set) in hard_sets(k).iter().enumerate() {
+            let x = points(set, false);
+            for c in [1e-4, 1e-2, 1.0, 1e2, 1e4] {
+                let (costs, bias) = (vec![c; set.codes.len()], BIASES[at % 2]);
+                let options = Options { stop: Stop { tol: None, gap: Some(1e-5) }, ..Options::default() };
+                let control = limited(30.0);
+                let s = solve_crammer_singer(&x, &set.codes, k, &costs, bias, &options, &control, &mut Silent).unwrap();
+                let (gap, _) = certified(&x, &set.codes, &costs, bias, &s);
+                // With large costs and long rows P is far below the cost of one sample, whose scores near 1 are rounded.
+                let rounding = 8.0 * f64::EPSILON * c * set.codes.len() as f64 / s.primal;
+                if s.status != Status::Optimal || gap > 1.01e-5 + rounding {
+                    failures.push(format!("{}, {k} classes, C = {c}: {} {gap:.1e} {rounding:.1e}", set.name, s.status));
+                }
+                count += 1;
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} of {count}:\n{}", failures.len(), failures.join("\n"));
+}

@@ -21,6 +21,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::Options;
 use super::class_lanes::{LANES, Lane, add_scaled, at, dot, excess, largest, smallest_where, squared_distance};
+use super::crammer_singer_system::MAX_DIRECT_UNKNOWNS;
 use super::state::{SUM_ROUNDING, relative_gap};
 use crate::control::{Control, Interrupt, Status};
 use crate::data::Points;
@@ -32,7 +33,9 @@ use crate::work_limit::ITERATION;
 /// Samples between two checks of the budget.
 pub(super) const CHECK_INTERVAL: usize = 256;
 /// Most times that Newton and descent follow each other, each from where the other stopped making progress.
-const MAX_CYCLES: usize = 4;
+const MAX_CYCLES: usize = 8;
+/// They follow each other again as long as both together lower the gap to this fraction.
+const CYCLE_PROGRESS: f64 = 0.5;
 /// Seconds between two reports.
 const REPORT_SECONDS: f64 = 0.04;
 
@@ -327,14 +330,16 @@ impl CrammerSingerState<'_, '_> {
             }
             let v = self.combined()?;
             let newton = (self.measure(Some(&v))?.gap(), self.w.clone(), self.a.clone());
-            if self.descend_by_sample(&mut rng, false)? == Status::Optimal {
-                return Ok(Status::Optimal);
+            let ended = self.descend_by_sample(&mut rng, false);
+            if ended == Ok(Status::Optimal) {
+                return ended;
             }
             let mut gap = self.last.map_or(f64::INFINITY, |m| m.gap());
             if gap > newton.0 {
                 (gap, self.w, self.a) = newton;
             }
-            if !(gap < 0.1 * before) {
+            ended?;
+            if !(gap < CYCLE_PROGRESS * before) {
                 break;
             }
             before = gap;
@@ -345,6 +350,40 @@ impl CrammerSingerState<'_, '_> {
     /// The values of the classes in every row of `lanes`, without padding.
     fn unpadded(&self, lanes: &[Lane]) -> Vec<f64> {
         lanes.chunks(self.lanes).flat_map(|row| row.iter().flatten().take(self.k)).copied().collect()
+    }
+}
+
+/// Fails if the problem is not well formed; returns the value of the constant feature of the bias.
+fn check_problem(points: &Points, codes: &[u32], k: usize, costs: &[f64], bias: Bias) -> Result<f64> {
+    check_len("classes of the rows", points.len(), codes.len())?;
+    check_len("number of costs", points.len(), costs.len())?;
+    if k < 2 || codes.iter().any(|&c| c as usize >= k) {
+        return Err(Error::data(format!(
+            "every row must belong to one of {k} classes, and at least 2 classes are needed"
+        )));
+    }
+    if let Some(row) = costs.iter().position(|c| !(*c >= 0.0 && c.is_finite())) {
+        return Err(Error::data(format!("the cost of row {row} is {}: costs must be ≥ 0", costs[row])));
+    }
+    match bias {
+        Bias::None => Ok(0.0),
+        Bias::Penalised { scaling } => Ok(scaling),
+        Bias::Free => Err(Error::Unsupported {
+            solver: "crammer-singer",
+            what: "a free bias".into(),
+            instead: "a penalised bias, or none".into(),
+        }),
+    }
+}
+
+/// Multiply–adds of a Newton step with all rows in its matrix: with many classes most of it is the factorisation.
+fn newton_pass(points: &Points, k: usize) -> f64 {
+    let rows = (points.stored() + points.len()) as f64 * k as f64;
+    let unknowns = points.dims() as f64 * k as f64;
+    if unknowns <= MAX_DIRECT_UNKNOWNS as f64 {
+        rows * unknowns.max(1.0) + unknowns.powi(3) / 6.0
+    } else {
+        rows * 500.0
     }
 }
 
@@ -362,29 +401,8 @@ pub fn solve_crammer_singer(
 ) -> Result<CrammerSinger> {
     options.check()?;
     let (n, d, k) = (points.len(), points.dims(), classes);
-    let unknowns = (d * k).clamp(1, 500) as f64;
-    let control = &control.for_run((points.stored() + n) as f64 * k as f64 * unknowns);
-    check_len("classes of the rows", n, codes.len())?;
-    check_len("number of costs", n, costs.len())?;
-    if k < 2 || codes.iter().any(|&c| c as usize >= k) {
-        return Err(Error::data(format!(
-            "every row must belong to one of {k} classes, and at least 2 classes are needed"
-        )));
-    }
-    if let Some(row) = costs.iter().position(|c| !(*c >= 0.0 && c.is_finite())) {
-        return Err(Error::data(format!("the cost of row {row} is {}: costs must be ≥ 0", costs[row])));
-    }
-    let scaling = match bias {
-        Bias::None => 0.0,
-        Bias::Penalised { scaling } => scaling,
-        Bias::Free => {
-            return Err(Error::Unsupported {
-                solver: "crammer-singer",
-                what: "a free bias".into(),
-                instead: "a penalised bias, or none".into(),
-            });
-        }
-    };
+    let scaling = check_problem(points, codes, k, costs, bias)?;
+    let control = &control.for_run(newton_pass(points, k));
     let lanes = k.div_ceil(LANES);
     let fits = |rows: usize| rows.checked_mul(lanes).filter(|size| size.checked_mul(8 * LANES).is_some());
     let (Some(alphas), Some(weights)) = (fits(n), d.checked_add(1).and_then(fits)) else {

@@ -17,7 +17,7 @@ use crate::control::Status;
 use crate::linalg::factor::{Cholesky, FactorError};
 
 /// Most unknowns of a system that is factored.
-const MAX_DIRECT_UNKNOWNS: usize = 1500;
+pub(super) const MAX_DIRECT_UNKNOWNS: usize = 1500;
 /// Most conjugate gradient steps.
 const MAX_CG_STEPS: usize = 200;
 /// Most updates before M is formed anew, so that rounding does not accumulate.
