@@ -249,10 +249,15 @@ pub(super) fn squared_distance(x: &[Lane], y: &[Lane]) -> f64 {
 mod tests {
     use super::*;
 
-    fn lanes(values: &[f64]) -> Vec<Lane> {
-        let mut out = vec![[f64::NEG_INFINITY; LANES]; values.len().div_ceil(LANES)];
+    fn padded(values: &[f64], padding: f64) -> Vec<Lane> {
+        let mut out = vec![[padding; LANES]; values.len().div_ceil(LANES)];
         out.as_flattened_mut()[..values.len()].copy_from_slice(values);
         out
+    }
+
+    /// Scores.
+    fn lanes(values: &[f64]) -> Vec<Lane> {
+        padded(values, f64::NEG_INFINITY)
     }
 
     /// The threshold by sorting: the largest θ over the sets of the r largest entries.
@@ -278,9 +283,8 @@ mod tests {
                 let values: Vec<f64> = (0..k).map(|m| if m % 5 == 4 { 0.5 } else { 4.0 * next() - 2.0 }).collect();
                 let (found, right) = (threshold(&lanes(&values), sum), by_sorting(&values, sum));
                 assert!((found - right).abs() <= 1e-12 * (1.0 + right.abs()), "k = {k}, sum = {sum}: {found} {right}");
-                let (zeros, mut u) = (vec![[0.0; LANES]; k.div_ceil(LANES)], lanes(&values));
                 let (own, scale) = (k / 2, sum / 3.0);
-                let mut a = zeros.clone();
+                let (mut a, mut u) = (padded(&vec![0.0; k], 0.0), lanes(&values));
                 a.as_flattened_mut()[own] = 3.0;
                 let mut g = lanes(&values);
                 g.as_flattened_mut()[own] -= sum;
@@ -299,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_sum_lost_to_rounding_goes_to_the_largest() {
-        let (g, a) = (lanes(&[1e20, 3.0, 1e20, -1e20, 0.0]), lanes(&[0.0, 0.0, 0.0, 4.0, 0.0]));
+        let (g, a) = (lanes(&[1e20, 3.0, 1e20, -1e20, 0.0]), padded(&[0.0, 0.0, 0.0, 4.0, 0.0], 0.0));
         let mut u = lanes(&[0.0; 5]);
         assert!(Shifted::new(&g, &a, 0.25, 1.0, at(3), &mut u).project(4.0));
         assert_eq!(u.as_flattened()[..5], [2.0, 0.0, 2.0, 0.0, 0.0]);
@@ -314,8 +318,7 @@ mod tests {
     fn dual_variables_far_below_their_cost_are_exact() {
         // The optimum of one sample with a large cost and a large row: α = 1 / (2q), a part in 1e17 of the cost.
         let (c, q) = (1e6, 1e11);
-        let (g, mut a) = (lanes(&[0.0, 1.0, -5.0]), lanes(&[c, 0.0, 0.0]));
-        a[0][3] = 0.0;
+        let (g, mut a) = (lanes(&[0.0, 1.0, -5.0]), padded(&[c, 0.0, 0.0], 0.0));
         let mut u = lanes(&[0.0; 3]);
         assert!(Shifted::new(&g, &a, q, q * c, at(0), &mut u).project(c));
         assert!((2.0 * q * u[0][1] - 1.0).abs() <= 1e-15 && u[0][2] == 0.0, "{u:?}");
