@@ -88,12 +88,15 @@ impl Points {
     }
 
     /// Calls `visit(column, value)` for every stored value of row `i`, columns ascending.
+    #[inline]
     pub fn visit(&self, i: usize, mut visit: impl FnMut(usize, f64)) {
+        #[inline]
         fn dense<T: Real>(m: &Dense<T>, i: usize, visit: &mut impl FnMut(usize, f64)) {
             for (k, v) in m.row(i).iter().enumerate() {
                 visit(k, v.to_f64());
             }
         }
+        #[inline]
         fn sparse<T: Real>(m: &Csr<T>, i: usize, visit: &mut impl FnMut(usize, f64)) {
             let (columns, values) = m.row(i);
             for (k, v) in columns.iter().zip(values) {

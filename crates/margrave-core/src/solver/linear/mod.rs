@@ -25,10 +25,14 @@
 //! See `newton.rs`, `proximal.rs`, `coordinate.rs`, `averaged.rs` and `smooth_loss.rs` for the algorithms and their papers.
 
 mod averaged;
+mod class_lanes;
 mod columns;
 mod coordinate;
 mod crammer_singer;
+mod crammer_singer_descent;
+mod crammer_singer_face;
 mod crammer_singer_newton;
+mod crammer_singer_system;
 mod envelope;
 mod face;
 mod lasso;
