@@ -5,6 +5,7 @@
 mod bug;
 mod cli;
 mod commands;
+mod evaluate;
 mod failure;
 mod format;
 #[doc(hidden)]
@@ -14,6 +15,7 @@ mod memory;
 mod models;
 mod options;
 mod outputs;
+mod paired;
 mod present;
 mod progress;
 mod signal;

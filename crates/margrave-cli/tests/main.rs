@@ -3,6 +3,7 @@
 mod any_loss;
 mod check_kernel;
 mod common;
+mod evaluate;
 mod frame;
 mod imbalance;
 mod libsvm;
