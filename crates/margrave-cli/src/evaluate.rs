@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use margrave::engine::compose::cross_validate::{Deal, folds};
-use margrave::engine::data::{Dataset, Label};
+use margrave::engine::data::{Csr, Dataset, Label, Points};
 use margrave::engine::gram::Precision;
 use margrave::engine::model::{Prediction, Scheme};
 use margrave::engine::problem::Task;
 use margrave::{Control, Fit, Kernel, Model, Status, Svm, Targets};
 use serde_json::{Value, json};
 
+use crate::explain::{self, Explained};
 use crate::failure::Failure;
 use crate::present::quality::{self, Quality};
 
@@ -27,8 +28,16 @@ pub(crate) struct Predicted {
 
 /// Left-out predictions, or why there are none.
 pub(crate) enum LeftOut {
-    Folds { folds: usize, seed: u64, predicted: Predicted },
-    None { why: String },
+    Folds {
+        folds: usize,
+        seed: u64,
+        predicted: Predicted,
+        /// The model of each fold, and the rows it predicts.
+        models: Vec<(Model, Vec<u32>)>,
+    },
+    None {
+        why: String,
+    },
 }
 
 impl LeftOut {
@@ -62,6 +71,8 @@ impl Predicted {
 pub(crate) struct Evaluation {
     pub(crate) training: Predicted,
     pub(crate) left_out: LeftOut,
+    /// What the model uses, if that was asked for and could be computed.
+    pub(crate) explained: Option<Explained>,
     /// The seed of the training and of the folds.
     pub(crate) seed: u64,
 }
@@ -77,7 +88,23 @@ impl Evaluation {
             }
             _ => left_out(svm, fit.model(), data, &control)?,
         };
-        Ok(Self { training, left_out, seed: svm.options().seed })
+        Ok(Self { training, left_out, explained: None, seed: svm.options().seed })
+    }
+
+    /// Also explains what the model uses. `names`: those of the features.
+    pub(crate) fn explain(
+        &mut self,
+        svm: &Svm,
+        fit: &Fit,
+        data: &Dataset,
+        names: Option<Vec<String>>,
+    ) -> Result<(), Failure> {
+        let mut control = Control::unlimited(svm.options().threads.clone());
+        if let Some(flag) = &svm.options().cancel {
+            control = control.with_cancel(flag.clone());
+        }
+        self.explained = explain::explain(fit.model(), &self.left_out, data, names, self.seed, &control)?;
+        Ok(())
     }
 
     /// The figures of a report as JSON.
@@ -95,6 +122,7 @@ impl Evaluation {
             "left_out": self.left_out.predicted().and_then(keys),
             "folds": folds,
             "how": self.left_out.how(),
+            "features": self.explained.as_ref().map(Explained::json),
         })
     }
 }
@@ -149,6 +177,7 @@ fn left_out(svm: &Svm, model: &Model, data: &Dataset, control: &Control) -> Resu
     };
     let mut scores = vec![0.0; n * outputs];
     let mut probabilities = (model.calibration.is_some() && classes > 0).then(|| vec![0.0; n * classes]);
+    let mut models = Vec::with_capacity(k);
     for f in 0..k as u32 {
         let (kept, held): (Vec<u32>, Vec<u32>) = (0..n as u32).partition(|&row| fold[row as usize] != f);
         let fit = svm.fit(&part(data, &kept)?)?;
@@ -179,9 +208,10 @@ fn left_out(svm: &Svm, model: &Model, data: &Dataset, control: &Control) -> Resu
             }
             _ => probabilities = None,
         }
+        models.push((fit.into_model(), held));
     }
     let scores = (model.scheme == Scheme::One || model.task == Task::Regress).then_some(scores);
-    Ok(LeftOut::Folds { folds: k, seed, predicted: Predicted { labels: found, scores, probabilities } })
+    Ok(LeftOut::Folds { folds: k, seed, predicted: Predicted { labels: found, scores, probabilities }, models })
 }
 
 /// A fingerprint of the data as it was read: features, targets and weights, in the order of the rows.
@@ -220,4 +250,21 @@ pub(crate) fn codes(model: &Model, data: &Dataset) -> Result<Vec<u32>, Failure> 
     let place = |label: &Label| model.labels.iter().position(|known| known == label).unwrap_or(0) as u32;
     let places: Vec<u32> = classes.iter().map(place).collect();
     Ok(codes.iter().map(|&code| places[code as usize]).collect())
+}
+
+/// Dense numbers in the storage of other points: models are given what they were trained on.
+pub(crate) fn like(other: &Points, n: usize, values: Vec<f64>) -> Result<Points, margrave::Error> {
+    let d = other.dims();
+    if !other.is_sparse() {
+        return Points::dense_f64(n, d, values);
+    }
+    let (mut starts, mut columns, mut kept) = (vec![0usize], Vec::new(), Vec::new());
+    for row in values.chunks_exact(d.max(1)) {
+        for (column, value) in row.iter().enumerate().filter(|(_, value)| **value != 0.0) {
+            columns.push(column as u32);
+            kept.push(*value);
+        }
+        starts.push(columns.len());
+    }
+    Ok(Csr::new(d, starts, columns, kept)?.into())
 }

@@ -6,6 +6,7 @@ mod bug;
 mod cli;
 mod commands;
 mod evaluate;
+mod explain;
 mod failure;
 mod format;
 #[doc(hidden)]

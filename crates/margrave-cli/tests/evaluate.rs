@@ -155,3 +155,48 @@ fn models_that_do_not_fit_are_refused() {
         assert!(ran.err.contains(said), "{said}: {}", ran.err);
     }
 }
+
+#[test]
+fn features_are_explained_on_demand() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("clinic.csv", clinic(0..200));
+    let (model, html) = (sandbox.path("m"), sandbox.path("r.html"));
+    let base = ["train", &data, "-o", &model, "--scale", "standard", "--json", "--report", &html];
+    let without = margrave(&base).exits(0).json();
+    assert!(without["report"]["features"].is_null() && !text(&html).contains("Partial effects"));
+    let args = [&base[..], &["--explain-features", "--probability"]].concat();
+    let found = margrave(&args).exits(0).json();
+    let features = &found["report"]["features"];
+    let (first, second) = (&features["importance"][0], &features["importance"][1]);
+    // The finding follows from the marker; the pressure is noise.
+    assert_eq!((&first["feature"], &second["feature"]), (&"marker".into(), &"pressure".into()));
+    assert!(number(first, "mean") > 0.2 && number(second, "mean").abs() < 0.05, "{features}");
+    assert_eq!(features["effect_of"], "mean probability of unremarkable finding");
+    let effect = features["effects"][0]["points"].as_array().expect("points");
+    let height = |at: usize| effect[at][1].as_f64().expect("a probability");
+    assert!(height(0) > 0.8 && height(effect.len() - 1) < 0.4, "{features}");
+    let page = text(&html);
+    assert!(page.contains("Partial effects") && page.contains("accuracy lost"));
+    // Deterministic for any number of threads; sparse rows and numbers too.
+    assert_eq!(margrave(&[&args[..], &["--threads", "1"]].concat()).exits(0).json()["report"], found["report"]);
+    let sparse = ["train", &heart(), "-o", &model, "--json", "--report", &html, "--explain-features"];
+    for task in ["classify", "regress"] {
+        let object = margrave(&[&sparse[..], &["--task", task]].concat()).exits(0).json();
+        let features = &object["report"]["features"];
+        assert_eq!(features["importance"].as_array().expect("a list").len(), 13);
+        assert!(features["importance"][0]["feature"].as_str().expect("a name").starts_with("feature "));
+        assert!(number(&features["importance"][0], "mean") > 0.01, "{features}");
+    }
+}
+
+#[test]
+fn features_cannot_be_explained_without_a_report_or_by_the_thousand() {
+    let sandbox = Sandbox::new();
+    let (model, html) = (sandbox.path("m"), sandbox.path("r.html"));
+    let ran = margrave(&["train", &heart(), "-o", &model, "--explain-features"]).exits(2);
+    assert!(ran.err.contains("--report"), "{}", ran.err);
+    let wide = sandbox.file("wide.svm", "1 501:1\n-1 2:1\n1 3:1\n-1 4:1\n");
+    let ran = margrave(&["train", &wide, "-o", &model, "--report", &html, "--explain-features"]).exits(2);
+    assert!(ran.err.contains("501 features, and at most 500"), "{}", ran.err);
+    assert!(!std::path::Path::new(&model).exists() && !std::path::Path::new(&html).exists());
+}

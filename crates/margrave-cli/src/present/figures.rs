@@ -9,6 +9,7 @@ use margrave_plot::{Axis, Figure, HeatMap, Mark, Panel, Scale, Series};
 
 use super::html::{chart, escape, grid, table};
 use crate::evaluate::Predicted;
+use crate::explain::{Effect, Explained, Importance};
 use crate::failure::Failure;
 use crate::{format, models};
 
@@ -301,4 +302,31 @@ fn residual_charts(output: &Output) -> String {
         ],
     };
     table(&rows) + &chart(&figure.svg())
+}
+
+/// Importance of each feature as a table, and the effects of the most important as charts.
+pub(super) fn features(explained: &Explained) -> String {
+    let line = |one: &Importance| {
+        vec![one.feature.clone(), format::number(one.mean, 3), format!("± {}", format::number(one.deviation, 2))]
+    };
+    let rows: Vec<Vec<String>> = explained.importance.iter().map(line).collect();
+    let mut text = format!(
+        "<p>Each feature is shuffled among left-out rows: {} by the predictions for them, mean and deviation over several \
+         shuffles. About 0 means that the model does without it. Features that say the same share their importance.</p>\n{}",
+        explained.measure,
+        grid(&["feature", explained.measure, ""], &rows)
+    );
+    let panel = |one: &Effect| Panel {
+        x: Axis::new(one.feature.as_str(), Scale::Linear),
+        y: Axis::new(explained.effect.as_str(), Scale::Linear),
+        height: 170.0,
+        series: vec![Series::line(one.feature.as_str(), one.points.clone()).with_dots().style(0, 0)],
+        marks: vec![],
+    };
+    let panels: Vec<Panel> = explained.effects.iter().filter(|one| one.points.len() > 1).map(panel).collect();
+    if !panels.is_empty() {
+        text += "<p>Partial effects: one feature is set to a value in all rows, the others stay as they are.</p>\n";
+        text += &chart(&Figure { title: "Partial effects".into(), panels }.svg());
+    }
+    text
 }

@@ -22,11 +22,12 @@ body{font:15px/1.5 Helvetica,Arial,'Liberation Sans',sans-serif;color:var(--ink)
 h1{font-size:24px;overflow-wrap:anywhere}h2{font-size:18px;border-bottom:1px solid var(--line);padding-bottom:4px;margin-top:2em}h3{font-size:15px}\
 table{border-collapse:collapse;margin:.5em 0}td,th{padding:3px 14px 3px 0;text-align:left;vertical-align:top}\
 th{font-weight:normal;color:var(--dim)}td.n,th.n{text-align:right}td.first,th.first{text-align:left}td{overflow-wrap:anywhere}\
-td.n{overflow-wrap:normal;white-space:nowrap}.wide{overflow-x:auto}.wide svg{max-width:none}\
+td.n{overflow-wrap:normal;white-space:nowrap}.wide{overflow-x:auto}.wide svg{max-width:max(100%,520px)}\
 pre{background:var(--code);padding:10px;overflow-x:auto;border-radius:4px}.good{color:var(--good)}.bad{color:var(--bad)}svg{max-width:100%;height:auto}\
 @media screen and (prefers-color-scheme:dark){:root{--ink:#e4e4e4;--dim:#a0a0a0;--line:#444;--paper:#16181c;--code:#24272d;--good:#4cc79a;--bad:#ff9a66;color-scheme:dark}\
 .wide svg text{fill:#e4e4e4}.wide svg>rect[fill='#fff']{fill:#16181c}.wide svg .grid{stroke:#3a3d44}.wide svg .fine{stroke:#26292f}\
 .wide svg .frame,.wide svg .mark{stroke:#999}.wide svg polyline[stroke='#0072b2']{stroke:#4aa8e0}.wide svg circle[fill='#0072b2']{fill:#4aa8e0}}\
+@media (max-width:500px){td.n{white-space:normal}td,th{padding-right:9px}}\
 @media print{body{max-width:none;margin:0;font-size:11pt}h2,h3{break-after:avoid}svg,table,pre{break-inside:avoid}.wide{overflow:visible}\
 .wide svg{max-width:100%}pre{white-space:pre-wrap}}";
 
@@ -122,6 +123,9 @@ pub(crate) fn page(report: &Report<'_>) -> Result<String, Failure> {
             }
         }
         Task::Novelty => {}
+    }
+    if let Some(explained) = &report.evaluation.explained {
+        section("Features", figures::features(explained));
     }
     section("Certificate", certificate(report.fit));
     section("Convergence", convergence(report.history));

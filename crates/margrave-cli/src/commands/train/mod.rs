@@ -13,6 +13,7 @@ use margrave::{Fit, Plan, Status, Svm};
 pub(crate) use self::plan::Training;
 use crate::cli::Common;
 use crate::evaluate::Evaluation;
+use crate::explain;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::memory;
 use crate::options::data::DataOptions;
@@ -69,6 +70,9 @@ pub(crate) struct Train {
     /// Write an HTML report: left-out figures from five more trainings beside those of the training data
     #[arg(long, value_name = "FILE.html", help_heading = "Output")]
     report: Option<PathBuf>,
+    /// In the report, show how much left-out predictions rely on each feature, and the effects of the most important
+    #[arg(long, requires = "report", help_heading = "Output")]
+    explain_features: bool,
 }
 
 impl Train {
@@ -80,6 +84,9 @@ impl Train {
         let resumed = self.resume.as_ref().map(margrave::io::model::load).transpose()?;
         let threads = common.threads();
         let (loaded, rows) = self.load(&output, threads.count())?;
+        if self.explain_features {
+            explain::check(loaded.data.points.dims())?;
+        }
         let load_seconds = begun.elapsed().as_secs_f64();
         let flag = signal::listen()?;
         let training = Training {
@@ -127,7 +134,10 @@ impl Train {
         };
         let mut judged = None;
         if let Some(path) = &self.report {
-            let evaluation = Evaluation::new(&svm, &fit, &loaded.data)?;
+            let mut evaluation = Evaluation::new(&svm, &fit, &loaded.data)?;
+            if self.explain_features {
+                evaluation.explain(&svm, &fit, &loaded.data, loaded.schema.feature_names())?;
+            }
             write_report(path, &fit, &loaded, &history, &evaluation, &context())?;
             terminal.note(&format!("report written to {}", path.display()));
             judged = Some(evaluation.json(fit.model(), &loaded.data, path));
