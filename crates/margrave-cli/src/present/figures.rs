@@ -151,8 +151,8 @@ pub(super) fn reliability(model: &Model, sets: &Sets<'_>, codes: &[u32]) -> Stri
     }
     let Some((name, bins)) = first else { return String::new() };
     series.push(Series::line("perfect", vec![(0.0, 0.0), (1.0, 1.0)]).style(3, 2));
-    let label = model.labels[1].to_string();
-    let (x, y) = (unit(format!("predicted probability of {label}")), unit(format!("observed share of {label}")));
+    // Labels may be long: they are in the text, where they wrap.
+    let (x, y) = (unit("predicted probability"), unit("observed share"));
     let panel = Panel { x, y, height: 260.0, series, marks: vec![] };
     let title = format!("Expected calibration error: {}", errors.join(", "));
     let figure = Figure { title, panels: vec![panel] };
@@ -162,7 +162,8 @@ pub(super) fn reliability(model: &Model, sets: &Sets<'_>, codes: &[u32]) -> Stri
         vec![format!("{}–{}", edge(at), edge(at + 1)), count.to_string(), mean(*p), mean(*y)]
     };
     let rows: Vec<Vec<String>> = bins.iter().enumerate().map(line).collect();
-    chart(&figure.svg())
+    format!("<p>The probability of <b>{}</b> and how often it is observed.</p>\n", escape(&model.labels[1].to_string()))
+        + &chart(&figure.svg())
         + &format!("<h3>Bins, {name}</h3>\n")
         + &grid(&["probability", "rows", "mean probability", "observed share"], &rows)
 }
@@ -196,7 +197,7 @@ pub(super) fn histogram(model: &Model, sets: &Sets<'_>, codes: &[u32]) -> String
     let series =
         (0..2).map(|class| Series::line(model.labels[class].to_string(), outline(&of(class as u32), low, high)));
     let cut = model.threshold.as_ref().map_or(0.0, |threshold| threshold.score);
-    let note = format!("{} to the right of {}", model.labels[1], format::number(cut, 3));
+    let note = format!("threshold {}", format::number(cut, 3));
     let panel = Panel {
         x: Axis::new("score", Scale::Linear),
         y: Axis::new("rows", Scale::Linear),
@@ -204,7 +205,8 @@ pub(super) fn histogram(model: &Model, sets: &Sets<'_>, codes: &[u32]) -> String
         series: series.collect(),
         marks: vec![Mark { x: cut, note }],
     };
-    chart(&Figure { title: format!("Scores by true class, {name}"), panels: vec![panel] }.svg())
+    format!("<p>Above the threshold <b>{}</b> is predicted.</p>\n", escape(&model.labels[1].to_string()))
+        + &chart(&Figure { title: format!("Scores by true class, {name}"), panels: vec![panel] }.svg())
 }
 
 /// One of the numbers a model predicts.
@@ -318,14 +320,17 @@ pub(super) fn features(explained: &Explained) -> String {
     );
     let panel = |one: &Effect| Panel {
         x: Axis::new(one.feature.as_str(), Scale::Linear),
-        y: Axis::new(explained.effect.as_str(), Scale::Linear),
+        y: Axis::new("mean", Scale::Linear),
         height: 170.0,
         series: vec![Series::line(one.feature.as_str(), one.points.clone()).with_dots().style(0, 0)],
         marks: vec![],
     };
     let panels: Vec<Panel> = explained.effects.iter().filter(|one| one.points.len() > 1).map(panel).collect();
     if !panels.is_empty() {
-        text += "<p>Partial effects: one feature is set to a value in all rows, the others stay as they are.</p>\n";
+        text += &format!(
+            "<p>Partial effects: the {} where one feature is set to a value in all rows and the others stay as they are.</p>\n",
+            escape(&explained.effect)
+        );
         text += &chart(&Figure { title: "Partial effects".into(), panels }.svg());
     }
     text
