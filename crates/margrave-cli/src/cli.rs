@@ -4,7 +4,8 @@ use clap::{Args, Parser, Subcommand};
 use margrave::engine::control::Threads;
 
 use crate::commands::{
-    check, completions, convert, demo, devices, inspect, losses, path, plot, predict, scale, train, tune, verify,
+    check, compare, completions, convert, demo, devices, inspect, losses, path, plot, predict, scale, train, tune,
+    verify,
 };
 
 const ABOUT: &str = "Kernel machines for any loss, with a proof of optimality on every fit";
@@ -16,6 +17,7 @@ Examples:
   margrave predict heart.model new.svm -o out.csv   predict
   margrave verify heart.model heart.svm             compute the certificate again
   margrave tune heart.svm -o heart.model            the best C and γ by cross-validation
+  margrave compare a.model b.model test.csv         which is better, and is it chance?
   margrave plot moons.model moons.csv -o moons.svg  boundary, margins, support vectors
   margrave check kernel heart.svm --kernel sigmoid  is this Gram matrix positive semi-definite?
   margrave path housing.csv --plot path.svg         ridge regression for many values of λ
@@ -77,6 +79,8 @@ pub(crate) enum Command {
     Predict(predict::Predict),
     /// Prove how far a model is from optimal, from the model and the data alone
     Verify(verify::Verify),
+    /// Compare two models on the same data, with a paired test
+    Compare(compare::Compare),
     /// Show the contents of a model file
     Inspect(inspect::Inspect),
     /// Write a model in another format

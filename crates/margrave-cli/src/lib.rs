@@ -5,6 +5,8 @@
 mod bug;
 mod cli;
 mod commands;
+mod evaluate;
+mod explain;
 mod failure;
 mod format;
 #[doc(hidden)]
@@ -14,6 +16,7 @@ mod memory;
 mod models;
 mod options;
 mod outputs;
+mod paired;
 mod present;
 mod progress;
 mod signal;

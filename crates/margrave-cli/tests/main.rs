@@ -4,6 +4,7 @@ mod any_loss;
 mod check_kernel;
 mod common;
 mod devices;
+mod evaluate;
 mod frame;
 mod imbalance;
 mod libsvm;

@@ -59,7 +59,13 @@ impl HeatMap {
         let tall = (420.0 / rows as f64).clamp(22.0, 48.0);
         let names = self.y.1.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
         let left = (44.0 + LETTER * names).max(90.0);
-        let (width, height) = (left + cell * columns as f64 + RIGHT, TOP + tall * rows as f64 + BELOW);
+        // Names that would overlap read upwards.
+        let longest = self.x.1.iter().map(|name| name.chars().count()).max().unwrap_or(1) as f64;
+        let turned = 7.5 * longest + 6.0 > cell && columns > 1 || 7.5 * longest > cell + RIGHT;
+        let names_below = if turned { 6.4 * longest } else { 14.0 };
+        let title = left + 8.5 * self.title.chars().count() as f64;
+        let width = (left + cell * columns as f64 + RIGHT).max(title);
+        let height = TOP + tall * rows as f64 + BELOW - 14.0 + names_below;
         let mut svg = Svg::new(width, height, &self.title);
         svg.text((left, 26.0), "start", "title", &self.title);
         let known = || self.values.iter().flatten().flatten().copied();
@@ -84,16 +90,17 @@ impl HeatMap {
             svg.outline(at, (cell, tall));
         }
         svg.rect((left, TOP), (cell * columns as f64, tall * rows as f64), "frame");
-        // Names that would overlap are left out.
-        let longest = self.x.1.iter().map(|name| name.chars().count()).max().unwrap_or(1) as f64;
-        let every = ((7.5 * longest + 6.0) / cell).ceil().max(1.0) as usize;
-        for (column, name) in self.x.1.iter().enumerate().step_by(every) {
-            svg.text((left + cell * (column as f64 + 0.5), bottom + 18.0), "middle", "tick", name);
+        for (column, name) in self.x.1.iter().enumerate() {
+            let x = left + cell * (column as f64 + 0.5);
+            match turned {
+                true => svg.upward_text((x + 4.0, bottom + 8.0), "tick", name),
+                false => svg.text((x, bottom + 18.0), "middle", "tick", name),
+            }
         }
         for (row, name) in self.y.1.iter().enumerate() {
             svg.text((left - 8.0, bottom - tall * (row as f64 + 0.5) + 4.0), "end", "tick", name);
         }
-        svg.text((left + cell * columns as f64 / 2.0, bottom + 44.0), "middle", "label", &self.x.0);
+        svg.text((left + cell * columns as f64 / 2.0, bottom + 30.0 + names_below), "middle", "label", &self.x.0);
         svg.turned_text((18.0, TOP + tall * rows as f64 / 2.0), "label", &self.y.0);
         self.legend(&mut svg, left + cell * columns as f64 + 18.0, bottom, low, high);
         svg.finish()
@@ -118,6 +125,22 @@ impl HeatMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_name_is_shown_whole() {
+        let names: Vec<String> = (0..9).map(|i| format!("a class with a long name {i}")).collect();
+        let map = HeatMap {
+            title: "t".into(),
+            x: ("predicted".into(), names.clone()),
+            y: ("true".into(), names.clone()),
+            values: vec![vec![Some(0.5); 9]; 9],
+            mark: None,
+            format: |v| format!("{v}"),
+        };
+        let svg = map.to_svg();
+        assert!(names.iter().all(|name| svg.matches(name.as_str()).count() == 2), "{svg}");
+        assert_eq!(svg.matches("rotate(-90)").count(), 9 + 1);
+    }
 
     #[test]
     fn maps_are_well_formed_and_colours_rise() {

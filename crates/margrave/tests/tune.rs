@@ -134,3 +134,77 @@ fn folds_of_ones_own_are_looked_at() {
     let negative = Tuner { race: Some(-1.0), grid: linear, ..tuner(None) };
     assert!(negative.search(&data, &mut Silent).is_err());
 }
+
+/// Two features; the last tenth of the rows, which is the last fold, has a far larger spread in the second.
+fn shifted(n: usize) -> (Dataset, Vec<u32>) {
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    let (mut values, mut targets, mut fold_of) = (Vec::new(), Vec::new(), Vec::new());
+    for row in 0..n {
+        let late = row >= n - n / 10;
+        let (x, y): (f64, f64) = (rng.random_range(-1.0..1.0), rng.random_range(-1.0..1.0));
+        let wide = if late { 40.0 * y } else { y };
+        values.extend([x, wide]);
+        targets.push((3.0 * x).sin() + (3.0 * y).cos() + rng.random_range(-0.05..0.05));
+        fold_of.push(if late { 2 } else { row as u32 % 2 });
+    }
+    (Dataset::new(Points::dense_f64(n, 2, values).unwrap(), Targets::Real(targets)).unwrap(), fold_of)
+}
+
+/// The mean squared error on a fold of a machine trained on the others, scaling included.
+fn error_by_hand(svm: &Svm, data: &Dataset, fold_of: &[u32], fold: usize) -> f64 {
+    let (kept, held): (Vec<u32>, Vec<u32>) =
+        (0..fold_of.len() as u32).partition(|&row| fold_of[row as usize] as usize != fold);
+    let part = |rows: &[u32]| Dataset::new(data.points.gather(rows), data.targets.gather(rows)).unwrap();
+    let fit = svm.fit(&part(&kept)).unwrap();
+    let held = part(&held);
+    let control = margrave::Control::unlimited(Threads::one());
+    let said = fit.model().scores(&held.points, Precision::Double, &control).unwrap();
+    let truth = held.targets.real().unwrap();
+    said.iter().zip(truth).map(|(a, b)| (a - b).powi(2)).sum::<f64>() / truth.len() as f64
+}
+
+#[test]
+fn scaling_is_fitted_without_the_held_out_rows() {
+    use margrave::engine::data::{ScaleKind, Scaling};
+    let (data, fold_of) = shifted(240);
+    let everywhere = Scaling::fit(ScaleKind::Standard, &data.points).apply(&data.points).unwrap();
+    let leaked = Dataset::new(everywhere, data.targets.clone()).unwrap();
+    let few = Grid { costs: vec![0.5, 8.0], gammas: vec![0.3, 3.0], ..Grid::default() };
+    let many = Grid { costs: vec![0.5, 8.0], gammas: vec![0.1, 0.3, 1.0, 3.0, 9.0], ..Grid::default() };
+    let linear = Grid { costs: vec![0.5, 8.0], kernels: vec![Kernel::Linear], ..Grid::default() };
+    // 240² entries do not fit into the smaller memory: rows are computed on demand.
+    let (plenty, little) = (1 << 30, 200_000);
+    let tube = LossSpec::Epsilon { epsilon: 0.05 };
+    let cases = [
+        (&few, tube, None, plenty),
+        (&few, tube, None, little),
+        (&few, LossSpec::Square, None, plenty),
+        (&many, tube, None, plenty),
+        (&many, tube, Some(50.0), plenty),
+        (&linear, LossSpec::Square, None, plenty),
+    ];
+    for (grid, loss, race, memory) in cases {
+        let svm = Svm::regressor().loss_spec(loss).tol(1e-5).threads(Threads::new(2));
+        let svm = svm.budget(margrave::Budget { memory, ..margrave::Budget::default() });
+        let svm = svm.scale(Some(ScaleKind::Standard));
+        let tuner = Tuner { folds: 3, race, fold_of: Some(fold_of.clone()), ..Tuner::new(svm, grid.clone()) };
+        let found = search(&tuner, &data);
+        let mut by_leak = 0.0f64;
+        for cell in &found.cells {
+            assert!(cell.is_finished(), "{:?}", cell.params);
+            let machine = Svm::from(tuner.machine(&cell.params));
+            let honest: Vec<f64> = (0..3).map(|fold| error_by_hand(&machine, &data, &fold_of, fold)).collect();
+            for (score, by_hand) in cell.folds.iter().zip(&honest) {
+                let near = (score + by_hand).abs() <= 1e-3 + 0.01 * by_hand;
+                assert!(near, "{} {by_hand} {:?} {loss} {race:?} {memory}", -score, cell.params);
+            }
+            // With the spread of the last fold in the scaling, the other folds could hardly use the second feature.
+            let leaky = error_by_hand(&machine.scale(None), &leaked, &fold_of, 2);
+            by_leak = by_leak.max((leaky - honest[2]).abs() / honest[2]);
+        }
+        // Weights of a linear machine undo most of a scaling; a kernel cannot.
+        assert!(by_leak > 0.1 || grid.kernels == [Kernel::Linear], "{by_leak} {loss} {race:?}");
+        let alone = Tuner { options: Svm::from(tuner.options.clone()).threads(Threads::one()).into(), ..tuner };
+        assert_eq!(folds(&search(&alone, &data).cells), folds(&found.cells));
+    }
+}

@@ -15,6 +15,7 @@ use margrave::{Budget, Control, Probability, Status, Svm};
 use serde_json::{Value, json};
 
 use crate::cli::Common;
+use crate::evaluate::Evaluation;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::outputs;
@@ -239,7 +240,8 @@ fn write_files(
     };
     put(NAME, "the data, as LIBSVM text", HEART)?;
     let mut history = Recorder::default();
-    let fit = svm.clone().probability(Probability::LeaveOneOut).fit_observed(&loaded.data, &mut history)?;
+    let svm = svm.clone().probability(Probability::LeaveOneOut);
+    let fit = svm.fit_observed(&loaded.data, &mut history)?;
     let bytes = margrave::io::model::to_bytes(fit.model())?;
     put("heart.model", "the model, with certificate and probabilities", &bytes)?;
     let command = "margrave train heart_scale.svm -o heart.model --gap 1e-6 --probability --report heart.html";
@@ -250,6 +252,7 @@ fn write_files(
         history: &history,
         command,
         summary: prose::fit(&fit, &FitContext::new(&fit, loaded, NAME, "heart.model")),
+        evaluation: &Evaluation::new(&svm, &fit, &loaded.data)?,
     };
     put("heart.html", "a report, to open in a browser", html::page(&report)?.as_bytes())?;
     let names: Vec<String> = FEATURES.iter().map(ToString::to_string).collect();

@@ -1,6 +1,7 @@
 //! The commands, one module each.
 
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod convert;
 pub(crate) mod demo;
@@ -28,6 +29,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Outcome {
         Command::Train(train) => train.run(&cli.common, terminal),
         Command::Predict(predict) => predict.run(&cli.common, terminal),
         Command::Verify(verify) => verify.run(&cli.common, terminal),
+        Command::Compare(compare) => compare.run(&cli.common, terminal),
         Command::Inspect(inspect) => inspect.run(terminal),
         Command::Convert(convert) => convert.run(terminal),
         Command::Scale(scale) => scale.run(&cli.common, terminal),

@@ -2,24 +2,34 @@
 
 use std::fmt::Write as _;
 
-use margrave::engine::data::{Dataset, Label};
-use margrave::engine::gram::Precision;
-use margrave::engine::model::{Calibration, Prediction, Scheme};
+use margrave::engine::data::Dataset;
+use margrave::engine::model::{Prediction, Scheme};
 use margrave::engine::observe::Recorder;
 use margrave::engine::problem::Task;
-use margrave::{Control, Fit, Model, Result, Targets, Threads};
+use margrave::{Fit, Model};
+use margrave_plot::{Axis, Figure, Panel, Scale, Series};
 
-use super::{Rows, quality};
+use super::{Rows, figures, prose};
+use crate::evaluate::{self, Evaluation, Predicted};
+use crate::failure::Failure;
 use crate::format;
-use crate::models;
-use margrave_plot::{Axis, Figure, HeatMap, Panel, Scale, Series};
 
+/// Colours come from variables, so that dark screens and paper need a few lines. Charts have their own styles, which the last
+/// rules override on dark screens.
 const STYLE: &str = "\
-body{font:15px/1.5 Helvetica,Arial,'Liberation Sans',sans-serif;color:#222;max-width:860px;margin:2em auto;padding:0 1em}\
-h1{font-size:24px}h2{font-size:18px;border-bottom:1px solid #ddd;padding-bottom:4px;margin-top:2em}\
-table{border-collapse:collapse;margin:.5em 0}td,th{padding:3px 12px 3px 0;text-align:left;vertical-align:top}\
-th{font-weight:normal;color:#666}td.n,th.n{text-align:right}code{background:#f4f4f4;padding:2px 5px;border-radius:3px}\
-pre{background:#f4f4f4;padding:10px;overflow-x:auto;border-radius:4px}.good{color:#00734f}.bad{color:#b03a00}svg{max-width:100%;height:auto}";
+:root{--ink:#222;--dim:#666;--line:#ddd;--paper:#fff;--code:#f4f4f4;--good:#00734f;--bad:#b03a00}\
+body{font:15px/1.5 Helvetica,Arial,'Liberation Sans',sans-serif;color:var(--ink);background:var(--paper);max-width:860px;margin:2em auto;padding:0 1em}\
+h1{font-size:24px;overflow-wrap:anywhere}h2{font-size:18px;border-bottom:1px solid var(--line);padding-bottom:4px;margin-top:2em}h3{font-size:15px}\
+table{border-collapse:collapse;margin:.5em 0}td,th{padding:3px 14px 3px 0;text-align:left;vertical-align:top}\
+th{font-weight:normal;color:var(--dim)}td.n,th.n{text-align:right}td.first,th.first{text-align:left}td{overflow-wrap:anywhere}\
+td.n{overflow-wrap:normal;white-space:nowrap}.wide{overflow-x:auto}.wide svg{max-width:max(100%,520px)}\
+pre{background:var(--code);padding:10px;overflow-x:auto;border-radius:4px}.good{color:var(--good)}.bad{color:var(--bad)}svg{max-width:100%;height:auto}\
+@media screen and (prefers-color-scheme:dark){:root{--ink:#e4e4e4;--dim:#a0a0a0;--line:#444;--paper:#16181c;--code:#24272d;--good:#4cc79a;--bad:#ff9a66;color-scheme:dark}\
+.wide svg text{fill:#e4e4e4}.wide svg>rect[fill='#fff']{fill:#16181c}.wide svg .grid{stroke:#3a3d44}.wide svg .fine{stroke:#26292f}\
+.wide svg .frame,.wide svg .mark{stroke:#999}.wide svg polyline[stroke='#0072b2']{stroke:#4aa8e0}.wide svg circle[fill='#0072b2']{fill:#4aa8e0}}\
+@media (max-width:500px){td.n{white-space:normal}td,th{padding-right:9px}}\
+@media print{body{max-width:none;margin:0;font-size:11pt}h2,h3{break-after:avoid}svg,table,pre{break-inside:avoid}.wide{overflow:visible}\
+.wide svg{max-width:100%}pre{white-space:pre-wrap}}";
 
 /// What the page shows.
 pub(crate) struct Report<'a> {
@@ -31,13 +41,18 @@ pub(crate) struct Report<'a> {
     pub(crate) command: &'a str,
     /// Rows of the summary, as the terminal shows them.
     pub(crate) summary: Rows,
+    /// Predictions for the training data, left out and not.
+    pub(crate) evaluation: &'a Evaluation,
 }
 
-fn escape(text: &str) -> String {
+/// What is judged side by side: left-out predictions first, where there are any.
+type Sets<'a> = Vec<(&'static str, &'a Predicted)>;
+
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn table(rows: &[(&str, String)]) -> String {
+pub(super) fn table(rows: &[(&str, String)]) -> String {
     let mut text = String::from("<table>\n");
     for (name, value) in rows {
         let _ = writeln!(text, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
@@ -45,31 +60,38 @@ fn table(rows: &[(&str, String)]) -> String {
     text + "</table>\n"
 }
 
-/// A table with a header; numbers on the right.
-fn grid(header: &[&str], rows: &[Vec<String>]) -> String {
-    let mut text = String::from("<table>\n<tr>");
-    header.iter().for_each(|h| {
-        let _ = write!(text, "<th class=\"n\">{}</th>", escape(h));
+/// A table with a header: names on the left, numbers on the right.
+pub(super) fn grid(header: &[&str], rows: &[Vec<String>]) -> String {
+    let class = |at: usize| if at == 0 { "n first" } else { "n" };
+    let mut text = String::from("<div class=\"wide\"><table>\n<tr>");
+    header.iter().enumerate().for_each(|(at, h)| {
+        let _ = write!(text, "<th class=\"{}\">{}</th>", class(at), escape(h));
     });
     text += "</tr>\n";
     for row in rows {
         text += "<tr>";
-        row.iter().for_each(|cell| {
-            let _ = write!(text, "<td class=\"n\">{}</td>", escape(cell));
+        row.iter().enumerate().for_each(|(at, cell)| {
+            let _ = write!(text, "<td class=\"{}\">{}</td>", class(at), escape(cell));
         });
         text += "</tr>\n";
     }
-    text + "</table>\n"
+    text + "</table></div>\n"
+}
+
+/// A chart that scrolls on narrow screens, so that its letters stay legible.
+pub(super) fn chart(svg: &str) -> String {
+    format!("<div class=\"wide\">{svg}</div>\n")
 }
 
 /// Residuals are drawn of at most this many targets.
 const MOST_OUTPUTS: usize = 8;
 
 /// The whole page.
-pub(crate) fn page(report: &Report<'_>) -> Result<String> {
+pub(crate) fn page(report: &Report<'_>) -> Result<String, Failure> {
     let model = report.fit.model();
-    let control = Control::unlimited(Threads::default());
-    let scores = model.scores(&report.data.points, Precision::Double, &control)?;
+    let mut sets: Sets<'_> = Vec::new();
+    sets.extend(report.evaluation.left_out.predicted().map(|predicted| ("left out", predicted)));
+    sets.push(("training", &report.evaluation.training));
     let mut body = String::new();
     let _ = write!(
         body,
@@ -82,40 +104,100 @@ pub(crate) fn page(report: &Report<'_>) -> Result<String> {
             let _ = write!(body, "<h2>{}</h2>\n{content}", escape(title));
         }
     };
-    section("Summary", table(&report.summary));
-    if let Some(quality) = quality::of(model, report.data, &model.decide(&scores), Some(&scores)) {
-        section("Figures of merit, training data", table(&quality.rows));
-    }
-    section("Certificate", certificate(report.fit));
-    section("Convergence", convergence(report.history));
+    section("Summary", table(&whole_summary(report)));
+    section("Figures of merit", figures_of_merit(report, &sets));
     match model.task {
         Task::Classify => {
-            let codes = codes(model, report.data)?;
-            section("Confusion matrix, training data", confusion(model, &scores, &codes));
+            let codes = evaluate::codes(model, report.data)?;
+            section("Confusion matrix", figures::confusions(model, &sets, &codes));
             if model.scheme == Scheme::One {
-                section("ROC and precision–recall, training data", curves(&scores, &codes));
-                section("Calibration, training data", reliability(model, &scores, &codes));
+                section("ROC and precision–recall", figures::curves(model, &sets, &codes));
+                section("Calibration", figures::reliability(model, &sets, &codes));
+                section("Scores", figures::histogram(model, &sets, &codes));
             }
         }
         Task::Regress => {
-            // Hundreds of charts would make the page unreadable.
-            for own in by_output(model, report.data, &scores)?.iter().take(MOST_OUTPUTS) {
-                let title = match &own.name {
-                    Some(name) => format!("Residuals of {name}, training data"),
-                    None => "Residuals, training data".to_owned(),
-                };
-                section(&title, residuals(own));
+            for at in 0..model.expansion.outputs().min(MOST_OUTPUTS) {
+                let (title, content) = figures::residuals(model, report.data, &sets, at)?;
+                section(&title, content);
             }
         }
         Task::Novelty => {}
     }
+    if let Some(explained) = &report.evaluation.explained {
+        section("Features", figures::features(explained));
+    }
+    section("Certificate", certificate(report.fit));
+    section("Convergence", convergence(report.history));
     section("Support vectors", support_vectors(model, report.data)?);
-    section("The worst samples", worst(model, &scores, report.data)?);
+    if let Some((name, scores)) = sets.iter().find_map(|(name, set)| Some((*name, set.scores.as_deref()?))) {
+        section(&format!("The worst samples, {name}"), worst(model, scores, report.data)?);
+    }
+    section("Model card", table(&card(report)));
     section("To reproduce", format!("<pre>{}</pre>\n", escape(report.command)));
     Ok(format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
         escape(report.name)
     ))
+}
+
+/// The summary; the terminal shortens long lists of classes, a page has room for them.
+fn whole_summary(report: &Report<'_>) -> Rows {
+    let labels = &report.fit.model().labels;
+    let names = || labels.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let whole = |(name, value): &(&'static str, String)| match *name {
+        "classes" => (*name, format!("{}: {}", labels.len(), names())),
+        _ => (*name, value.clone()),
+    };
+    report.summary.iter().map(whole).collect()
+}
+
+/// The metrics of left-out and training predictions side by side, and how the former were made.
+fn figures_of_merit(report: &Report<'_>, sets: &Sets<'_>) -> String {
+    let model = report.fit.model();
+    let judged: Vec<(&str, Rows)> =
+        sets.iter().filter_map(|(name, set)| Some((*name, set.quality(model, report.data)?.rows))).collect();
+    let Some((_, first)) = judged.last().filter(|(_, rows)| !rows.is_empty()) else { return String::new() };
+    let header: Vec<&str> = std::iter::once("").chain(judged.iter().map(|(name, _)| *name)).collect();
+    let of = |rows: &Rows, key: &str| rows.iter().find(|r| r.0 == key).map_or("–".to_owned(), |r| r.1.clone());
+    let line = |(key, _): &(&'static str, String)| {
+        std::iter::once((*key).to_owned()).chain(judged.iter().map(|(_, rows)| of(rows, key))).collect::<Vec<_>>()
+    };
+    let rows: Vec<Vec<String>> = first.iter().map(line).collect();
+    let mut text = format!("<p>Left out: {}.", escape(&report.evaluation.left_out.how()));
+    if report.evaluation.left_out.predicted().is_some() {
+        text += " Training figures flatter every model; expect those of left-out rows on new data.";
+    }
+    if let [negative, positive] = model.labels.as_slice() {
+        let _ = write!(
+            text,
+            " The positive class is <b>{}</b>, the negative <b>{}</b>.",
+            escape(&positive.to_string()),
+            escape(&negative.to_string())
+        );
+    }
+    text + "</p>\n" + &grid(&header, &rows)
+}
+
+/// Parameters, data and versions: what is needed to know which model this is.
+fn card(report: &Report<'_>) -> Rows {
+    let (model, data) = (report.fit.model(), report.data);
+    let mut rows: Rows = vec![
+        ("kernel", prose::kernel(model.expansion.kernel())),
+        ("problem", prose::problem(model)),
+        ("scaling", model.scaling.as_ref().map_or("none", |scaling| scaling.kind.name()).to_owned()),
+        ("solver", model.solver.clone()),
+        ("seed", report.evaluation.seed.to_string()),
+    ];
+    if !model.labels.is_empty() {
+        let count = |at: usize| model.class_weights.get(at).map_or(String::new(), |w| format!(" (cost × {w})"));
+        let names = model.labels.iter().enumerate().map(|(at, label)| format!("{label}{}", count(at)));
+        rows.push(("classes", names.collect::<Vec<_>>().join(", ")));
+    }
+    rows.push(("data", format!("{}: {} rows, {} features", report.name, data.len(), data.points.dims())));
+    rows.push(("data fingerprint", evaluate::fingerprint(data)));
+    rows.push(("version", format!("Margrave {}", env!("CARGO_PKG_VERSION"))));
+    rows
 }
 
 fn certificate(fit: &Fit) -> String {
@@ -168,211 +250,10 @@ fn convergence(history: &Recorder) -> String {
         series: vec![Series::line("violation", violation).with_dots()],
         marks: vec![],
     };
-    Figure { title: "KKT violation while training".into(), panels: vec![panel] }.svg()
+    chart(&Figure { title: "KKT violation while training".into(), panels: vec![panel] }.svg())
 }
 
-/// The class of each row among the model's labels.
-fn codes(model: &Model, data: &Dataset) -> Result<Vec<u32>> {
-    let (classes, codes) = data.targets.classes()?;
-    let place = |label: &Label| model.labels.iter().position(|known| known == label).unwrap_or(0) as u32;
-    let places: Vec<u32> = classes.iter().map(place).collect();
-    Ok(codes.iter().map(|&code| places[code as usize]).collect())
-}
-
-fn confusion(model: &Model, scores: &[f64], codes: &[u32]) -> String {
-    let k = model.labels.len();
-    let Prediction::Labels(found) = model.decide(scores) else { return String::new() };
-    let mut counts = vec![vec![0usize; k]; k];
-    found.iter().zip(codes).for_each(|(f, t)| counts[*t as usize][*f as usize] += 1);
-    let right: usize = (0..k).map(|c| counts[c][c]).sum();
-    let names: Vec<String> = model.labels.iter().map(ToString::to_string).collect();
-    let mut text = format!(
-        "<p>{right} of {} correct: {} %. Rows are true labels, columns are predictions.</p>\n",
-        codes.len(),
-        format::number(100.0 * right as f64 / codes.len().max(1) as f64, 4)
-    );
-    if k <= 12 {
-        let header: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
-        let rows: Vec<Vec<String>> = counts
-            .iter()
-            .enumerate()
-            .map(|(at, row)| std::iter::once(names[at].clone()).chain(row.iter().map(ToString::to_string)).collect())
-            .collect();
-        text += &grid(&header, &rows);
-    }
-    let share = |row: &Vec<usize>| {
-        let sum = row.iter().sum::<usize>().max(1) as f64;
-        row.iter().map(|c| Some(*c as f64 / sum)).collect::<Vec<_>>()
-    };
-    let mut values: Vec<Vec<Option<f64>>> = counts.iter().map(share).collect();
-    let mut upwards = names.clone();
-    // The heat map starts at the bottom; a matrix starts at the top.
-    values.reverse();
-    upwards.reverse();
-    let map = HeatMap {
-        title: "Share of each true label, %".into(),
-        x: ("predicted".into(), names),
-        y: ("true".into(), upwards),
-        values,
-        mark: None,
-        format: |v| format::number(100.0 * v, 3),
-    };
-    text + &map.to_svg()
-}
-
-/// The numbers of true and false positives for each threshold, from the largest score down.
-fn sweep(scores: &[f64], codes: &[u32]) -> Vec<(f64, f64)> {
-    let mut order: Vec<usize> = (0..scores.len()).collect();
-    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-    let (mut hit, mut miss) = (0.0, 0.0);
-    let mut out = vec![(0.0, 0.0)];
-    for (at, &row) in order.iter().enumerate() {
-        if codes[row] == 1 {
-            hit += 1.0
-        } else {
-            miss += 1.0
-        }
-        // Equal scores share one threshold.
-        if order.get(at + 1).is_none_or(|&next| scores[next] != scores[row]) {
-            out.push((hit, miss));
-        }
-    }
-    out
-}
-
-fn curves(scores: &[f64], codes: &[u32]) -> String {
-    let points = sweep(scores, codes);
-    let Some(&(positive, negative)) = points.last() else { return String::new() };
-    if positive == 0.0 || negative == 0.0 {
-        return String::new();
-    }
-    let roc: Vec<(f64, f64)> = points.iter().map(|(h, m)| (m / negative, h / positive)).collect();
-    let area: f64 = roc.windows(2).map(|w| (w[1].0 - w[0].0) * (w[1].1 + w[0].1) / 2.0).sum();
-    let precision: Vec<(f64, f64)> = points.iter().skip(1).map(|(h, m)| (h / positive, h / (h + m))).collect();
-    let average: f64 = points.windows(2).map(|w| (w[1].0 - w[0].0) / positive * w[1].0 / (w[1].0 + w[1].1)).sum();
-    let unit = |label: &str| Axis::new(label, Scale::Linear).within(0.0, 1.0);
-    let panel = |x: &str, y: &str, name: &str, line: Vec<(f64, f64)>, other: Vec<(f64, f64)>, guess: &str| Panel {
-        x: unit(x),
-        y: unit(y),
-        height: 260.0,
-        series: vec![Series::line(name, line), Series::line(guess, other)],
-        marks: vec![],
-    };
-    let base = positive / (positive + negative);
-    let figure = Figure {
-        title: format!("Area under ROC {}, average precision {}", format::number(area, 4), format::number(average, 4)),
-        panels: vec![
-            panel("false positive rate", "true positive rate", "model", roc, vec![(0.0, 0.0), (1.0, 1.0)], "chance"),
-            panel("recall", "precision", "model", precision, vec![(0.0, base), (1.0, base)], "chance"),
-        ],
-    };
-    figure.svg()
-}
-
-fn reliability(model: &Model, scores: &[f64], codes: &[u32]) -> String {
-    if !matches!(model.calibration, Some(Calibration::Sigmoid { .. })) {
-        return String::new();
-    }
-    let Some(p) = model.probabilities(scores) else { return String::new() };
-    let mut bins = vec![(0.0, 0.0, 0.0); 10];
-    for (pair, code) in p.chunks_exact(2).zip(codes) {
-        let bin = &mut bins[((pair[1] * 10.0) as usize).min(9)];
-        bin.0 += pair[1];
-        bin.1 += f64::from(*code);
-        bin.2 += 1.0;
-    }
-    let n = codes.len().max(1) as f64;
-    let error: f64 = bins.iter().map(|(p, y, _)| (p - y).abs() / n).sum();
-    let line = bins.iter().filter(|b| b.2 > 0.0).map(|(p, y, count)| (p / count, y / count)).collect();
-    let unit = |label: &str| Axis::new(label, Scale::Linear).within(0.0, 1.0);
-    let panel = Panel {
-        x: unit("predicted probability"),
-        y: unit("observed share"),
-        height: 260.0,
-        series: vec![Series::line("model", line).with_dots(), Series::line("perfect", vec![(0.0, 0.0), (1.0, 1.0)])],
-        marks: vec![],
-    };
-    Figure { title: format!("Expected calibration error {}", format::number(error, 3)), panels: vec![panel] }.svg()
-}
-
-/// One of the numbers a model predicts.
-struct Output {
-    /// Its name, if there are several.
-    name: Option<String>,
-    truth: Vec<f64>,
-    scores: Vec<f64>,
-    /// Mean absolute out-of-sample residual, if the model is calibrated.
-    sigma: Option<f64>,
-    /// Half-width of an interval that holds 90 % of them.
-    radius: Option<f64>,
-}
-
-fn by_output(model: &Model, data: &Dataset, scores: &[f64]) -> Result<Vec<Output>> {
-    let k = model.expansion.outputs();
-    let truth = match &data.targets {
-        Targets::Several { outputs, values } if *outputs == k => values,
-        targets => targets.real()?,
-    };
-    let sigmas = match &model.calibration {
-        Some(Calibration::Residuals { sigma, .. }) => vec![*sigma],
-        Some(Calibration::ResidualsByOutput { sigma, .. }) => sigma.clone(),
-        _ => vec![],
-    };
-    let (radii, names) = (model.radii(0.9).unwrap_or_default(), models::output_names(model));
-    let column = |all: &[f64], at: usize| all.iter().skip(at).step_by(k).copied().collect::<Vec<f64>>();
-    let output = |at: usize| Output {
-        name: (k > 1).then(|| names[at].clone()),
-        truth: column(truth, at),
-        scores: column(scores, at),
-        sigma: sigmas.get(at).copied(),
-        radius: radii.get(at).copied(),
-    };
-    Ok((0..k).map(output).collect())
-}
-
-fn residuals(output: &Output) -> String {
-    let (truth, scores) = (&output.truth, &output.scores);
-    let n = truth.len().max(1) as f64;
-    let mean = truth.iter().sum::<f64>() / n;
-    let error: f64 = truth.iter().zip(scores).map(|(y, z)| (y - z).powi(2)).sum::<f64>() / n;
-    let spread: f64 = truth.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / n;
-    let mut rows = vec![("mean squared error", format::number(error, 6))];
-    if spread > 0.0 {
-        rows.push(("R²", format::number(1.0 - error / spread, 5)));
-    }
-    if let Some(sigma) = output.sigma {
-        rows.push(("mean absolute residual, out-of-sample", format::number(sigma, 4)));
-        if let Some(radius) = output.radius {
-            rows.push(("90 % lie within", format!("±{}", format::number(radius, 4))));
-        }
-    }
-    // A few thousand dots are enough.
-    let step = truth.len().div_ceil(3000).max(1);
-    let pairs = || truth.iter().zip(scores).step_by(step);
-    let (low, high) = truth.iter().chain(scores).fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
-    let panel = |y: &str, dots: Vec<(f64, f64)>, line: Vec<(f64, f64)>, name: &str| Panel {
-        x: Axis::new("predicted", Scale::Linear),
-        y: Axis::new(y, Scale::Linear),
-        height: 260.0,
-        series: vec![Series::dots("samples", dots), Series::line(name, line)],
-        marks: vec![],
-    };
-    let figure = Figure {
-        title: "Predictions and residuals".into(),
-        panels: vec![
-            panel("target", pairs().map(|(y, z)| (*z, *y)).collect(), vec![(low, low), (high, high)], "equal"),
-            panel(
-                "target − predicted",
-                pairs().map(|(y, z)| (*z, y - z)).collect(),
-                vec![(low, 0.0), (high, 0.0)],
-                "zero",
-            ),
-        ],
-    };
-    table(&rows) + &figure.svg()
-}
-
-fn support_vectors(model: &Model, data: &Dataset) -> Result<String> {
+fn support_vectors(model: &Model, data: &Dataset) -> Result<String, Failure> {
     let totals = model.totals();
     let f = &model.expansion;
     let lead = format!(
@@ -383,7 +264,7 @@ fn support_vectors(model: &Model, data: &Dataset) -> Result<String> {
     if model.task != Task::Classify {
         return Ok(lead + &table(&[("at bound", format::count(totals.bounded as u64))]));
     }
-    let codes = codes(model, data)?;
+    let codes = evaluate::codes(model, data)?;
     let mut rows = Vec::new();
     for (class, label) in model.labels.iter().enumerate() {
         let own = codes.iter().filter(|&&code| code as usize == class).count();
@@ -403,12 +284,12 @@ fn support_vectors(model: &Model, data: &Dataset) -> Result<String> {
     Ok(text)
 }
 
-fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String> {
+fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failure> {
     let k = model.expansion.outputs();
     let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
     let header: &[&str] = match model.task {
         Task::Classify => {
-            let codes = codes(model, data)?;
+            let codes = evaluate::codes(model, data)?;
             let Prediction::Labels(found) = model.decide(scores) else { return Ok(String::new()) };
             for (row, (found, truth)) in found.iter().zip(&codes).enumerate() {
                 let z = &scores[row * k..(row + 1) * k];
@@ -438,7 +319,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String> {
             &["row", "true", "predicted", "margin"]
         }
         Task::Regress => {
-            for own in by_output(model, data, scores)? {
+            for own in figures::by_output(model, data, scores)? {
                 for (row, (y, z)) in own.truth.iter().zip(&own.scores).enumerate() {
                     let numbers = [format::number(*y, 6), format::number(*z, 6), format::number(y - z, 4)];
                     let cells = std::iter::once(row.to_string()).chain(own.name.clone()).chain(numbers).collect();

@@ -4,6 +4,7 @@
 //! terminal and a web page can show the same result in the same words.
 
 pub(crate) mod chart;
+mod figures;
 pub(crate) mod html;
 pub(crate) mod json;
 pub(crate) mod prose;

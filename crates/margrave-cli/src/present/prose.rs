@@ -32,7 +32,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> String {
 }
 
 /// The optimisation problem of a model: task, loss, C or ν.
-fn problem(model: &Model) -> String {
+pub(crate) fn problem(model: &Model) -> String {
     let number = |v: f64| format::number(v, 4);
     match (model.task, model.formulation) {
         (task, Formulation::Cost { c }) => {

@@ -30,8 +30,20 @@ pub(crate) fn wants_scores(model: &Model, data: &Dataset) -> bool {
 
 /// The quality of predictions; `None` if the data has no fitting targets. `scores`: those of the model, if they are known.
 pub(crate) fn of(model: &Model, data: &Dataset, predictions: &Prediction, scores: Option<&[f64]>) -> Option<Quality> {
+    let probabilities = scores.and_then(|scores| model.probabilities(scores));
+    with_probabilities(model, data, predictions, scores, probabilities.as_deref())
+}
+
+/// The same for predictions whose probabilities are known, as of models trained on folds.
+pub(crate) fn with_probabilities(
+    model: &Model,
+    data: &Dataset,
+    predictions: &Prediction,
+    scores: Option<&[f64]>,
+    probabilities: Option<&[f64]>,
+) -> Option<Quality> {
     match predictions {
-        Prediction::Labels(codes) => labels(model, data, codes, scores),
+        Prediction::Labels(codes) => labels(model, data, codes, scores, probabilities),
         Prediction::Values(values) => values_of(model, data, values),
         Prediction::Inside(inside) => {
             let count = inside.iter().filter(|i| **i).count() as f64 / data.len().max(1) as f64;
@@ -51,7 +63,13 @@ fn truth_of(model: &Model, data: &Dataset) -> Option<Vec<Option<u32>>> {
     }
 }
 
-fn labels(model: &Model, data: &Dataset, codes: &[u32], scores: Option<&[f64]>) -> Option<Quality> {
+fn labels(
+    model: &Model,
+    data: &Dataset,
+    codes: &[u32],
+    scores: Option<&[f64]>,
+    probabilities: Option<&[f64]>,
+) -> Option<Quality> {
     let truth = truth_of(model, data)?;
     let weights = data.weights.as_deref();
     let weight = |row: usize| weights.map_or(1.0, |w| w[row]);
@@ -96,8 +114,7 @@ fn labels(model: &Model, data: &Dataset, codes: &[u32], scores: Option<&[f64]>) 
             format!("{} ({})", format::number(confusion.f1(1), 4), model.labels[1]),
         ));
     }
-    let Some(scores) = scores else { return Some(Quality { keys, text, rows }) };
-    if model.scheme == Scheme::One {
+    if let (Some(scores), Scheme::One) = (scores, model.scheme) {
         let order = classes::descending(scores);
         let auc = Some(classes::roc_auc(&truth, scores, &order, weights)).filter(|auc| auc.is_finite());
         let average = auc.map(|_| classes::average_precision(&truth, scores, &order, weights));
@@ -109,9 +126,9 @@ fn labels(model: &Model, data: &Dataset, codes: &[u32], scores: Option<&[f64]>) 
             rows.push(("average precision", format::number(average, 4)));
         }
     }
-    if let Some(p) = model.probabilities(scores) {
-        let loss = classes::log_loss(&truth, &p, model.labels.len(), weights);
-        let brier = classes::brier(&truth, &p, model.labels.len(), weights);
+    if let Some(p) = probabilities {
+        let loss = classes::log_loss(&truth, p, model.labels.len(), weights);
+        let brier = classes::brier(&truth, p, model.labels.len(), weights);
         text += &format!(", log-loss {}", format::number(loss, 4));
         keys.insert("log_loss".into(), json!(loss));
         keys.insert("brier".into(), json!(brier));

@@ -13,6 +13,8 @@ use margrave_cuda::Chosen;
 
 pub(crate) use self::plan::Training;
 use crate::cli::Common;
+use crate::evaluate::Evaluation;
+use crate::explain;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::memory;
 use crate::options::data::DataOptions;
@@ -67,9 +69,12 @@ pub(crate) struct Train {
     /// Write the progress of the solver to this file, one JSON object per line
     #[arg(long, value_name = "FILE.jsonl", help_heading = "Output")]
     trace: Option<PathBuf>,
-    /// Write an HTML report of the training
+    /// Write an HTML report: left-out figures from five more trainings beside those of the training data
     #[arg(long, value_name = "FILE.html", help_heading = "Output")]
     report: Option<PathBuf>,
+    /// In the report, show how much left-out predictions rely on each feature, and the effects of the most important
+    #[arg(long, requires = "report", help_heading = "Output")]
+    explain_features: bool,
 }
 
 impl Train {
@@ -81,6 +86,9 @@ impl Train {
         let resumed = self.resume.as_ref().map(margrave::io::model::load).transpose()?;
         let threads = common.threads();
         let (loaded, rows) = self.load(&output, threads.count())?;
+        if self.explain_features {
+            explain::check(loaded.data.points.dims())?;
+        }
         let load_seconds = begun.elapsed().as_secs_f64();
         let flag = signal::listen()?;
         let training = Training {
@@ -128,9 +136,15 @@ impl Train {
             total_seconds: begun.elapsed().as_secs_f64(),
             peak_memory: memory::peak_bytes(),
         };
+        let mut judged = None;
         if let Some(path) = &self.report {
-            write_report(path, &fit, &loaded, &history, &context())?;
+            let mut evaluation = Evaluation::new(&svm, &fit, &loaded.data)?;
+            if self.explain_features {
+                evaluation.explain(&svm, &fit, &loaded.data, loaded.schema.feature_names())?;
+            }
+            write_report(path, &fit, &loaded, &history, &evaluation, &context())?;
             terminal.note(&format!("report written to {}", path.display()));
+            judged = Some(evaluation.json(fit.model(), &loaded.data, path));
         }
         if let Some(problem) = trace_error {
             return Err(Failure::new(format!("{problem}; the model was written to {model}")));
@@ -139,7 +153,11 @@ impl Train {
         fit.cautions().iter().for_each(|caution| terminal.note(&prose::caution(caution)));
         let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };
         terminal.say(&terminal.summary(style, &prose::outcome(&fit), &prose::fit(&fit, &context)))?;
-        terminal.object(&json::fit(&fit, &context))?;
+        let mut object = json::fit(&fit, &context);
+        if let (Some(judged), Some(object)) = (judged, object.as_object_mut()) {
+            object.insert("report".into(), judged);
+        }
+        terminal.object(&object)?;
         Ok(Exit::from(fit.status()))
     }
 }
@@ -170,6 +188,7 @@ fn write_report(
     fit: &Fit,
     loaded: &Loaded,
     history: &Recorder,
+    evaluation: &Evaluation,
     context: &FitContext<'_>,
 ) -> Result<(), Failure> {
     let report = Report {
@@ -179,6 +198,7 @@ fn write_report(
         history,
         command: &command_line(),
         summary: prose::fit(fit, context),
+        evaluation,
     };
     let page = html::page(&report)?;
     margrave::io::write_atomic(path, |out| out.write_all(page.as_bytes()))?;

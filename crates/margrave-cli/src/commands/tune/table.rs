@@ -73,8 +73,10 @@ pub(crate) fn read_table(text: &str, key: &str, file: &str) -> Result<Vec<Cell>,
         };
         if own != key {
             return Err(Failure::with_hint(
-                format!("{file}: it belongs to other data, folds, seed or score ({own}, not {key})"),
-                "search with the same data, folds, seed and score, or without --resume",
+                format!(
+                    "{file}: it belongs to other data, folds, seed or score, or to another scaling ({own}, not {key})"
+                ),
+                "search with the same data, folds, seed, score and scaling, or without --resume",
             ));
         }
         let number = |text: &String| -> Result<Option<f64>, Failure> {

@@ -59,6 +59,8 @@ pub(super) struct FoldTrainer<'a> {
     pub(super) judge: &'a Judge<'a>,
     /// Bytes one training may use.
     pub(super) memory: u64,
+    /// Whether all folds have the same K; otherwise each scales its points.
+    pub(super) same_points: bool,
     /// Buffers of finished trainings, to be reused.
     pub(super) spare: &'a Mutex<Vec<Scratch>>,
 }
@@ -168,7 +170,13 @@ impl FoldTrainer<'_> {
                 warm.push(along_cost(&machines[at], ratio, &costs, cell.machine.bias));
             }
             if let Some(machine) = earlier.get(at) {
-                warm.push(across_folds(machine, &targets, &costs, cell.loss, cell.machine.bias));
+                let mut start = across_folds(machine, &targets, &costs, cell.loss, cell.machine.bias);
+                if !self.same_points {
+                    // Its scores are those of another K: only β = 0 has known ones.
+                    start.known.fill(0.0);
+                    start.scores.fill(0.0);
+                }
+                warm.push(start);
             }
             let found = setup.with(&view, |problem| {
                 resident(problem, stored, cell.machine.stop, &warm, self.memory, scratch, cell.control)

@@ -6,7 +6,9 @@
 //! trained on that matrix in place, and the scores of the held-out rows come with the solution. On each fold C ascends: every
 //! machine is warm-started from the one for the previous C, or from its own on another fold. Kernels and folds run in
 //! parallel. Combinations that fall too far behind are dropped after some folds (see [`Tuner::race`]). Scaling, if enabled, is
-//! fitted to all rows: it does not use the targets. The result does not depend on the number of threads.
+//! fitted on the training rows of each fold, so that held-out rows have no part in what they are judged by; statistics and
+//! matrices are then computed once per fold. A rule for γ is resolved once, from all rows: a combination is a number. The
+//! result does not depend on the number of threads.
 
 mod fold;
 mod grid;
@@ -155,7 +157,8 @@ impl Tuner {
         let judge = Judge::new(self, &prepared, &ordered)?;
         let n = prepared.points.len();
         let flow = observer.begin(&Begin { solver: "tune", n, tol: options.stop.tol, gap: options.stop.gap });
-        let mut search = Search::new(self, &prepared, &ordered, &judge, by_kernel);
+        let unscaled = options.scale.map(|kind| (kind, &data.points));
+        let mut search = Search::new(self, &prepared, &ordered, &judge, unscaled, by_kernel);
         let stopped = search.run(&control, observer, flow.is_break())?;
         let mut found = search.cells;
         judge.finish(|state| fold::scheme_of(&self.machine(&state.cell.params), &prepared), &mut found);

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::backend::cpu::{CpuGram, Statistics};
 use crate::compose::{LANES, run};
-use crate::data::Points;
+use crate::data::{Points, ScaleKind, Scaling};
 use crate::gram::{Gram, Pick, Picked, PrecomputedGram, StoredGram};
 use crate::kernel::Kernel;
 use crate::linalg::pages;
@@ -58,6 +58,8 @@ pub(super) struct Search<'a> {
     prepared: &'a Prepared,
     ordered: &'a Ordered,
     judge: &'a Judge<'a>,
+    /// The unscaled points and how each fold scales them, from its own training rows; `None` without scaling.
+    unscaled: Option<(ScaleKind, &'a Points)>,
     kernels: Vec<Kernel>,
     /// First cell of each kernel, then the number of cells.
     firsts: Vec<usize>,
@@ -89,6 +91,7 @@ impl<'a> Search<'a> {
         prepared: &'a Prepared,
         ordered: &'a Ordered,
         judge: &'a Judge<'a>,
+        unscaled: Option<(ScaleKind, &'a Points)>,
         by_kernel: Vec<Vec<Params>>,
     ) -> Self {
         let k = ordered.folds();
@@ -111,6 +114,7 @@ impl<'a> Search<'a> {
             prepared,
             ordered,
             judge,
+            unscaled,
             kernels,
             firsts,
             cells,
@@ -130,20 +134,45 @@ impl<'a> Search<'a> {
             .kernels
             .iter()
             .all(|kernel| Statistics::serves(kernel.statistic()) && kernel.statistic() == self.kernels[0].statistic());
-        let statistics = served && self.kernels.len() > 1 && Statistics::bytes(n) + one <= left;
+        // Few kernels with a scaling of each fold: folds run in parallel, each with matrices of its own.
+        let by_fold = self.unscaled.is_some() && self.few();
+        let statistics = served && self.kernels.len() > 1 && Statistics::bytes(n) + one <= left && !by_fold;
         let left = if statistics { left - Statistics::bytes(n) } else { left };
-        let matrices = ((left / one) as usize).min(self.kernels.len());
+        let most = if by_fold { self.kernels.len() * self.ordered.folds() } else { self.kernels.len() };
+        let matrices = ((left / one) as usize).min(most);
         MemoryPlan { matrices, statistics, training }
     }
 
-    /// The folds of each round: all at once, or one per round in a race.
-    fn rounds(&self) -> Vec<Vec<usize>> {
+    /// Whether folds run in parallel rather than kernels, without a race.
+    fn few(&self) -> bool {
+        self.kernels.len() < MIN_KERNELS_FOR_RACE
+    }
+
+    /// The number of deviations at which combinations are dropped, if there is a race.
+    fn race(&self) -> Option<f64> {
+        self.tuner.race.filter(|_| !self.few() && self.judge.comparison() != Comparison::None)
+    }
+
+    /// The folds of each round: all at once; one per round in a race; where each fold has matrices of its own, as many as fit.
+    fn rounds(&self, plan: &MemoryPlan) -> Vec<Vec<usize>> {
         let k = self.ordered.folds();
-        let no_race = self.tuner.race.is_none() || self.judge.comparison() == Comparison::None;
-        if no_race || self.kernels.len() < MIN_KERNELS_FOR_RACE {
-            return vec![(0..k).collect()];
-        }
-        (0..k).map(|fold| vec![fold]).collect()
+        let at_once = match (self.race(), self.unscaled.is_some(), self.few()) {
+            (Some(_), ..) | (None, true, false) => 1,
+            (None, true, true) if plan.matrices > 0 => plan.matrices.min(k),
+            _ => k,
+        };
+        let all: Vec<usize> = (0..k).collect();
+        all.chunks(at_once).map(<[usize]>::to_vec).collect()
+    }
+
+    /// The points in the order of the folds, scaled for a fold: its held-out rows have no part in the scaling.
+    fn points(&self, fold: usize) -> Result<Points> {
+        let Some((kind, points)) = self.unscaled else { return Ok(self.prepared.points.gather(&self.ordered.rows)) };
+        let (from, to) = self.ordered.held_out(fold);
+        let ordered = points.gather(&self.ordered.rows);
+        let n = ordered.len() as u32;
+        let kept: Vec<u32> = (0..from as u32).chain(to as u32..n).collect();
+        Scaling::fit(kind, &ordered.gather(&kept)).apply(&ordered)
     }
 
     /// Runs all rounds. Returns whether the observer requested a stop.
@@ -151,21 +180,22 @@ impl<'a> Search<'a> {
         let k = self.ordered.folds();
         let whole = (self.cells.len() * k) as f64;
         let plan = self.memory_plan();
-        if plan.matrices > 0 && plan.statistics {
-            let ordered = self.prepared.points.gather(&self.ordered.rows);
-            match Statistics::new(&ordered, self.kernels[0].statistic(), control) {
-                Ok(made) => self.statistics = Some(made),
-                Err(Error::Interrupted(_)) => return Ok(stopped),
-                Err(other) => return Err(other),
-            }
-        }
         // With few kernels, folds run in parallel; otherwise kernels do, each task with its own matrix.
-        let few = self.kernels.len() < MIN_KERNELS_FOR_RACE;
-        for folds in self.rounds() {
+        let few = self.few();
+        for folds in self.rounds(&plan) {
+            // Scaled points differ from fold to fold, and so do their distances.
+            if plan.matrices > 0 && plan.statistics && (self.statistics.is_none() || self.unscaled.is_some()) {
+                self.statistics = None;
+                match Statistics::new(&self.points(folds[0])?, self.kernels[0].statistic(), control) {
+                    Ok(made) => self.statistics = Some(made),
+                    Err(Error::Interrupted(_)) => return Ok(stopped),
+                    Err(other) => return Err(other),
+                }
+            }
             let pending: Vec<usize> =
                 (0..self.kernels.len()).filter(|&at| !self.pending(at, &folds).is_empty()).collect();
             let batches: Vec<&[usize]> =
-                if few { pending.chunks(plan.matrices.max(1)).collect() } else { vec![&pending] };
+                if few { pending.chunks(self.kernels_at_once(&plan, &folds)).collect() } else { vec![&pending] };
             for batch in batches {
                 let done: usize = self.cells.iter().map(|p| if p.cell.dropped { k } else { p.cell.folds.len() }).sum();
                 let part: usize = batch.iter().flat_map(|&at| self.pending(at, &folds)).map(|(_, f)| f.len()).sum();
@@ -185,13 +215,19 @@ impl<'a> Search<'a> {
                     Err(other) => return Err(other),
                 }
             }
-            if let Some(z) = self.tuner.race
+            if let Some(z) = self.race()
                 && folds.last().is_some_and(|&last| last + 1 < k)
             {
                 self.judge.leave_out(z, &mut self.cells, control);
             }
         }
         Ok(stopped)
+    }
+
+    /// Number of kernels whose matrices fit in memory together.
+    fn kernels_at_once(&self, plan: &MemoryPlan, folds: &[usize]) -> usize {
+        let each = if self.unscaled.is_some() { folds.len().max(1) } else { 1 };
+        (plan.matrices / each).max(1)
     }
 
     /// The cells of a kernel still to be trained on some of the folds, and those folds.
@@ -212,8 +248,11 @@ impl<'a> Search<'a> {
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Tried>> {
-        let matrices: Vec<KernelMatrix> =
-            batch.iter().map(|&at| self.matrix(at, plan, control)).collect::<Result<_>>()?;
+        // One matrix for all folds, or one for each where each scales its points.
+        let own = if self.unscaled.is_some() { folds } else { &folds[..1] };
+        let of_kernel = |&at: &usize| own.iter().map(move |&fold| self.matrix(at, fold, plan, control));
+        let matrices: Vec<KernelMatrix> = batch.iter().flat_map(of_kernel).collect::<Result<_>>()?;
+        let place = |at: usize, fold: usize| at * own.len() + own.iter().position(|f| *f == fold).unwrap_or(0);
         let mut tasks: Vec<(usize, usize, Vec<usize>)> = Vec::new();
         for (at, &fold) in (0..batch.len()).flat_map(|at| folds.iter().map(move |fold| (at, fold))) {
             let cells = self.pending_on_fold(batch[at], folds, fold);
@@ -224,9 +263,10 @@ impl<'a> Search<'a> {
         let found = run(&sizes, &begin, control, observer, |task, control, _| {
             let (at, fold, cells) = &tasks[task];
             let earlier = |cell: usize| self.cells[cell].machines.clone();
-            self.train(cells, earlier, matrices[*at].source(), *fold, plan, control)
+            self.train(cells, earlier, matrices[place(*at, *fold)].source(), *fold, plan, control)
         });
-        batch.iter().zip(matrices).for_each(|(&at, matrix)| self.put_back(at, matrix, plan));
+        let kernels = batch.iter().flat_map(|&at| std::iter::repeat_n(at, own.len()));
+        kernels.zip(matrices).for_each(|(at, matrix)| self.put_back(at, matrix, plan));
         Ok(found?.into_iter().flatten().collect())
     }
 
@@ -249,7 +289,8 @@ impl<'a> Search<'a> {
         let begin = Begin { solver: "tune", n: self.ordered.rows.len(), tol: None, gap: None };
         let found = run(&sizes, &begin, &control, observer, |task, control, _| {
             let at = batch[task];
-            let matrix = match self.matrix(at, plan, control) {
+            // With a scaling of each fold a round has one fold.
+            let matrix = match self.matrix(at, folds[0], plan, control) {
                 Ok(matrix) => matrix,
                 Err(Error::Interrupted(_)) => return Ok(vec![]),
                 Err(other) => return Err(other),
@@ -295,6 +336,7 @@ impl<'a> Search<'a> {
             ordered: self.ordered,
             judge: self.judge,
             memory: plan.training,
+            same_points: self.unscaled.is_none(),
             spare: &self.scratch,
         };
         let params: Vec<&Params> = list.iter().map(|&cell| &self.cells[cell].cell.params).collect();
@@ -322,8 +364,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// K of a kernel, stored or computed on demand.
-    fn matrix(&self, at: usize, plan: &MemoryPlan, control: &Control) -> Result<KernelMatrix> {
+    /// K of a kernel, stored or computed on demand; `fold` matters where each fold scales its points.
+    fn matrix(&self, at: usize, fold: usize, plan: &MemoryPlan, control: &Control) -> Result<KernelMatrix> {
         if let Some(kept) = self.kept[at].lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Ok(KernelMatrix::Stored(kept));
         }
@@ -335,10 +377,9 @@ impl<'a> Search<'a> {
             statistics.fill(kernel, &mut values, control)?;
             return Ok(KernelMatrix::Stored(StoredGram::from_values(n, values)));
         }
-        let points = &self.prepared.points;
         let gram: Box<dyn Gram> = match kernel {
-            Kernel::Precomputed => Box::new(permuted(points, &self.ordered.rows)?),
-            _ => Box::new(CpuGram::square(kernel, &points.gather(&self.ordered.rows))?),
+            Kernel::Precomputed => Box::new(permuted(&self.prepared.points, &self.ordered.rows)?),
+            _ => Box::new(CpuGram::square(kernel, &self.points(fold)?)?),
         };
         if plan.matrices > 0 {
             return Ok(KernelMatrix::Stored(StoredGram::new(gram.as_ref(), control)?));
@@ -349,7 +390,7 @@ impl<'a> Search<'a> {
     /// Keeps a matrix for the next round, or its memory for reuse.
     fn put_back(&self, at: usize, matrix: KernelMatrix, plan: &MemoryPlan) {
         let KernelMatrix::Stored(stored) = matrix else { return };
-        if plan.matrices >= self.kernels.len() {
+        if plan.matrices >= self.kernels.len() && self.unscaled.is_none() {
             *self.kept[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(stored);
         } else if self.statistics.is_some() {
             self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(stored.into_values());
