@@ -11,6 +11,7 @@ mod outputs;
 mod path;
 mod several_targets;
 mod snapshots;
+mod tables;
 mod train;
 mod tune;
 mod verify_libsvm;

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
+use crate::models;
 use crate::options::data::DataOptions;
 use crate::options::value;
 use crate::present::{Rows, json, prose};
@@ -66,6 +67,15 @@ impl Verify {
         let load_seconds = begun.elapsed().as_secs_f64();
         let control = signal::start(&Budget::default(), threads)?;
         let (certificates, certified) = match &model {
+            AnyModel::Native(model) if models::is_liblinear(model) => {
+                return Err(Failure::with_hint(
+                    format!(
+                        "{} is a LIBLINEAR model: its file has weights and no dual point to certify with",
+                        self.model.display()
+                    ),
+                    "train on the same data with 'margrave train --kernel linear', which certifies its result",
+                ));
+            }
             AnyModel::Native(model) => {
                 if self.epsilon.is_some() {
                     return Err(Failure::new("--epsilon is for LIBSVM models: this one stores its loss"));

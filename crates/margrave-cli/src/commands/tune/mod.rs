@@ -25,6 +25,7 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::data::DataOptions;
 use crate::options::kernel::KernelOptions;
+use crate::options::table::TableOptions;
 use crate::options::train::{ModelOptions, SolverOptions};
 use crate::outputs::{self, Input};
 use crate::present::{FitContext, chart, json, prose};
@@ -52,6 +53,8 @@ from..to+step, or a list a,b,c. Larger scores are better: errors count as their 
 pub(crate) struct Tune {
     #[command(flatten)]
     data: DataOptions,
+    #[command(flatten)]
+    table_options: TableOptions,
     /// Values to try, as NAME=VALUES; repeat for several names [default: C and γ as in LIBSVM's grid.py]
     #[arg(long, value_name = "NAME=VALUES", help_heading = "Search")]
     grid: Vec<String>,
@@ -80,8 +83,8 @@ pub(crate) struct Tune {
     /// Write all combinations and their scores to this file
     #[arg(long, value_name = "FILE.csv", help_heading = "Output")]
     table: Option<PathBuf>,
-    /// Draw the scores over C and γ
-    #[arg(long, value_name = "FILE.svg", help_heading = "Output")]
+    /// Draw the scores over C and γ: .svg or .png
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     plot: Option<PathBuf>,
     #[command(flatten)]
     settings: ModelOptions,
@@ -96,9 +99,9 @@ impl Tune {
         let begun = Instant::now();
         self.settings.check()?;
         if let Some(file) = &self.plot
-            && file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("svg"))
+            && file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("svg") && !e.eq_ignore_ascii_case("png"))
         {
-            return Err(Failure::new(format!("--plot {}: the name must end in .svg", file.display())));
+            return Err(Failure::new(format!("--plot {}: the name must end in .svg or .png", file.display())));
         }
         self.check_files()?;
         let grid = parse_grid(&self.grid, &self.kernel)?;
@@ -106,7 +109,7 @@ impl Tune {
             return Err(no_map());
         }
         let threads = common.threads();
-        let loaded = self.data.load_within(self.solver.memory(), threads.count())?;
+        let loaded = self.data.load_table(&self.table_options, self.solver.memory(), threads.count())?;
         let flag = signal::listen()?;
         let training = Training {
             data: &self.data,
@@ -123,7 +126,8 @@ impl Tune {
             ));
         }
         let metric = self.score.unwrap_or(Metric::usual(svm.task()));
-        let cautions = self.cautions(&svm, &loaded);
+        let mut cautions = training.remarks(&loaded);
+        cautions.extend(self.cautions(&svm, &loaded));
         let (tuner, key) = self.tuner(svm, grid, &loaded, common.seed)?;
         let folds = tuner.folds;
         let mut progress = Progress::new(terminal);
@@ -147,8 +151,13 @@ impl Tune {
         };
         if let Some(path) = &self.plot {
             let written = chart::heat_map(&tuned).ok_or_else(no_map).and_then(|map| {
-                let text = map.to_svg();
-                Ok(margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes()))?)
+                let png = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("png"));
+                let bytes = if png {
+                    map.to_image().to_png().map_err(|e| Failure::new(format!("{}: {e}", path.display())))?
+                } else {
+                    map.to_svg().into_bytes()
+                };
+                Ok(margrave::io::write_atomic(path, |out| out.write_all(&bytes))?)
             });
             failed = failed.or(written.err());
         }
