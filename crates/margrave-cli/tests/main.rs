@@ -5,6 +5,7 @@ mod check_kernel;
 mod common;
 mod frame;
 mod imbalance;
+mod liblinear;
 mod libsvm;
 mod linear;
 mod outputs;
