@@ -19,6 +19,7 @@ from ._linear import LinearSVC, LinearSVR
 from ._novelty import OneClassSVM
 from ._ridge import KernelRidge
 from ._svm import SVC, SVR, NuSVC, NuSVR
+from ._table import TablePreprocessor
 
 __all__ = [
     "SVC",
@@ -38,6 +39,7 @@ __all__ = [
     "OptionError",
     "OutOfMemoryError",
     "ShapeError",
+    "TablePreprocessor",
     "UnsupportedError",
     "__version__",
     "certify",
