@@ -351,3 +351,36 @@ fn liblinear_models_are_not_sent_in_circles() {
     assert!(shown.contains("no dual point") && !shown.contains("margrave verify"), "{shown}");
     bad(&["verify", &model, &heart()], &["LIBLINEAR model", "no dual point", "margrave train --kernel linear"], "none");
 }
+
+#[test]
+fn folds_and_groups_follow_the_rows_that_are_left() {
+    let sandbox = Sandbox::new();
+    let row = |i: usize| format!("{},{}\n", if i == 3 { String::new() } else { (i % 4).to_string() }, i % 4 / 2);
+    let data = sandbox.file("d.csv", (0..24).map(row).collect::<String>());
+    // In these folds, rows 0 to 11 and 12 to 23 are apart.
+    let folds = sandbox.file("folds", (0..24).map(|i| format!("{}\n", i / 12)).collect::<String>());
+    let groups = sandbox.file("groups", (0..24).map(|i| format!("g{}\n", i / 6)).collect::<String>());
+    let grid = ["--grid", "C=1", "--grid", "gamma=1", "--missing", "row", "--json"];
+    let found = margrave(&[&["tune", &data, "--fold-file", &folds], &grid[..]].concat()).exits(0).json();
+    assert_eq!((found["folds"].as_u64(), found["best"]["score"].as_f64()), (Some(2), Some(1.0)));
+    margrave(&[&["tune", &data, "--groups", &groups, "--folds", "2"], &grid[..]].concat()).exits(0);
+    let short = sandbox.file("short", "0\n1\n");
+    bad(&[&["tune", &data, "--groups", &short], &grid[..]].concat(), &["2 lines for 24 rows"], "none");
+}
+
+#[test]
+fn every_command_that_learns_takes_the_same_columns() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("d.csv", "id,a,b,y\nu,1,2,1.5\nv,,3,2.5\nw,3,1,3.5\nx,4,0,4\n");
+    let out = sandbox.path("out.csv");
+    bad(&["path", &data], &["--missing mean"], "none");
+    let found = margrave(&["path", &data, "--missing", "mean", "--drop", "id", "--json"]).exits(0).json();
+    assert_eq!((found["n"].as_u64(), found["d"].as_u64()), (Some(4), Some(2)));
+    bad(&["check", "kernel", &data, "--drop", "id"], &["--missing mean"], "none");
+    margrave(&["check", "kernel", &data, "--drop", "id", "--missing", "row"]).exits(0);
+    bad(&["scale", &data, "-o", &out, "--only", "a"], &["--missing mean"], &out);
+    margrave(&["scale", &data, "-o", &out, "--only", "a", "--missing", "median", "--scale", "minmax"]).exits(0);
+    let lines: Vec<String> = text(&out).lines().map(str::to_owned).collect();
+    // The median 3 of 1, 3, 4 is two thirds of the way.
+    assert!(lines.iter().any(|line| line.starts_with("0.333") || line.contains("0.666")), "{lines:?}");
+}

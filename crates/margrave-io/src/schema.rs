@@ -201,3 +201,35 @@ fn check_column(column: &FeatureColumn) -> Result<(), Error> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemas_of_older_models_are_read_and_written_as_they_were() {
+        let text = r#"{"features":3,"sparse":false,"columns":[{"name":"a","encoding":"number"},{"name":"b","encoding":{"onehot":["x","y"]}}],"target":{"name":"t","position":2,"text":true},"weights":null}"#;
+        let schema: Schema = serde_json::from_str(text).unwrap();
+        schema.check().unwrap();
+        assert!(!schema.is_recent() && schema.missing == Missing::Refuse && !schema.ignore_unknown);
+        assert_eq!(serde_json::to_string(&schema).unwrap(), text);
+    }
+
+    #[test]
+    fn damaged_schemas_are_refused() {
+        let column = |encoding, fill| FeatureColumn { name: None, encoding, fill };
+        let schema = |features, column| Schema { features, columns: Some(vec![column]), ..Schema::default() };
+        let filled = |values: Vec<f64>, indicator| Some(Fill { values, indicator });
+        assert!(schema(2, column(Encoding::Number, filled(vec![1.0], true))).check().is_ok());
+        assert!(schema(5, column(Encoding::DateParts { time: true }, None)).check().is_ok());
+        for bad in [
+            schema(1, column(Encoding::Number, filled(vec![1.0], true))),
+            schema(1, column(Encoding::Number, filled(vec![1.0, 2.0], false))),
+            schema(1, column(Encoding::Number, filled(vec![f64::NAN], false))),
+            schema(1, column(Encoding::Ordinal(vec!["a".into(), "a".into()]), None)),
+            schema(5, column(Encoding::DateParts { time: false }, None)),
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -16,6 +16,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::models;
 use crate::options::data::DataOptions;
+use crate::options::table::UnknownOption;
 use crate::options::value;
 use crate::present::{Rows, json, prose};
 use crate::signal;
@@ -40,6 +41,8 @@ pub(crate) struct Verify {
     model: PathBuf,
     #[command(flatten)]
     data: DataOptions,
+    #[command(flatten)]
+    unknown: UnknownOption,
     /// Largest relative duality gap to accept, or largest stationarity residual for a non-convex loss
     #[arg(long, value_name = "REL", default_value = "1e-3", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Certificate")]
     gap: f64,
@@ -63,7 +66,7 @@ impl Verify {
             AnyModel::Libsvm(_) => None,
         };
         let threads = common.threads();
-        let loaded = self.data.load_like(schema.as_ref(), threads.count())?;
+        let loaded = self.data.load_new(schema.as_ref(), &self.unknown, threads.count())?;
         let load_seconds = begun.elapsed().as_secs_f64();
         let control = signal::start(&Budget::default(), threads)?;
         let (certificates, certified) = match &model {

@@ -93,16 +93,6 @@ impl DataOptions {
         [Input::new("DATA", self.path.as_path()), Input::new("--target-file", self.reading.target_file.as_deref())]
     }
 
-    /// Reads the file for a computation with the default memory limit.
-    pub(crate) fn load(&self, threads: usize) -> Result<Loaded, Failure> {
-        self.load_within(Budget::default().memory, threads)
-    }
-
-    /// Reads the file for a computation with a limit of `memory` bytes.
-    pub(crate) fn load_within(&self, memory: u64, threads: usize) -> Result<Loaded, Failure> {
-        self.load_table(&TableOptions::default(), memory, threads)
-    }
-
     /// Reads the file to learn from, with a limit of `memory` bytes.
     pub(crate) fn load_table(&self, table: &TableOptions, memory: u64, threads: usize) -> Result<Loaded, Failure> {
         let mut options = self.reading.options(None, threads);
@@ -134,12 +124,8 @@ impl DataOptions {
         Ok(Some((Loaded { data, format, schema, serials: None, left_out: vec![], notes: vec![] }, matrix)))
     }
 
-    /// Reads the file with the schema of an earlier one; its target may be missing.
-    pub(crate) fn load_like(&self, schema: Option<&Schema>, threads: usize) -> Result<Loaded, Failure> {
-        self.load_new(schema, &UnknownOption::default(), threads)
-    }
-
-    /// Reads the file with the schema of an earlier one, and says what to do with words that one did not contain.
+    /// Reads the file with the schema of an earlier one; its target may be missing. `unknown` says what to do with words
+    /// that the earlier one did not contain.
     pub(crate) fn load_new(
         &self,
         schema: Option<&Schema>,
@@ -154,10 +140,11 @@ impl DataOptions {
     }
 
     /// Reads the file with all columns as features, unless a target is named.
-    pub(crate) fn load_matrix(&self, threads: usize) -> Result<Loaded, Failure> {
-        let mut reading = self.reading.clone();
-        reading.no_target = reading.target.is_none() && reading.target_file.is_none();
-        let loaded = reading.load(&self.path, None, threads)?;
+    pub(crate) fn load_matrix(&self, table: &TableOptions, threads: usize) -> Result<Loaded, Failure> {
+        let mut options = self.reading.options(None, threads);
+        table.apply(&mut options);
+        options.no_target = options.target.is_none() && options.target_file.is_none();
+        let loaded = margrave::io::load(&self.path, &options)?;
         check_width(&self.name(), loaded.data.points.dims(), Budget::default().memory)?;
         Ok(loaded)
     }
@@ -183,10 +170,6 @@ pub(crate) fn check_width(file: &str, features: usize, memory: u64) -> Result<()
 }
 
 impl ReadingOptions {
-    fn load(&self, path: &PathBuf, schema: Option<&Schema>, threads: usize) -> Result<Loaded, Failure> {
-        Ok(margrave::io::load(path, &self.options(schema, threads))?)
-    }
-
     fn options<'a>(&self, schema: Option<&'a Schema>, threads: usize) -> ReadOptions<'a> {
         ReadOptions {
             format: self.format,

@@ -48,7 +48,7 @@ impl Train {
             return Ok((loaded, Some(rows)));
         }
         let loaded = if self.kernel.is_precomputed() && self.settings.task == Some(Task::Novelty) {
-            self.data.load_matrix(threads)?
+            self.data.load_matrix(&self.table, threads)?
         } else {
             self.data.load_table(&self.table, self.solver.memory(), threads)?
         };

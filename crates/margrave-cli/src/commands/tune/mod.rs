@@ -213,8 +213,8 @@ impl Tune {
         let data = &loaded.data;
         let mut tuner = Tuner::new(svm, grid);
         tuner.folds = self.folds;
-        tuner.groups = self.read_groups(data.len())?;
-        tuner.fold_of = self.read_folds()?;
+        tuner.groups = self.read_groups(loaded)?;
+        tuner.fold_of = self.read_folds(loaded)?;
         tuner.race = (self.race != 0.0).then_some(self.race);
         tuner.score = self.score;
         // A weight of 2 counts as two rows, in scores as in training.
@@ -252,7 +252,8 @@ impl Tune {
         outputs::check(&inputs, &outputs)
     }
 
-    fn read_folds(&self) -> Result<Option<Vec<u32>>, Failure> {
+    /// The fold of each row that is not left out; the file has a line for every row.
+    fn read_folds(&self, loaded: &Loaded) -> Result<Option<Vec<u32>>, Failure> {
         let Some(path) = &self.fold_file else { return Ok(None) };
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::new(format!("--fold-file {}: could not be read: {e}", path.display())))?;
@@ -264,13 +265,18 @@ impl Tune {
                 )
             })
         };
-        text.lines().enumerate().map(number).collect::<Result<Vec<u32>, Failure>>().map(Some)
+        let all = text.lines().enumerate().map(number).collect::<Result<Vec<u32>, Failure>>()?;
+        // A file of another length is refused by the search, which knows the rows.
+        let whole = all.len() == loaded.data.len() + loaded.left_out.len();
+        Ok(Some(if whole { kept(all, &loaded.left_out) } else { all }))
     }
 
-    fn read_groups(&self, n: usize) -> Result<Option<Vec<u32>>, Failure> {
+    /// The group of each row that is not left out; the file has a line for every row.
+    fn read_groups(&self, loaded: &Loaded) -> Result<Option<Vec<u32>>, Failure> {
         let Some(path) = &self.groups else { return Ok(None) };
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::new(format!("--groups {}: could not be read: {e}", path.display())))?;
+        let n = loaded.data.len() + loaded.left_out.len();
         let names: Vec<&str> = text.lines().map(str::trim).collect();
         if names.len() != n {
             return Err(Failure::new(format!(
@@ -279,11 +285,18 @@ impl Tune {
                 names.len()
             )));
         }
+        let names = kept(names, &loaded.left_out);
         let mut sorted = names.clone();
         sorted.sort_unstable();
         sorted.dedup();
         Ok(Some(names.iter().map(|name| sorted.binary_search(name).unwrap_or(0) as u32).collect()))
     }
+}
+
+/// The values of the rows that are not left out.
+fn kept<T>(values: Vec<T>, left_out: &[usize]) -> Vec<T> {
+    let kept = |(row, value)| left_out.binary_search(&row).is_err().then_some(value);
+    values.into_iter().enumerate().filter_map(kept).collect()
 }
 
 fn metric(text: &str) -> Result<Metric, String> {
