@@ -58,9 +58,13 @@ where
     check_ranges(source, reader.metadata(), length)?;
     let fields = reader.metadata().file_metadata().schema().get_fields();
     let names = fields.iter().map(|f| f.name().to_owned()).collect::<Vec<_>>();
-    let codes = fields.iter().enumerate().map(|(at, f)| code(source, at, f)).collect::<Result<Vec<_>>>()?;
-    let kinds = codes.iter().map(|code| if *code == Code::Text { CellKind::Text } else { CellKind::Number }).collect();
-    let plan = TablePlan::new(source.name(), Some(names), kinds, options)?;
+    fields.iter().enumerate().try_for_each(|(at, f)| check_flat(source, at, f))?;
+    let codes: Vec<Result<Code>> = fields.iter().enumerate().map(|(at, f)| code(source, at, f)).collect();
+    let kind = |code: &Result<Code>| if matches!(code, Ok(Code::Text)) { CellKind::Text } else { CellKind::Number };
+    let plan = TablePlan::new(source.name(), Some(names), codes.iter().map(kind).collect(), options)?;
+    // Columns that are left out may be of any type.
+    let used = |(code, action): (Result<Code>, &Action)| if *action == Action::Skip { Ok(Code::Number) } else { code };
+    let codes = codes.into_iter().zip(&plan.actions).map(used).collect::<Result<Vec<_>>>()?;
     let mut rows = TableRows::new(&plan);
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(|e| damaged(source, &e))?;
@@ -106,24 +110,40 @@ enum Code {
     Text,
 }
 
+fn refused(source: &ByteSource, column: usize, field: &Type, what: &str, remedy: String) -> crate::ReadError {
+    let place = Place::Entry { row: 0, column: Some(column), name: Some(field.name().to_owned()) };
+    Fault::new(place, format!("the column holds {what}"), remedy).within(source.name(), 0)
+}
+
+/// Rejects columns with several values per row: the other columns cannot be counted then.
+fn check_flat(source: &ByteSource, column: usize, field: &Type) -> Result<()> {
+    let info = field.get_basic_info();
+    if !field.is_primitive() || (info.has_repetition() && info.repetition() == ::parquet::basic::Repetition::REPEATED) {
+        let remedy = "give every value a column of its own".to_owned();
+        return Err(refused(source, column, field, "nested values", remedy));
+    }
+    Ok(())
+}
+
 /// How a column is decoded; rejects types that cannot be features.
 fn code(source: &ByteSource, column: usize, field: &Type) -> Result<Code> {
     let refuse = |what: &str, remedy: &str| {
-        let place = Place::Entry { row: 0, column: Some(column), name: Some(field.name().to_owned()) };
-        Err(Fault::new(place, format!("the column holds {what}"), remedy).within(source.name(), 0))
+        let remedy = format!("{remedy}, or leave it out with {} {}", OptionName::Drop, field.name());
+        Err(refused(source, column, field, what, remedy))
     };
     let info = field.get_basic_info();
-    if !field.is_primitive() || (info.has_repetition() && info.repetition() == ::parquet::basic::Repetition::REPEATED) {
-        return refuse("nested values", "give every value a column of its own");
-    }
     let (logical, converted) = (info.logical_type_ref(), info.converted_type());
-    let other = || refuse("values that are neither numbers nor texts", "convert it, or drop it");
+    let other = || refuse("values that are neither numbers nor texts", "convert it");
     use ConvertedType::*;
     let times = [DATE, TIME_MILLIS, TIME_MICROS, TIMESTAMP_MILLIS, TIMESTAMP_MICROS, INTERVAL];
     let timed = matches!(logical, Some(LogicalType::Date | LogicalType::Time(_) | LogicalType::Timestamp(_)));
     let physical = field.get_physical_type();
+    if physical == Physical::INT32 && (logical == Some(&LogicalType::Date) || converted == DATE) {
+        // Stored as days since 1970-01-01, which is how texts with dates are read too.
+        return Ok(Code::Number);
+    }
     if timed || times.contains(&converted) || physical == Physical::INT96 {
-        return refuse("dates or times", "convert it to numbers, or drop it");
+        return refuse("times", "convert it to numbers");
     }
     let scale = match logical {
         Some(LogicalType::Decimal(decimal)) => Some(decimal.scale),

@@ -196,7 +196,7 @@ fn parquet() -> Vec<Case> {
         case("cut.parquet", &table[..table.len() - 9], Error(&["damaged"])),
         case("nested.parquet", crate::common::parquet_nested(), Error(&["row 1, column 2", "`list`", "nested"])),
         case("null.parquet", crate::common::parquet_null(), Error(&["row 2, column 1", "`a`", "missing"])),
-        case("dates.parquet", crate::common::parquet_dates(), Error(&["column 0", "`when`", "dates"])),
+        case("times.parquet", crate::common::parquet_times(), Error(&["column 1", "`when`", "times", "drop"])),
     ]
 }
 
