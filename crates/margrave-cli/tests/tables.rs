@@ -276,6 +276,12 @@ fn many_whole_numbers_and_uneven_scales_are_noticed() {
     assert!(trained.err.contains("--task regress"), "{}", trained.err);
     assert!(trained.err.contains("feature 2 (income) ranges over"), "{}", trained.err);
     assert!(trained.err.contains("--scale standard"), "{}", trained.err);
+    // Days since 1970 beside a small number: γ follows their level.
+    let row = |i: usize| format!("{},2024-01-{:02},{}\n", i % 7, i % 28 + 1, i % 2);
+    let dated = sandbox.file("when.csv", format!("a,when,y\n{}", (0..40).map(row).collect::<String>()));
+    let trained = sandbox.train(&dated, &[]).exits(0);
+    assert!(trained.err.contains("feature 2 (when) lies around 19"), "{}", trained.err);
+    assert!(!sandbox.train(&dated, &["--gamma", "1"]).exits(0).err.contains("lies around"));
     let quiet = sandbox.train(&data, &["--task", "regress", "--scale", "standard"]).exits(0);
     assert!(!quiet.err.contains("whole numbers") && !quiet.err.contains("--scale"), "{}", quiet.err);
     let linear = sandbox.train(&data, &["--kernel", "linear", "--task", "classify"]).exits(0);

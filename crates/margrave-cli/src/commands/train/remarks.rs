@@ -12,6 +12,10 @@ use crate::options::kernel::KernelName;
 /// Whole numbers with more different values than this are rarely names of classes.
 const MANY_CLASSES: usize = 20;
 
+/// γ = scale is called misleading where the levels of features are this many times the widest range apart: it follows the
+/// variance of all values, and differences within a feature then hardly count.
+const APART: f64 = 30.0;
+
 /// Features are called badly scaled where the widest range is this many times the lower quartile of all.
 const UNEVEN: f64 = 100.0;
 
@@ -54,16 +58,28 @@ impl Training<'_> {
         {
             return None;
         }
-        let mut ranges: Vec<(f64, usize)> =
-            ranges(&loaded.data.points).into_iter().enumerate().map(|(at, range)| (range, at)).collect();
+        let ends = ends(&loaded.data.points);
+        let mut ranges: Vec<(f64, usize)> = ends.iter().enumerate().map(|(at, (low, high))| (high - low, at)).collect();
         ranges.retain(|(range, _)| *range > 0.0);
         ranges.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (widest, at) = *ranges.last()?;
         let (usual, _) = ranges[(ranges.len() - 1) / 4];
-        let name = match loaded.data.names.as_ref().and_then(|names| names.get(at)) {
+        let name = |at: usize| match loaded.data.names.as_ref().and_then(|names| names.get(at)) {
             Some(name) => format!("feature {} ({name})", at + 1),
             None => format!("feature {}", at + 1),
         };
+        let level = |at: &usize| (ends[*at].0 + ends[*at].1) / 2.0;
+        let by_level = |a: &usize, b: &usize| level(a).total_cmp(&level(b));
+        let (least, most) = ((0..ends.len()).min_by(by_level)?, (0..ends.len()).max_by(by_level)?);
+        if self.kernel.is_scaled_by_variance() && level(&most) - level(&least) > APART * widest {
+            let far = if level(&most).abs() > level(&least).abs() { most } else { least };
+            return Some(format!(
+                "{} lies around {}, far from the others, and the default γ is too small for that: consider --scale standard",
+                name(far),
+                format::number(level(&far), 3)
+            ));
+        }
+        let name = name(at);
         (widest > UNEVEN * usual).then(|| {
             format!(
                 "{name} ranges over {} and a quarter of the features over {} or less, so it decides most distances: consider --scale standard",
@@ -74,8 +90,8 @@ impl Training<'_> {
     }
 }
 
-/// Largest minus smallest value of each feature.
-fn ranges(points: &Points) -> Vec<f64> {
+/// Smallest and largest value of each feature.
+fn ends(points: &Points) -> Vec<(f64, f64)> {
     let (n, d) = (points.len(), points.dims());
     let mut seen = vec![(f64::INFINITY, f64::NEG_INFINITY, 0usize); d];
     for row in 0..n {
@@ -85,10 +101,10 @@ fn ranges(points: &Points) -> Vec<f64> {
         });
     }
     let range = |(low, high, count): (f64, f64, usize)| match count {
-        0 => 0.0,
+        0 => (0.0, 0.0),
         // Values that a sparse row does not store are 0.
-        count if count < n => high.max(0.0) - low.min(0.0),
-        _ => high - low,
+        count if count < n => (low.min(0.0), high.max(0.0)),
+        _ => (low, high),
     };
     seen.into_iter().map(range).collect()
 }
