@@ -22,6 +22,7 @@ from ._linear import LinearSVC, LinearSVR
 from ._novelty import OneClassSVM
 from ._ridge import KernelRidge
 from ._svm import SVC, SVR, NuSVC, NuSVR
+from ._table import TablePreprocessor
 
 if TYPE_CHECKING:
     from . import plot
@@ -55,6 +56,7 @@ __all__ = [
     "OptionError",
     "OutOfMemoryError",
     "ShapeError",
+    "TablePreprocessor",
     "UnsupportedError",
     "__version__",
     "certify",

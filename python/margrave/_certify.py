@@ -179,7 +179,7 @@ def _linear(estimator: Any, kind: Any, X: Any, y: Any, sample_weight: Any, n_job
     loss, l1 = estimator.loss, getattr(estimator, "penalty", "l2") == "l1"
     if kind == "LinearSVC":
         if estimator.multi_class == "crammer_singer":
-            raise ValueError("a Crammer-Singer model stores no dual point to certify: see its certificate_")
+            raise ValueError("a Crammer-Singer model stores no dual point, so it cannot be certified after training")
         classes = estimator.classes_
         codes = np.searchsorted(classes, np.asarray(y))
         targets = one_vs_rest(codes, len(classes))
@@ -211,7 +211,7 @@ def _ridge(estimator: Any, X: Any, y: Any, sample_weight: Any, n_jobs: Any) -> A
     if not np.all(np.asarray(estimator.alpha) > 0):
         raise ValueError("alpha=0 means no penalty, and then there is no dual to certify with")
     if getattr(estimator, "loss", None) not in (None, "square", "squared_error"):
-        raise ValueError("KernelRidge can be certified again only with the square loss: see its certificate_")
+        raise ValueError("a KernelRidge can be certified after training only with the square loss")
     own = KernelRidge(
         **{name: getattr(estimator, name) for name in ("alpha", "kernel", "gamma", "degree", "coef0", "kernel_params")},
         n_jobs=n_jobs,

@@ -111,6 +111,12 @@ pub(crate) enum Command {
     /// Scale like LIBSVM's svm-scale
     #[command(name = "svm-scale", disable_help_flag = true)]
     SvmScale(Passed),
+    /// Train like LIBLINEAR's train, with its options and files
+    #[command(name = "liblinear-train", disable_help_flag = true)]
+    LiblinearTrain(Passed),
+    /// Predict like LIBLINEAR's predict
+    #[command(name = "liblinear-predict", disable_help_flag = true)]
+    LiblinearPredict(Passed),
     /// Print shell completions
     Completions(completions::Completions),
     /// Write the manual pages to a folder

@@ -7,7 +7,7 @@ use crate::commands::{scale, tune};
 use crate::failure::Failure;
 use crate::libsvm;
 use crate::options::range::range;
-use crate::options::{data, kernel, train, value};
+use crate::options::{data, kernel, table, train, value};
 
 fn message(failure: Failure) -> String {
     match failure {
@@ -26,6 +26,7 @@ pub fn options(text: &str) -> Vec<bool> {
         range(text).is_ok(),
     ];
     answers.extend(data::accepts(text));
+    answers.extend(table::accepts(text));
     answers.extend(kernel::accepts(text));
     answers.extend(train::accepts(text));
     answers.extend(tune::accepts(text));

@@ -27,6 +27,11 @@ pub(crate) fn load(path: &Path, width: Option<usize>) -> Result<Model, Failure> 
     native(load_any(path)?, width)
 }
 
+/// Whether a model comes from a file of LIBLINEAR, which has weights and no dual point.
+pub(crate) fn is_liblinear(model: &Model) -> bool {
+    model.solver.starts_with("liblinear ")
+}
+
 /// The names of the targets a model predicts, if there are several: those of their columns, or their numbers.
 pub(crate) fn output_names(model: &Model) -> Vec<String> {
     let schema = margrave::io::model::schema(model).ok().flatten().unwrap_or_default();

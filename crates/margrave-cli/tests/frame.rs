@@ -57,7 +57,7 @@ fn usage_errors_name_the_option_and_exit_with_2() {
         (&["train", "x", "--multiclass", "all"], "ovo, ovr or crammer-singer"),
         (&["train", "x", "--svdd"], "--task novelty"),
         (&["convert", "x", "--to", "pickle", "-o", "y"], "native, libsvm or onnx"),
-        (&["tune", "x", "--plot", "y.png"], ".svg"),
+        (&["tune", "x", "--plot", "y.gif"], ".svg"),
         (&["plot", "x", "y", "-o", "z.gif"], ".png"),
         (&["train", "x", "--resume", "no.model"], "no.model"),
         (&["train", "-"], "-o MODEL"),

@@ -16,7 +16,9 @@ pub enum OptionName {
     ClassWeight,
     Compact,
     Cost,
+    Dates,
     Device,
+    Drop,
     Epsilon,
     Format,
     Gap,
@@ -24,8 +26,11 @@ pub enum OptionName {
     Kernel,
     Loss,
     Memory,
+    Missing,
     Multiclass,
     Nu,
+    Only,
+    Ordinal,
     Penalty,
     Probability,
     ProbabilityRule,
@@ -37,18 +42,21 @@ pub enum OptionName {
     Task,
     Threshold,
     Tol,
+    Unknown,
     Weights,
 }
 
 impl OptionName {
     /// Every option by its plain name.
-    pub const ALL: [(&'static str, OptionName); 27] = [
+    pub const ALL: [(&'static str, OptionName); 33] = [
         ("anneal", OptionName::Anneal),
         ("bias", OptionName::Bias),
         ("class_weight", OptionName::ClassWeight),
         ("compact", OptionName::Compact),
         ("cost", OptionName::Cost),
+        ("dates", OptionName::Dates),
         ("device", OptionName::Device),
+        ("drop", OptionName::Drop),
         ("epsilon", OptionName::Epsilon),
         ("format", OptionName::Format),
         ("gap", OptionName::Gap),
@@ -56,8 +64,11 @@ impl OptionName {
         ("kernel", OptionName::Kernel),
         ("loss", OptionName::Loss),
         ("memory", OptionName::Memory),
+        ("missing", OptionName::Missing),
         ("multiclass", OptionName::Multiclass),
         ("nu", OptionName::Nu),
+        ("only", OptionName::Only),
+        ("ordinal", OptionName::Ordinal),
         ("penalty", OptionName::Penalty),
         ("probability", OptionName::Probability),
         ("probability_rule", OptionName::ProbabilityRule),
@@ -69,6 +80,7 @@ impl OptionName {
         ("task", OptionName::Task),
         ("threshold", OptionName::Threshold),
         ("tol", OptionName::Tol),
+        ("unknown", OptionName::Unknown),
         ("weights", OptionName::Weights),
     ];
 

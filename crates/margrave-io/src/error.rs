@@ -4,6 +4,8 @@ use std::fmt;
 
 use margrave_core::conflict::{InRust, OptionName, Spelling, spell};
 
+use crate::table::column_label;
+
 /// Longest excerpt of a file in a message, in characters.
 const EXCERPT: usize = 40;
 
@@ -26,16 +28,16 @@ pub enum Place {
     Cell {
         /// Line on which the record begins, from 1.
         line: u64,
-        /// Column number, from 0 as on the command line.
+        /// Column number, from 0 as in options; messages count from 1.
         column: usize,
         /// Name of the column, where there is a header.
         name: Option<String>,
     },
     /// An entry of a binary table or array.
     Entry {
-        /// Row, from 0.
+        /// Row, from 0; messages count from 1.
         row: u64,
-        /// Column number, from 0.
+        /// Column number, from 0; messages count from 1.
         column: Option<usize>,
         /// Name of the column or array, where it has one.
         name: Option<String>,
@@ -44,25 +46,20 @@ pub enum Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = |f: &mut fmt::Formatter<'_>, name: &Option<String>| match name {
-            Some(name) => write!(f, " ({})", excerpt(name.as_bytes())),
-            None => Ok(()),
-        };
         match self {
             Place::File => Ok(()),
             Place::Line(line) => write!(f, ", line {line}"),
             Place::Text { line, column } => write!(f, ", line {line}, byte {column}"),
             Place::Cell { line, column, name } => {
-                write!(f, ", line {line}, column {column} counted from 0")?;
-                named(f, name)
+                write!(f, ", line {line}, {}", column_label(*column, name.as_deref()))
             }
             Place::Entry { row, column, name } => {
-                write!(f, ", row {row}")?;
-                if let Some(column) = column {
-                    write!(f, ", column {column}")?;
+                write!(f, ", row {}", row + 1)?;
+                match (column, name) {
+                    (Some(column), name) => write!(f, ", {}", column_label(*column, name.as_deref())),
+                    (None, Some(name)) => write!(f, " of {}", excerpt(name.as_bytes())),
+                    (None, None) => Ok(()),
                 }
-                write!(f, " counted from 0")?;
-                named(f, name)
             }
         }
     }
@@ -241,6 +238,6 @@ mod tests {
     fn messages_name_file_place_text_and_remedy() {
         let place = Place::Cell { line: 2, column: 3, name: Some("age".into()) };
         let e = Fault::new(place, "a cell is empty", "fill it").found(b"").within("t.csv", 5);
-        assert_eq!(e.to_string(), "t.csv, line 7, column 3 counted from 0 (`age`): a cell is empty, found ``: fill it");
+        assert_eq!(e.to_string(), "t.csv, line 7, column 4 (`age`): a cell is empty, found ``: fill it");
     }
 }

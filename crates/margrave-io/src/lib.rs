@@ -17,6 +17,7 @@ mod error;
 mod guard;
 mod libsvm;
 pub mod model;
+mod note;
 mod number;
 mod options;
 #[cfg(feature = "parquet")]
@@ -36,8 +37,9 @@ pub use c_number::{c_number, c_number_exact};
 pub use error::{Malformed, Place, ReadError, Result};
 pub use guard::is_guarded;
 use margrave_core::data::{Csr, Dataset, Dense, Points};
-pub use options::{Column, Format, ReadOptions};
-pub use schema::{Encoding, ExtraColumn, FeatureColumn, Schema};
+pub use note::Note;
+pub use options::{Column, Dates, Format, Missing, Ordinal, ReadOptions};
+pub use schema::{Encoding, ExtraColumn, FeatureColumn, Fill, Schema};
 use source::ByteSource;
 pub use stream::{Streamed, StreamedRows, stream, streams};
 pub use write::{write_csv, write_libsvm};
@@ -54,6 +56,10 @@ pub struct Loaded {
     /// For LIBSVM text with `0:serial` first in every row, the serials: the points are then rows of a precomputed
     /// kernel matrix, row `i` being that of training sample `serials[i]` (from 1).
     pub serials: Option<Vec<u32>>,
+    /// Rows of the file, from 0, that were left out because a value is missing, in order.
+    pub left_out: Vec<usize>,
+    /// What to know about how the file was read.
+    pub notes: Vec<Note>,
 }
 
 /// Reads the file at `path`, or standard input if that is `-`.
@@ -88,6 +94,13 @@ where
         Some(format) => format,
         None => detect::detect(source)?,
     };
+    if let (Format::Libsvm | Format::Idx, Some(option)) = (format, options.needs_table()) {
+        return Err(ReadError::Option {
+            file: source.name().to_owned(),
+            option,
+            problem: format!("{format} files have no columns with missing values or names: leave the option out"),
+        });
+    }
     match format {
         Format::Libsvm => libsvm::load::<T>(source, options),
         Format::Csv => csv::load::<T>(source, options),

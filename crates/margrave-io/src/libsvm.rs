@@ -119,7 +119,7 @@ where
     let schema = options.schema.cloned().unwrap_or_else(|| Schema::plain(d, !dense));
     let mut data = Dataset::new(points, targets).map_err(data_error(source))?;
     data.names = schema.feature_names();
-    Ok(Loaded { data, format: Format::Libsvm, schema, serials })
+    Ok(Loaded { data, format: Format::Libsvm, schema, serials, left_out: vec![], notes: vec![] })
 }
 
 /// Reads LIBSVM text part by part: `take` gets the row ends, columns and values of each part; only the labels are kept.
@@ -428,7 +428,8 @@ fn check_precomputed(source: &ByteSource, starts: &[usize], width: usize) -> Res
         Some(row) => Err(malformed(
             source.name(),
             format!(
-                "rows begin with `0:serial` as in a precomputed kernel, but row {row} (counted from 0) has {} of {width} values",
+                "rows begin with `0:serial` as in a precomputed kernel, but row {} has {} of {width} values",
+                row + 1,
                 starts[row + 1] - starts[row]
             ),
             "write every value of the kernel matrix, or count features from 1",

@@ -58,9 +58,13 @@ where
     check_ranges(source, reader.metadata(), length)?;
     let fields = reader.metadata().file_metadata().schema().get_fields();
     let names = fields.iter().map(|f| f.name().to_owned()).collect::<Vec<_>>();
-    let codes = fields.iter().enumerate().map(|(at, f)| code(source, at, f)).collect::<Result<Vec<_>>>()?;
-    let kinds = codes.iter().map(|code| if *code == Code::Text { CellKind::Text } else { CellKind::Number }).collect();
-    let plan = TablePlan::new(source.name(), Some(names), kinds, options)?;
+    fields.iter().enumerate().try_for_each(|(at, f)| check_flat(source, at, f))?;
+    let codes: Vec<Result<Code>> = fields.iter().enumerate().map(|(at, f)| code(source, at, f)).collect();
+    let kind = |code: &Result<Code>| if matches!(code, Ok(Code::Text)) { CellKind::Text } else { CellKind::Number };
+    let plan = TablePlan::new(source.name(), Some(names), codes.iter().map(kind).collect(), options)?;
+    // Columns that are left out may be of any type.
+    let used = |(code, action): (Result<Code>, &Action)| if *action == Action::Skip { Ok(Code::Number) } else { code };
+    let codes = codes.into_iter().zip(&plan.actions).map(used).collect::<Result<Vec<_>>>()?;
     let mut rows = TableRows::new(&plan);
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(|e| damaged(source, &e))?;
@@ -106,24 +110,40 @@ enum Code {
     Text,
 }
 
+fn refused(source: &ByteSource, column: usize, field: &Type, what: &str, remedy: String) -> crate::ReadError {
+    let place = Place::Entry { row: 0, column: Some(column), name: Some(field.name().to_owned()) };
+    Fault::new(place, format!("the column holds {what}"), remedy).within(source.name(), 0)
+}
+
+/// Rejects columns with several values per row: the other columns cannot be counted then.
+fn check_flat(source: &ByteSource, column: usize, field: &Type) -> Result<()> {
+    let info = field.get_basic_info();
+    if !field.is_primitive() || (info.has_repetition() && info.repetition() == ::parquet::basic::Repetition::REPEATED) {
+        let remedy = "give every value a column of its own".to_owned();
+        return Err(refused(source, column, field, "nested values", remedy));
+    }
+    Ok(())
+}
+
 /// How a column is decoded; rejects types that cannot be features.
 fn code(source: &ByteSource, column: usize, field: &Type) -> Result<Code> {
     let refuse = |what: &str, remedy: &str| {
-        let place = Place::Entry { row: 0, column: Some(column), name: Some(field.name().to_owned()) };
-        Err(Fault::new(place, format!("the column holds {what}"), remedy).within(source.name(), 0))
+        let remedy = format!("{remedy}, or leave it out with {} {}", OptionName::Drop, field.name());
+        Err(refused(source, column, field, what, remedy))
     };
     let info = field.get_basic_info();
-    if !field.is_primitive() || (info.has_repetition() && info.repetition() == ::parquet::basic::Repetition::REPEATED) {
-        return refuse("nested values", "give every value a column of its own");
-    }
     let (logical, converted) = (info.logical_type_ref(), info.converted_type());
-    let other = || refuse("values that are neither numbers nor texts", "convert it, or drop it");
+    let other = || refuse("values that are neither numbers nor texts", "convert it");
     use ConvertedType::*;
     let times = [DATE, TIME_MILLIS, TIME_MICROS, TIMESTAMP_MILLIS, TIMESTAMP_MICROS, INTERVAL];
     let timed = matches!(logical, Some(LogicalType::Date | LogicalType::Time(_) | LogicalType::Timestamp(_)));
     let physical = field.get_physical_type();
+    if physical == Physical::INT32 && (logical == Some(&LogicalType::Date) || converted == DATE) {
+        // Stored as days since 1970-01-01, which is how texts with dates are read too.
+        return Ok(Code::Number);
+    }
     if timed || times.contains(&converted) || physical == Physical::INT96 {
-        return refuse("dates or times", "convert it to numbers, or drop it");
+        return refuse("times", "convert it to numbers");
     }
     let scale = match logical {
         Some(LogicalType::Decimal(decimal)) => Some(decimal.scale),
@@ -160,19 +180,6 @@ struct GroupColumn {
     present: i16,
 }
 
-/// Why a column could not be read.
-enum Unread {
-    /// The value in this row of the batch is missing.
-    Missing(usize),
-    Damaged(ParquetError),
-}
-
-impl From<ParquetError> for Unread {
-    fn from(error: ParquetError) -> Self {
-        Self::Damaged(error)
-    }
-}
-
 fn read_group<T: Number>(
     source: &ByteSource,
     group: &dyn RowGroupReader,
@@ -206,20 +213,13 @@ fn read_group<T: Number>(
                 None => Ok(Cells::Skipped),
                 Some(column) => column.read(count, texts),
             };
-            cells.push(read.map_err(|why| match why {
-                Unread::Damaged(e) => damaged(&e),
-                Unread::Missing(row) => {
-                    let remedy = "missing values are not supported; fill them in, or remove the row or the column";
-                    let place = place(plan, first + row as u64, at);
-                    Fault::new(place, "a value is missing (null)", remedy).within(source.name(), 0)
-                }
-            })?);
+            cells.push(read.map_err(|e| damaged(&e))?);
         }
         for row in 0..count {
             push_row(rows, plan, &cells, row).map_err(|(column, unfit)| {
                 let (problem, remedy) = match unfit {
                     Unfit::Wrong { problem, remedy } => (problem, remedy),
-                    Unfit::Text => ("this is text where the model has numbers".to_owned(), "correct it"),
+                    Unfit::Text => ("this is text where the model has numbers".to_owned(), "correct it".to_owned()),
                 };
                 Fault::new(place(plan, first + row as u64, column), problem, remedy).within(source.name(), 0)
             })?;
@@ -235,62 +235,69 @@ fn place(plan: &TablePlan, row: u64, column: usize) -> Place {
 
 impl GroupColumn {
     /// The next `count` values.
-    fn read(&mut self, count: usize, texts: bool) -> std::result::Result<Cells, Unread> {
+    fn read(&mut self, count: usize, texts: bool) -> std::result::Result<Cells, ParquetError> {
         let (code, present) = (self.code, self.present);
         let scale = |scale: i32| 10f64.powi(-scale);
         let numbers = match &mut self.reader {
-            ColumnReader::BoolColumnReader(r) => values(r, count, present, |v| f64::from(u8::from(*v)))?,
-            ColumnReader::Int32ColumnReader(r) => values(r, count, present, |v| match code {
+            ColumnReader::BoolColumnReader(r) => values(r, count, present, f64::NAN, |v| f64::from(u8::from(*v)))?,
+            ColumnReader::Int32ColumnReader(r) => values(r, count, present, f64::NAN, |v| match code {
                 Code::Unsigned => f64::from(*v as u32),
                 Code::Decimal(s) => f64::from(*v) * scale(s),
                 _ => f64::from(*v),
             })?,
-            ColumnReader::Int64ColumnReader(r) => values(r, count, present, |v| match code {
+            ColumnReader::Int64ColumnReader(r) => values(r, count, present, f64::NAN, |v| match code {
                 Code::Unsigned => *v as u64 as f64,
                 Code::Decimal(s) => *v as f64 * scale(s),
                 _ => *v as f64,
             })?,
-            ColumnReader::FloatColumnReader(r) => values(r, count, present, |v| f64::from(*v))?,
-            ColumnReader::DoubleColumnReader(r) => values(r, count, present, |v| *v)?,
+            ColumnReader::FloatColumnReader(r) => values(r, count, present, f64::NAN, |v| f64::from(*v))?,
+            ColumnReader::DoubleColumnReader(r) => values(r, count, present, f64::NAN, |v| *v)?,
             ColumnReader::ByteArrayColumnReader(r) if code == Code::Text => {
-                let text = values(r, count, present, |v| String::from_utf8(v.data().to_vec()))?;
+                let text = values(r, count, present, Ok(String::new()), |v| String::from_utf8(v.data().to_vec()))?;
                 let text: std::result::Result<Vec<String>, _> = text.into_iter().collect();
-                return text.map(Cells::Texts).map_err(|e| Unread::Damaged(ParquetError::General(e.to_string())));
+                return text.map(Cells::Texts).map_err(|e| ParquetError::General(e.to_string()));
             }
-            ColumnReader::ByteArrayColumnReader(r) => values(r, count, present, |v| bytes_of(code, v.data()))?,
-            ColumnReader::FixedLenByteArrayColumnReader(r) => values(r, count, present, |v| bytes_of(code, v.data()))?,
-            ColumnReader::Int96ColumnReader(_) => return Err(Unread::Damaged(ParquetError::General("INT96".into()))),
+            ColumnReader::ByteArrayColumnReader(r) => {
+                values(r, count, present, f64::NAN, |v| bytes_of(code, v.data()))?
+            }
+            ColumnReader::FixedLenByteArrayColumnReader(r) => {
+                values(r, count, present, f64::NAN, |v| bytes_of(code, v.data()))?
+            }
+            ColumnReader::Int96ColumnReader(_) => return Err(ParquetError::General("INT96".into())),
         };
         // Numbers become labels if the model expects text.
-        Ok(if texts { Cells::Texts(numbers.iter().map(f64::to_string).collect()) } else { Cells::Numbers(numbers) })
+        let text = |v: &f64| if v.is_nan() { String::new() } else { v.to_string() };
+        Ok(if texts { Cells::Texts(numbers.iter().map(text).collect()) } else { Cells::Numbers(numbers) })
     }
 }
 
-/// The next `count` values, converted.
-fn values<D: DataType, V>(
+/// The next `count` values, converted; `null` where there is none.
+fn values<D: DataType, V: Clone>(
     reader: &mut ColumnReaderImpl<D>,
     count: usize,
     present: i16,
+    null: V,
     convert: impl Fn(&D::T) -> V,
-) -> std::result::Result<Vec<V>, Unread> {
+) -> std::result::Result<Vec<V>, ParquetError> {
     let (mut levels, mut found) = (Vec::new(), Vec::with_capacity(count));
     let mut records = 0;
     while records < count {
         let (read, ..) = reader.read_records(count - records, Some(&mut levels), None, &mut found)?;
         if read == 0 {
-            return Err(Unread::Damaged(ParquetError::EOF("a column ends before its rows do".into())));
+            return Err(ParquetError::EOF("a column ends before its rows do".into()));
         }
         records += read;
     }
-    if present > 0
-        && let Some(row) = levels.iter().position(|level| *level < present)
-    {
-        return Err(Unread::Missing(row));
+    let short = || ParquetError::General("a column has another number of values".into());
+    if present == 0 || levels.is_empty() {
+        return if found.len() == count { Ok(found.iter().map(convert).collect()) } else { Err(short()) };
     }
-    if found.len() != count {
-        return Err(Unread::Damaged(ParquetError::General("a column has another number of values".into())));
+    let mut next = found.iter();
+    let mut all = Vec::with_capacity(count);
+    for level in &levels {
+        all.push(if *level < present { null.clone() } else { convert(next.next().ok_or_else(short)?) });
     }
-    Ok(found.iter().map(convert).collect())
+    if all.len() == count && next.next().is_none() { Ok(all) } else { Err(short()) }
 }
 
 /// Decodes bytes as a number: two's complement, most significant byte first, or half precision.

@@ -131,6 +131,7 @@ pub fn streams(path: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Opti
     let path = path.as_ref();
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
     let asks = options.target.is_some() || options.weights.is_some() || options.target_file.is_some();
+    let asks = asks || options.needs_table().is_some();
     if path.as_os_str() == "-" || !metadata.is_file() || asks {
         return Ok(None);
     }

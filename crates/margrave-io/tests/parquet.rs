@@ -1,10 +1,10 @@
 //! What a Parquet file holds comes out.
 #![cfg(feature = "parquet")]
 
-use crate::common::{Stored, parquet, parquet_file};
+use crate::common::{Stored, parquet, parquet_dates, parquet_file, parquet_null, parquet_times};
 use ::parquet::basic::Compression;
 use margrave_core::data::Targets;
-use margrave_io::{Loaded, ReadOptions, read_bytes};
+use margrave_io::{Column, Loaded, Missing, ReadOptions, read_bytes};
 
 fn rows(loaded: &Loaded) -> Vec<Vec<f64>> {
     let mut row = vec![0.0; loaded.data.points.dims()];
@@ -93,4 +93,25 @@ fn numbers_are_labels_where_the_model_has_labels() {
         parquet(vec![("required double a", Stored::Double(vec![3.0])), ("required int32 y", Stored::Int32(vec![7]))]);
     let l = read_bytes(&bytes, "t.parquet", &ReadOptions { schema: Some(&first.schema), ..plain() }).unwrap();
     assert_eq!(l.data.targets, Targets::Text(vec!["7".into()]));
+}
+
+#[test]
+fn nulls_are_filled_dates_are_days_and_dropped_columns_may_be_anything() {
+    let with = |missing| ReadOptions { missing, ..plain() };
+    let l = read_bytes(&parquet_null(), "t.parquet", &with(Missing::Mean)).unwrap();
+    assert_eq!(rows(&l), [[1.0], [1.0]]);
+    let again = ReadOptions { schema: Some(&l.schema), ..plain() };
+    assert_eq!(rows(&read_bytes(&parquet_null(), "t.parquet", &again).unwrap()), rows(&l));
+    let l = read_bytes(&parquet_null(), "t.parquet", &with(Missing::Row)).unwrap();
+    assert_eq!((rows(&l), l.left_out), (vec![vec![1.0]], vec![1]));
+    assert_eq!(rows(&read_bytes(&parquet_dates(), "t.parquet", &plain()).unwrap()), [[1.0], [2.0]]);
+    let columns = vec![
+        ("required int32 when (TIME_MILLIS)", Stored::Int32(vec![1, 2])),
+        ("required double a", Stored::Double(vec![5.0, 6.0])),
+        ("required double y", Stored::Double(vec![1.0, 2.0])),
+    ];
+    let drop = Some(Column::Name("when".into()));
+    let l = read_bytes(&parquet(columns), "t.parquet", &ReadOptions { drop, ..plain() }).unwrap();
+    assert_eq!(rows(&l), [[5.0], [6.0]]);
+    assert!(read_bytes(&parquet_times(), "t.parquet", &plain()).is_err());
 }

@@ -50,6 +50,12 @@ pub(super) trait Canvas {
     fn frame(&mut self, at: (f64, f64), size: (f64, f64));
     /// A sample, with a ring if it is a support vector; the colour as `#rrggbb` or `#rgb`.
     fn sample(&mut self, at: (f64, f64), colour: &str, ring: bool);
+    /// A rectangle of one colour, as `#rrggbb`.
+    fn fill(&mut self, at: (f64, f64), size: (f64, f64), colour: &str);
+    /// The border of a marked cell.
+    fn outline(&mut self, at: (f64, f64), size: (f64, f64));
+    /// Text in a cell, centred on the point, in a colour that is legible there.
+    fn ink(&mut self, at: (f64, f64), colour: &str, text: &str);
 }
 
 impl Canvas for Svg {
@@ -72,5 +78,17 @@ impl Canvas for Svg {
 
     fn sample(&mut self, at: (f64, f64), colour: &str, ring: bool) {
         Svg::sample(self, at, colour, ring);
+    }
+
+    fn fill(&mut self, at: (f64, f64), size: (f64, f64), colour: &str) {
+        Svg::fill(self, at, size, colour);
+    }
+
+    fn outline(&mut self, at: (f64, f64), size: (f64, f64)) {
+        Svg::outline(self, at, size);
+    }
+
+    fn ink(&mut self, at: (f64, f64), colour: &str, text: &str) {
+        Svg::ink(self, at, colour, text);
     }
 }

@@ -89,6 +89,10 @@ impl Raster {
 
     /// Draws text along a line, or only measures it: its width in units.
     fn set(&mut self, role: Role, text: &str, line: Option<&Line>) -> f64 {
+        self.set_in(TEXT, role, text, line)
+    }
+
+    fn set_in(&mut self, ink: [u8; 3], role: Role, text: &str, line: Option<&Line>) -> f64 {
         let (size, bold) = role.font();
         let Ok(font) = FontRef::try_from_slice(if bold { BOLD } else { REGULAR }) else { return 0.0 };
         // Font sizes are em sizes; the font crate measures from the lowest to the highest point.
@@ -103,21 +107,21 @@ impl Raster {
                 let (x, y) = (line.at.0 * self.scale, line.at.1 * self.scale);
                 let from = if line.upwards { (-y, x) } else { (x, y) };
                 let start = ab_glyph::point(from.0 as f32 + caret, from.1 as f32);
-                self.glyph(&font, id.with_scale_and_position(scaled.scale(), start), line.upwards);
+                self.glyph(&font, id.with_scale_and_position(scaled.scale(), start), line.upwards, ink);
             }
             caret += scaled.h_advance(id);
         }
         f64::from(caret) / self.scale
     }
 
-    fn glyph(&mut self, font: &FontRef<'_>, glyph: ab_glyph::Glyph, upwards: bool) {
+    fn glyph(&mut self, font: &FontRef<'_>, glyph: ab_glyph::Glyph, upwards: bool, ink: [u8; 3]) {
         let Some(outline) = font.outline_glyph(glyph) else { return };
         let Point { x, y } = outline.px_bounds().min;
         let (x, y) = (x as i64, y as i64);
         outline.draw(|dx, dy, share| {
             let (along, across) = (x + i64::from(dx), y + i64::from(dy));
             let (px, py) = if upwards { (across, -along - 1) } else { (along, across) };
-            self.image.blend(px, py, TEXT, f64::from(share));
+            self.image.blend(px, py, ink, f64::from(share));
         });
     }
 }
@@ -149,6 +153,25 @@ impl Canvas for Raster {
         let at = (x * self.scale, y * self.scale);
         self.image.disc(at, (3.6 + 0.5 * rim) * self.scale, ink);
         self.image.disc(at, (3.6 - 0.5 * rim) * self.scale, channels(colour));
+    }
+
+    fn fill(&mut self, at: (f64, f64), size: (f64, f64), colour: &str) {
+        let ink = channels(colour);
+        self.area(at, size, |_, _| ink);
+    }
+
+    fn outline(&mut self, (x, y): (f64, f64), (width, height): (f64, f64)) {
+        let corners = [(x, y), (x + width, y), (x + width, y + height), (x, y + height)];
+        let sides: Vec<[(f64, f64); 2]> = (0..4).map(|at| [corners[at], corners[(at + 1) % 4]]).collect();
+        // As in the SVG: visible on any colour.
+        self.strokes(&sides, 5.0, [255; 3], 1.0);
+        self.strokes(&sides, 2.0, [0xdd, 0, 0], 1.0);
+    }
+
+    fn ink(&mut self, at: (f64, f64), colour: &str, text: &str) {
+        let width = self.set(Role::Tick, text, None);
+        let line = Line { at: (at.0 - 0.5 * width, at.1), upwards: false };
+        self.set_in(channels(colour), Role::Tick, text, Some(&line));
     }
 }
 

@@ -58,14 +58,6 @@ impl Svg {
         ));
     }
 
-    /// Text that reads upwards and ends at the point.
-    pub(super) fn upward_text(&mut self, (x, y): (f64, f64), class: &str, text: &str) {
-        let text = escape(text);
-        self.push(format_args!(
-            "<text transform=\"translate({x:.2} {y:.2}) rotate(-90)\" text-anchor=\"end\" class=\"{class}\">{text}</text>"
-        ));
-    }
-
     /// A line through the points; a missing point interrupts it.
     pub(super) fn polyline(&mut self, points: &[Option<(f64, f64)>], colour: &str, dash: &str) {
         for run in points.split(Option::is_none).filter(|run| run.len() > 1) {

@@ -11,10 +11,11 @@ use margrave::engine::gram::{
 use serde_json::{Value, json};
 
 use crate::cli::Common;
-use crate::failure::{Exit, Failure, Outcome};
+use crate::failure::{Exit, Failure, Flags, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
 use crate::options::kernel::KernelOptions;
+use crate::options::table::TableOptions;
 use crate::options::value;
 use crate::present::prose;
 use crate::progress::Progress;
@@ -52,6 +53,8 @@ pub(crate) struct CheckKernel {
     #[command(flatten)]
     data: DataOptions,
     #[command(flatten)]
+    table: TableOptions,
+    #[command(flatten)]
     kernel: KernelOptions,
     /// Treat eigenvalues above −TOL·(largest eigenvalue) as zero [default: by double precision]
     #[arg(long, value_name = "TOL", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Search")]
@@ -83,8 +86,12 @@ impl CheckKernel {
         let begun = Instant::now();
         let threads = common.threads();
         let precomputed = self.kernel.is_precomputed();
-        let loaded =
-            if precomputed { self.data.load_matrix(threads.count())? } else { self.data.load(threads.count())? };
+        let loaded = if precomputed {
+            self.data.load_matrix(&self.table, threads.count())?
+        } else {
+            self.data.load_table(&self.table, Budget::default().memory, threads.count())?
+        };
+        loaded.notes.iter().for_each(|note| terminal.note(&note.text(&Flags)));
         let points = &loaded.data.points;
         if points.is_empty() {
             return Err(Failure::new(format!("{} has no rows", self.data.name())));

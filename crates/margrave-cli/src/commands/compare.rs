@@ -16,6 +16,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::models;
 use crate::options::data::DataOptions;
+use crate::options::table::UnknownOption;
 use crate::paired::{self, mc_nemar, paired_t, sign_test};
 use crate::present::quality::{self, Quality};
 use crate::signal;
@@ -41,6 +42,8 @@ pub(crate) struct Compare {
     b: PathBuf,
     #[command(flatten)]
     data: DataOptions,
+    #[command(flatten)]
+    unknown: UnknownOption,
 }
 
 /// A model with its predictions for the data.
@@ -74,6 +77,18 @@ impl Compare {
             return Err(Failure::with_hint(
                 format!("{} is for {} and {} for {}", self.a.display(), a.model.task, self.b.display(), b.model.task),
                 "compare two models of the same task",
+            ));
+        }
+        if a.data.len() != b.data.len() {
+            return Err(Failure::with_hint(
+                format!(
+                    "{} leaves out other rows with missing values than {}: {} and {} rows are left",
+                    self.a.display(),
+                    self.b.display(),
+                    a.data.len(),
+                    b.data.len()
+                ),
+                "compare on rows without missing values",
             ));
         }
         let tests = tests(&a, &b)?;
@@ -118,7 +133,7 @@ impl Compare {
             AnyModel::Native(model) => margrave::io::model::schema(model)?,
             AnyModel::Libsvm(_) => None,
         };
-        let mut loaded = self.data.load_like(schema.as_ref(), threads)?;
+        let mut loaded = self.data.load_new(schema.as_ref(), &self.unknown, threads)?;
         let model = models::native(stored, Some(loaded.data.points.dims()))?;
         if schema.is_none() {
             loaded.data.points = models::fit_width(loaded.data.points, &model);

@@ -43,6 +43,8 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Outcome {
         Command::SvmTrain(passed) => Ok(libsvm::run(Tool::Train, &passed.arguments)),
         Command::SvmPredict(passed) => Ok(libsvm::run(Tool::Predict, &passed.arguments)),
         Command::SvmScale(passed) => Ok(libsvm::run(Tool::Scale, &passed.arguments)),
+        Command::LiblinearTrain(passed) => Ok(libsvm::run(Tool::LinearTrain, &passed.arguments)),
+        Command::LiblinearPredict(passed) => Ok(libsvm::run(Tool::LinearPredict, &passed.arguments)),
         Command::Completions(completions) => completions.run(terminal),
         #[cfg(feature = "man")]
         Command::Man(man) => man.run(terminal),

@@ -14,10 +14,11 @@ use margrave::engine::solver::ridge::{self, PathOptions, PathPoint, Side, Source
 use serde_json::{Value, json};
 
 use crate::cli::Common;
-use crate::failure::{Exit, Failure, Outcome};
+use crate::failure::{Exit, Failure, Flags, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
 use crate::options::kernel::KernelOptions;
+use crate::options::table::TableOptions;
 use crate::options::{range, value};
 use crate::outputs;
 use crate::present::prose;
@@ -42,6 +43,8 @@ Examples:
 pub(crate) struct Path {
     #[command(flatten)]
     data: DataOptions,
+    #[command(flatten)]
+    table: TableOptions,
     #[command(flatten)]
     kernel: KernelOptions,
     /// Values of λ: from..to*factor, from..to+step, or a list a,b,c
@@ -111,7 +114,8 @@ impl Path {
         }
         outputs::check(&self.data.inputs(), &[("--plot", self.plot.as_deref())])?;
         let threads = common.threads();
-        let loaded = self.data.load_within(self.memory, threads.count())?;
+        let loaded = self.data.load_table(&self.table, self.memory, threads.count())?;
+        loaded.notes.iter().for_each(|note| terminal.note(&note.text(&Flags)));
         let points = &loaded.data.points;
         if points.is_empty() {
             return Err(Failure::new(format!("{} has no rows", self.data.name())));

@@ -11,6 +11,7 @@ use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::models;
 use crate::options::data::DataOptions;
+use crate::options::table::UnknownOption;
 use crate::outputs::{self, Input};
 use crate::present::chart;
 use crate::signal;
@@ -32,6 +33,8 @@ pub(crate) struct Plot {
     model: PathBuf,
     #[command(flatten)]
     data: DataOptions,
+    #[command(flatten)]
+    unknown: UnknownOption,
     /// Picture to write: .svg or .png
     #[arg(long, short, value_name = "FILE", help_heading = "Picture")]
     output: PathBuf,
@@ -62,7 +65,7 @@ impl Plot {
         }
         let schema = margrave::io::model::schema(&model)?;
         let threads = common.threads();
-        let loaded = self.data.load_like(schema.as_ref(), threads.count())?;
+        let loaded = self.data.load_new(schema.as_ref(), &self.unknown, threads.count())?;
         let names = schema.as_ref().and_then(|s| s.feature_names());
         let control = signal::start(&Budget::default(), threads)?;
         let chosen = self.choose(&model, names.as_deref())?;

@@ -11,14 +11,15 @@ use margrave::engine::model::{Prediction, Scheme};
 use margrave::io::model::AnyModel;
 use margrave::{Budget, Model};
 use margrave_cuda::DeviceName;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::cli::Common;
-use crate::failure::{Exit, Failure, Outcome};
+use crate::failure::{Exit, Failure, Flags, Outcome};
 use crate::format;
 use crate::models;
 use crate::options::data::DataOptions;
 use crate::options::device;
+use crate::options::table::UnknownOption;
 use crate::outputs::{self, Input};
 use crate::present::quality;
 use crate::signal;
@@ -40,6 +41,8 @@ pub(crate) struct Predict {
     model: PathBuf,
     #[command(flatten)]
     data: DataOptions,
+    #[command(flatten)]
+    unknown: UnknownOption,
     /// Write predictions to this CSV file instead of stdout
     #[arg(long, short, value_name = "OUT.csv", help_heading = "Output")]
     output: Option<PathBuf>,
@@ -70,7 +73,7 @@ impl Predict {
             AnyModel::Libsvm(_) => None,
         };
         let threads = common.threads();
-        let mut loaded = self.data.load_like(schema.as_ref(), threads.count())?;
+        let mut loaded = self.data.load_new(schema.as_ref(), &self.unknown, threads.count())?;
         let model = models::native(stored, Some(loaded.data.points.dims()))?;
         if schema.is_none() {
             loaded.data.points = models::fit_width(loaded.data.points, &model);
@@ -81,6 +84,7 @@ impl Predict {
                 "train with --probability; --scores writes the scores",
             ));
         }
+        loaded.notes.iter().for_each(|note| terminal.note(&note.text(&Flags)));
         let load_seconds = begun.elapsed().as_secs_f64();
         let chosen = device::choose(self.device, loaded.data.len(), terminal)?;
         let control = signal::start(&Budget::default(), threads)?.with_device(chosen.device);
@@ -99,17 +103,24 @@ impl Predict {
         };
         let radii = if self.probability { model.radii(LEVEL) } else { None };
         let shown = scores.as_deref().filter(|_| self.scores);
-        let table = table(&model, &predictions, shown, probabilities.as_deref(), radii.as_deref());
+        let columns = Columns {
+            model: &model,
+            predictions: &predictions,
+            scores: shown,
+            probabilities: probabilities.as_deref(),
+            radii: radii.as_deref(),
+            left_out: &loaded.left_out,
+        };
         let quality = quality::of(&model, &loaded.data, &predictions, scores.as_deref());
         match &self.output {
-            Some(path) => margrave::io::write_atomic(path, |out| out.write_all(table.as_bytes()))?,
-            None => {
-                if !terminal.json {
-                    terminal.write(&table)?;
-                }
+            Some(path) => {
+                let table = columns.table();
+                margrave::io::write_atomic(path, |out| out.write_all(table.as_bytes()))?;
             }
+            None if terminal.json => {}
+            None => terminal.write(&columns.table())?,
         }
-        let n = loaded.data.len();
+        let n = columns.rows();
         let time = format::duration(predict_seconds);
         let summary = match &quality {
             Some(quality) => format!("{} rows, {}, {time}", format::count(n as u64), quality.text),
@@ -122,6 +133,10 @@ impl Predict {
         let mut object = quality.map(|q| q.keys).unwrap_or_default();
         object.insert("n".into(), json!(n));
         object.insert("task".into(), json!(model.task));
+        object.insert("left_out".into(), json!(loaded.left_out.len()));
+        if self.output.is_none() && terminal.json {
+            object.extend(columns.object());
+        }
         object.insert("output".into(), json!(self.output.as_ref().map(|p| p.display().to_string())));
         object.insert(
             "seconds".into(),
@@ -132,72 +147,144 @@ impl Predict {
     }
 }
 
-/// The predictions as CSV with a header: one prediction column per target, one score column per binary model.
-fn table(
-    model: &Model,
-    predictions: &Prediction,
-    scores: Option<&[f64]>,
-    probabilities: Option<&[f64]>,
-    radii: Option<&[f64]>,
-) -> String {
-    let labels: Vec<String> = model.labels.iter().map(cell).collect();
-    let several = model.scheme == Scheme::Outputs;
-    let names = if several { models::output_names(model) } else { vec![] };
-    let named = |what: &str| names.iter().map(|name| cell(&Label::Text(format!("{what}{name}")))).collect::<Vec<_>>();
-    let mut text = if several { named("prediction ").join(",") } else { "prediction".to_owned() };
-    if scores.is_some() {
-        score_names(model).iter().for_each(|name| {
-            text.push(',');
-            text += name;
-        });
-    }
-    if probabilities.is_some() {
-        model.labels.iter().for_each(|label| {
-            text.push(',');
-            text += &cell(&Label::Text(format!("probability {label}")));
-        });
-    }
-    if radii.is_some() {
-        let level = format::number(100.0 * LEVEL, 4);
-        match several {
-            false => text += &format!(",lower {level} %,upper {level} %"),
-            true => names.iter().for_each(|name| {
-                let edge = |side: &str| cell(&Label::Text(format!("{side} {name} {level} %")));
-                text += &format!(",{},{}", edge("lower"), edge("upper"));
-            }),
-        }
-    }
-    text.push('\n');
-    let (k, classes) = (model.expansion.outputs(), model.labels.len());
-    let rows = match predictions {
-        Prediction::Labels(codes) => codes.len(),
-        Prediction::Values(values) => values.len() / k,
-        Prediction::Inside(inside) => inside.len(),
-    };
-    for row in 0..rows {
-        // Writing to a String cannot fail.
-        let _ = match predictions {
-            Prediction::Labels(codes) => write!(text, "{}", labels[codes[row] as usize]),
-            Prediction::Values(values) => {
-                let cells: Vec<String> = values[row * k..(row + 1) * k].iter().map(f64::to_string).collect();
-                write!(text, "{}", cells.join(","))
-            }
-            Prediction::Inside(inside) => write!(text, "{}", if inside[row] { 1 } else { -1 }),
+/// What is written for each row.
+struct Columns<'a> {
+    model: &'a Model,
+    predictions: &'a Prediction,
+    scores: Option<&'a [f64]>,
+    probabilities: Option<&'a [f64]>,
+    radii: Option<&'a [f64]>,
+    /// Rows of the file without a prediction, ascending.
+    left_out: &'a [usize],
+}
+
+impl Columns<'_> {
+    /// Rows of the file, those without a prediction included.
+    fn rows(&self) -> usize {
+        let k = self.model.expansion.outputs();
+        let predicted = match self.predictions {
+            Prediction::Labels(codes) => codes.len(),
+            Prediction::Values(values) => values.len() / k,
+            Prediction::Inside(inside) => inside.len(),
         };
-        for z in scores.map_or(&[][..], |scores| &scores[row * k..(row + 1) * k]) {
-            let _ = write!(text, ",{z}");
+        predicted + self.left_out.len()
+    }
+
+    /// For each row of the file, its number among the predicted rows.
+    fn places(&self) -> impl Iterator<Item = Option<usize>> + '_ {
+        let mut next = 0;
+        (0..self.rows()).map(move |row| {
+            let predicted = self.left_out.binary_search(&row).is_err();
+            next += usize::from(predicted);
+            predicted.then(|| next - 1)
+        })
+    }
+
+    /// The predictions as JSON keys, one entry per row; null for rows without a prediction.
+    fn object(&self) -> Map<String, Value> {
+        let (k, classes) = (self.model.expansion.outputs(), self.model.labels.len());
+        let several = self.model.scheme == Scheme::Outputs;
+        let each = |one: &dyn Fn(usize) -> Value| {
+            self.places().map(|place| place.map_or(Value::Null, one)).collect::<Vec<Value>>()
+        };
+        let list = |values: &[f64], row: usize, width: usize| match &values[row * width..(row + 1) * width] {
+            [one] => json!(one),
+            many => json!(many),
+        };
+        let mut object = Map::new();
+        let prediction = |row: usize| match self.predictions {
+            Prediction::Labels(codes) => json!(self.model.labels[codes[row] as usize]),
+            Prediction::Values(values) if several => json!(&values[row * k..(row + 1) * k]),
+            Prediction::Values(values) => json!(values[row]),
+            Prediction::Inside(inside) => json!(if inside[row] { 1 } else { -1 }),
+        };
+        object.insert("predictions".into(), each(&prediction).into());
+        if let Some(scores) = self.scores {
+            object.insert("scores".into(), each(&|row| list(scores, row, k)).into());
         }
-        for p in probabilities.map_or(&[][..], |all| &all[row * classes..(row + 1) * classes]) {
-            let _ = write!(text, ",{p}");
+        if let Some(all) = self.probabilities {
+            object.insert("classes".into(), json!(self.model.labels));
+            object.insert("probabilities".into(), each(&|row| list(all, row, classes)).into());
         }
-        if let (Some(radii), Prediction::Values(values)) = (radii, predictions) {
-            for (z, radius) in values[row * k..(row + 1) * k].iter().zip(radii) {
-                let _ = write!(text, ",{},{}", z - radius, z + radius);
+        if let (Some(radii), Prediction::Values(values)) = (self.radii, self.predictions) {
+            let around = |row: usize| {
+                let ends = |(z, radius): (&f64, &f64)| json!([z - radius, z + radius]);
+                let mut all: Vec<Value> = values[row * k..(row + 1) * k].iter().zip(radii).map(ends).collect();
+                if several { json!(all) } else { all.pop().unwrap_or_default() }
+            };
+            object.insert("intervals".into(), each(&around).into());
+        }
+        object
+    }
+
+    /// The predictions as CSV with a header: one prediction column per target, one score column per binary model. Rows
+    /// without a prediction have empty cells.
+    fn table(&self) -> String {
+        let Columns { model, predictions, scores, probabilities, radii, .. } = *self;
+        let labels: Vec<String> = model.labels.iter().map(cell).collect();
+        let several = model.scheme == Scheme::Outputs;
+        let names = if several { models::output_names(model) } else { vec![] };
+        let named =
+            |what: &str| names.iter().map(|name| cell(&Label::Text(format!("{what}{name}")))).collect::<Vec<_>>();
+        let mut text = if several { named("prediction ").join(",") } else { "prediction".to_owned() };
+        if scores.is_some() {
+            score_names(model).iter().for_each(|name| {
+                text.push(',');
+                text += name;
+            });
+        }
+        if probabilities.is_some() {
+            model.labels.iter().for_each(|label| {
+                text.push(',');
+                text += &cell(&Label::Text(format!("probability {label}")));
+            });
+        }
+        if radii.is_some() {
+            let level = format::number(100.0 * LEVEL, 4);
+            match several {
+                false => text += &format!(",lower {level} %,upper {level} %"),
+                true => names.iter().for_each(|name| {
+                    let edge = |side: &str| cell(&Label::Text(format!("{side} {name} {level} %")));
+                    text += &format!(",{},{}", edge("lower"), edge("upper"));
+                }),
             }
         }
         text.push('\n');
+        let (k, classes) = (model.expansion.outputs(), model.labels.len());
+        let names_of_scores = scores.map_or(0, |_| k);
+        let empty = if several { k } else { 1 }
+            + names_of_scores
+            + probabilities.map_or(0, |_| classes)
+            + radii.map_or(0, |_| 2 * if several { k } else { 1 });
+        for place in self.places() {
+            let Some(row) = place else {
+                text += &format!("{}\n", ",".repeat(empty.saturating_sub(1)));
+                continue;
+            };
+            // Writing to a String cannot fail.
+            let _ = match predictions {
+                Prediction::Labels(codes) => write!(text, "{}", labels[codes[row] as usize]),
+                Prediction::Values(values) => {
+                    let cells: Vec<String> = values[row * k..(row + 1) * k].iter().map(f64::to_string).collect();
+                    write!(text, "{}", cells.join(","))
+                }
+                Prediction::Inside(inside) => write!(text, "{}", if inside[row] { 1 } else { -1 }),
+            };
+            for z in scores.map_or(&[][..], |scores| &scores[row * k..(row + 1) * k]) {
+                let _ = write!(text, ",{z}");
+            }
+            for p in probabilities.map_or(&[][..], |all| &all[row * classes..(row + 1) * classes]) {
+                let _ = write!(text, ",{p}");
+            }
+            if let (Some(radii), Prediction::Values(values)) = (radii, predictions) {
+                for (z, radius) in values[row * k..(row + 1) * k].iter().zip(radii) {
+                    let _ = write!(text, ",{},{}", z - radius, z + radius);
+                }
+            }
+            text.push('\n');
+        }
+        text
     }
-    text
 }
 
 /// The names of the score columns. The score of a pair is > 0 for the label that is named first.

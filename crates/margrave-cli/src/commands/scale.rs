@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use margrave::Dataset;
 use margrave::engine::data::{ScaleKind, Scaling};
 use margrave::io::Format;
+use margrave::{Budget, Dataset};
 use serde_json::json;
 
 use crate::cli::Common;
-use crate::failure::{Exit, Failure, Outcome};
+use crate::failure::{Exit, Failure, Flags, Outcome};
 use crate::format;
 use crate::options::data::DataOptions;
+use crate::options::table::TableOptions;
 use crate::outputs::{self, Input};
 use crate::terminal::{Terminal, written};
 
@@ -29,6 +30,8 @@ Examples:
 pub(crate) struct Scale {
     #[command(flatten)]
     data: DataOptions,
+    #[command(flatten)]
+    table: TableOptions,
     /// standard (mean 0, deviation 1) or minmax (to [0, 1]); zeros of sparse data stay zeros
     #[arg(long, value_name = "KIND", default_value = "standard", value_parser = ["standard", "minmax"], hide_possible_values = true)]
     scale: String,
@@ -53,7 +56,8 @@ impl Scale {
         if terminal.json && self.output.is_none() {
             return Err(Failure::new("--json prints to stdout: write the data to a file with -o FILE"));
         }
-        let loaded = self.data.load(common.threads().count())?;
+        let loaded = self.data.load_table(&self.table, Budget::default().memory, common.threads().count())?;
+        loaded.notes.iter().for_each(|note| terminal.note(&note.text(&Flags)));
         let data = loaded.data;
         let scaling = match &self.restore {
             Some(path) => read(path)?,

@@ -15,8 +15,10 @@ use serde_json::{Map, Value, json};
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
+use crate::models;
 use crate::options::data::DataOptions;
 use crate::options::device;
+use crate::options::table::UnknownOption;
 use crate::options::value;
 use crate::present::{Rows, json, prose};
 use crate::signal;
@@ -41,6 +43,8 @@ pub(crate) struct Verify {
     model: PathBuf,
     #[command(flatten)]
     data: DataOptions,
+    #[command(flatten)]
+    unknown: UnknownOption,
     /// Largest relative duality gap to accept, or largest stationarity residual for a non-convex loss
     #[arg(long, value_name = "REL", default_value = "1e-3", value_parser = value::non_negative, allow_negative_numbers = true, help_heading = "Certificate")]
     gap: f64,
@@ -67,11 +71,20 @@ impl Verify {
             AnyModel::Libsvm(_) => None,
         };
         let threads = common.threads();
-        let loaded = self.data.load_like(schema.as_ref(), threads.count())?;
+        let loaded = self.data.load_new(schema.as_ref(), &self.unknown, threads.count())?;
         let load_seconds = begun.elapsed().as_secs_f64();
         let chosen = device::choose(self.device, loaded.data.len(), terminal)?;
         let control = signal::start(&Budget::default(), threads)?.with_device(chosen.device);
         let (certificates, certified) = match &model {
+            AnyModel::Native(model) if models::is_liblinear(model) => {
+                return Err(Failure::with_hint(
+                    format!(
+                        "{} is a LIBLINEAR model: its file has weights and no dual point to certify with",
+                        self.model.display()
+                    ),
+                    "train on the same data with 'margrave train --kernel linear', which certifies its result",
+                ));
+            }
             AnyModel::Native(model) => {
                 if self.epsilon.is_some() {
                     return Err(Failure::new("--epsilon is for LIBSVM models: this one stores its loss"));

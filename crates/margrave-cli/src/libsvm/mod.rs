@@ -1,7 +1,10 @@
 //! `margrave svm-train`, `svm-predict` and `svm-scale`: LIBSVM's options, files and output, so that scripts written for
-//! its tools work unchanged. Errors end with exit code 1, as in LIBSVM.
+//! its tools work unchanged. Errors end with exit code 1, as in LIBSVM. `liblinear-train` and `liblinear-predict` are
+//! LIBLINEAR's `train` and `predict` in the same way.
 
 mod folds;
+mod linear_predict;
+mod linear_train;
 mod predict;
 mod scale;
 mod train;
@@ -17,12 +20,14 @@ use crate::options::data::check_width;
 use crate::outputs::{self, Input};
 use crate::terminal::Terminal;
 
-/// One of LIBSVM's tools.
+/// One of the tools of LIBSVM or LIBLINEAR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
     Train,
     Predict,
     Scale,
+    LinearTrain,
+    LinearPredict,
 }
 
 impl Tool {
@@ -32,6 +37,8 @@ impl Tool {
             "svm-train" => Some(Tool::Train),
             "svm-predict" => Some(Tool::Predict),
             "svm-scale" => Some(Tool::Scale),
+            "liblinear-train" => Some(Tool::LinearTrain),
+            "liblinear-predict" => Some(Tool::LinearPredict),
             _ => None,
         }
     }
@@ -41,6 +48,8 @@ impl Tool {
             Tool::Train => train::USAGE,
             Tool::Predict => predict::USAGE,
             Tool::Scale => scale::USAGE,
+            Tool::LinearTrain => linear_train::USAGE,
+            Tool::LinearPredict => linear_predict::USAGE,
         }
     }
 }
@@ -89,6 +98,8 @@ pub(crate) fn run(tool: Tool, arguments: &[String]) -> Exit {
         Tool::Train => train::run(arguments, &terminal),
         Tool::Predict => predict::run(arguments, &terminal),
         Tool::Scale => scale::run(arguments, &terminal),
+        Tool::LinearTrain => linear_train::run(arguments, &terminal),
+        Tool::LinearPredict => linear_predict::run(arguments, &terminal),
     };
     match outcome {
         Ok(exit) => exit,
@@ -115,7 +126,8 @@ pub(crate) fn run(tool: Tool, arguments: &[String]) -> Exit {
 pub(crate) fn accepts(tool: Tool, arguments: &[String]) -> bool {
     match tool {
         Tool::Train => train::accepts(arguments),
-        Tool::Predict | Tool::Scale => true,
+        Tool::LinearTrain => linear_train::accepts(arguments),
+        Tool::Predict | Tool::Scale | Tool::LinearPredict => true,
     }
 }
 

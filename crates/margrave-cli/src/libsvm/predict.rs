@@ -99,12 +99,12 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Too
     Ok(Exit::Done)
 }
 
-fn value_of(label: &Label) -> f64 {
+pub(super) fn value_of(label: &Label) -> f64 {
     if let Label::Number(v) = label { *v } else { f64::NAN }
 }
 
 /// One number per row: the label, the value, or 1 and −1.
-fn values(model: &Model, scores: &[f64]) -> Vec<f64> {
+pub(super) fn values(model: &Model, scores: &[f64]) -> Vec<f64> {
     match model.decide(scores) {
         Prediction::Labels(codes) => codes.iter().map(|&code| value_of(&model.labels[code as usize])).collect(),
         Prediction::Values(values) => values,

@@ -204,7 +204,7 @@ impl Options {
 }
 
 /// The labels as numbers, as LIBSVM reads them.
-fn labels_of(data: &Dataset) -> Result<Vec<f64>, ToolError> {
+pub(super) fn labels_of(data: &Dataset) -> Result<Vec<f64>, ToolError> {
     match &data.targets {
         Targets::Real(values) => Ok(values.clone()),
         _ => Err(ToolError::Failed("Wrong input format: the labels are not numbers".into())),

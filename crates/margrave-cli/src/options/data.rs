@@ -7,6 +7,7 @@ use margrave::engine::gram::Matrix;
 use margrave::io::{Column, Format, Loaded, ReadOptions, Schema, Streamed, StreamedRows};
 use margrave::{Budget, Dataset, Points};
 
+use super::table::{TableOptions, UnknownOption};
 use crate::failure::Failure;
 use crate::outputs::Input;
 
@@ -53,7 +54,7 @@ fn format(text: &str) -> Result<Format, String> {
     text.parse().map_err(|_| format!("expected one of {}", Format::ALL.map(Format::name).join(", ")))
 }
 
-fn column(text: &str) -> Result<Column, std::convert::Infallible> {
+pub(crate) fn column(text: &str) -> Result<Column, std::convert::Infallible> {
     text.parse()
 }
 
@@ -92,14 +93,11 @@ impl DataOptions {
         [Input::new("DATA", self.path.as_path()), Input::new("--target-file", self.reading.target_file.as_deref())]
     }
 
-    /// Reads the file for a computation with the default memory limit.
-    pub(crate) fn load(&self, threads: usize) -> Result<Loaded, Failure> {
-        self.load_within(Budget::default().memory, threads)
-    }
-
-    /// Reads the file for a computation with a limit of `memory` bytes.
-    pub(crate) fn load_within(&self, memory: u64, threads: usize) -> Result<Loaded, Failure> {
-        let loaded = self.reading.load(&self.path, None, threads)?;
+    /// Reads the file to learn from, with a limit of `memory` bytes.
+    pub(crate) fn load_table(&self, table: &TableOptions, memory: u64, threads: usize) -> Result<Loaded, Failure> {
+        let mut options = self.reading.options(None, threads);
+        table.apply(&mut options);
+        let loaded = margrave::io::load(&self.path, &options)?;
         check_width(&self.name(), loaded.data.points.dims(), memory)?;
         Ok(loaded)
     }
@@ -107,11 +105,13 @@ impl DataOptions {
     /// Copies the rows to a temporary file in `folder`, if the data is uncompressed LIBSVM text larger than `memory`.
     pub(crate) fn stream(
         &self,
+        table: &TableOptions,
         memory: u64,
         folder: &Path,
         threads: usize,
     ) -> Result<Option<(Loaded, StreamedRows)>, Failure> {
-        let options = self.reading.options(None, threads);
+        let mut options = self.reading.options(None, threads);
+        table.apply(&mut options);
         match margrave::io::streams(&self.path, &options)? {
             Some(size) if size > memory => {}
             _ => return Ok(None),
@@ -120,21 +120,31 @@ impl DataOptions {
         check_width(&self.name(), matrix.dims(), memory.max(Budget::default().memory))?;
         let no_points = Points::dense_f64(matrix.rows(), 0, vec![])?;
         let data = Dataset::new(no_points, targets)?;
-        Ok(Some((Loaded { data, format: Format::Libsvm, schema, serials: None }, matrix)))
+        let format = Format::Libsvm;
+        Ok(Some((Loaded { data, format, schema, serials: None, left_out: vec![], notes: vec![] }, matrix)))
     }
 
-    /// Reads the file with the schema of an earlier one; its target may be missing.
-    pub(crate) fn load_like(&self, schema: Option<&Schema>, threads: usize) -> Result<Loaded, Failure> {
-        let loaded = self.reading.load(&self.path, schema, threads)?;
+    /// Reads the file with the schema of an earlier one; its target may be missing. `unknown` says what to do with words
+    /// that the earlier one did not contain.
+    pub(crate) fn load_new(
+        &self,
+        schema: Option<&Schema>,
+        unknown: &UnknownOption,
+        threads: usize,
+    ) -> Result<Loaded, Failure> {
+        let mut options = self.reading.options(schema, threads);
+        unknown.apply(&mut options);
+        let loaded = margrave::io::load(&self.path, &options)?;
         check_width(&self.name(), loaded.data.points.dims(), Budget::default().memory)?;
         Ok(loaded)
     }
 
     /// Reads the file with all columns as features, unless a target is named.
-    pub(crate) fn load_matrix(&self, threads: usize) -> Result<Loaded, Failure> {
-        let mut reading = self.reading.clone();
-        reading.no_target = reading.target.is_none() && reading.target_file.is_none();
-        let loaded = reading.load(&self.path, None, threads)?;
+    pub(crate) fn load_matrix(&self, table: &TableOptions, threads: usize) -> Result<Loaded, Failure> {
+        let mut options = self.reading.options(None, threads);
+        table.apply(&mut options);
+        options.no_target = options.target.is_none() && options.target_file.is_none();
+        let loaded = margrave::io::load(&self.path, &options)?;
         check_width(&self.name(), loaded.data.points.dims(), Budget::default().memory)?;
         Ok(loaded)
     }
@@ -160,10 +170,6 @@ pub(crate) fn check_width(file: &str, features: usize, memory: u64) -> Result<()
 }
 
 impl ReadingOptions {
-    fn load(&self, path: &PathBuf, schema: Option<&Schema>, threads: usize) -> Result<Loaded, Failure> {
-        Ok(margrave::io::load(path, &self.options(schema, threads))?)
-    }
-
     fn options<'a>(&self, schema: Option<&'a Schema>, threads: usize) -> ReadOptions<'a> {
         ReadOptions {
             format: self.format,

@@ -70,6 +70,11 @@ impl KernelOptions {
     }
 
     /// Whether the kernel has a γ.
+    /// Whether γ follows from the variance of all values.
+    pub(crate) fn is_scaled_by_variance(&self) -> bool {
+        self.gamma == Gamma::Scale
+    }
+
     pub(crate) fn has_gamma(&self) -> bool {
         self.plain().gamma().is_some()
     }

@@ -4,5 +4,6 @@ pub(crate) mod data;
 pub(crate) mod device;
 pub(crate) mod kernel;
 pub(crate) mod range;
+pub(crate) mod table;
 pub(crate) mod train;
 pub(crate) mod value;

@@ -208,7 +208,12 @@ fn class_weight(text: &str) -> Result<ClassWeight, String> {
             Ok(v) if v.is_finite() => Label::Number(v),
             _ => Label::Text(label.to_owned()),
         };
-        Ok((label, value::non_negative(weight)?))
+        match value::number(weight) {
+            Ok(w) if w < 0.0 => {
+                Err(format!("the weight of class {label} is negative ({weight}): weights are factors of C, ≥ 0"))
+            }
+            _ => Ok((label, value::non_negative(weight)?)),
+        }
     };
     text.split(',').map(pair).collect::<Result<Vec<_>, String>>().map(ClassWeight::Given)
 }

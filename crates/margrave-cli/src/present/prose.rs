@@ -255,7 +255,11 @@ pub(crate) fn model(model: &Model, schema: Option<&Schema>) -> Rows {
     let mut rows = vec![("problem", problem(model)), ("kernel", kernel(f.kernel())), ("trained on", size)];
     let labels: Vec<String> = model.labels.iter().map(Label::to_string).collect();
     if model.task == Task::Classify {
-        rows.push(("labels", labels.join(", ")));
+        let positive = match (model.scheme, labels.as_slice()) {
+            (Scheme::One, [_, positive]) => format!("; positive (scores above 0): {positive}"),
+            _ => String::new(),
+        };
+        rows.push(("labels", format!("{}{positive}", labels.join(", "))));
     }
     if !model.class_weights.is_empty() {
         let weight = |(label, w): (&String, &f64)| format!("{label}: {}", format::number(*w, 4));
@@ -313,7 +317,11 @@ fn record(model: &Model) -> Rows {
     let mut rows = vec![("solver", solver), ("support vectors", format!("{vectors}, {bounded} at bound"))];
     match totals.relative_gap {
         _ if !model.machines.iter().all(|record| record.certificate.is_known()) => {
-            rows.push(("relative gap", "unknown: run 'margrave verify' on the training data".into()));
+            let why = match models::is_liblinear(model) {
+                true => "unknown: LIBLINEAR's files have no dual point to certify with",
+                false => "unknown: run 'margrave verify' on the training data",
+            };
+            rows.push(("relative gap", why.into()));
         }
         Some(gap) => {
             rows.push(("relative gap", format::number(gap, 3)));

@@ -115,7 +115,7 @@ impl OpenArray<'_> {
                 if let Some(at) = values.iter().position(|v| !v.is_finite()) {
                     return Err(malformed(
                         &name,
-                        format!("the target of row {} (counted from 0) is {}", at / d, values[at]),
+                        format!("the target of row {} is {}", at / d + 1, values[at]),
                         "remove or replace it",
                     ));
                 }
@@ -237,8 +237,11 @@ where
         ));
     }
     let plan = || TablePlan::new(source.name(), None, vec![CellKind::Number; d], &options);
-    let all_features =
-        options.no_target && options.weights.is_none() && options.schema.is_none_or(|s| s.weights.is_none());
+    let chosen = options.weights.is_some() || options.drop.is_some() || options.only.is_some();
+    let all_features = options.no_target
+        && !chosen
+        && options.ordinals.is_empty()
+        && options.schema.is_none_or(|s| s.weights.is_none() && s.dropped.is_empty());
     // A plan has one entry per column, so the values are read first: a header may declare any number of columns.
     let (plan, rows) = if all_features {
         let values: Vec<T> = array.numbers()?;
@@ -255,9 +258,15 @@ where
     };
     let mut loaded = table::finish(&plan, rows, format, false)?;
     if let Some(targets) = targets {
-        set_targets(source, &mut loaded.data, targets)?;
+        let kept = if targets.len() == n { targets.gather(&kept_rows(n, &loaded.left_out)) } else { targets };
+        set_targets(source, &mut loaded.data, kept)?;
     }
     Ok(loaded)
+}
+
+/// The rows that were not left out.
+fn kept_rows(n: usize, left_out: &[usize]) -> Vec<u32> {
+    (0..n).filter(|row| left_out.binary_search(row).is_err()).map(|row| row as u32).collect()
 }
 
 fn set_targets(source: &ByteSource, data: &mut Dataset, targets: Targets) -> Result<()> {
@@ -290,6 +299,13 @@ fn sparse_set<T: Number>(source: &ByteSource, points: Csr<T>, targets: Targets, 
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
+    if let Some(option) = options.needs_table() {
+        return Err(ReadError::Option {
+            file: source.name().to_owned(),
+            option,
+            problem: "a sparse matrix has no columns to choose or to fill: leave the option out".to_owned(),
+        });
+    }
     let found = points.dims();
     let schema = match options.schema {
         Some(schema) if found > schema.features => {
@@ -315,5 +331,5 @@ where
         set_targets(source, &mut data, targets)?;
     }
     data.names = schema.feature_names();
-    Ok(Loaded { data, format: Format::Npz, schema, serials: None })
+    Ok(Loaded { data, format: Format::Npz, schema, serials: None, left_out: vec![], notes: vec![] })
 }

@@ -111,7 +111,11 @@ where
         // A single matrix contains its targets, as in an NPY file.
         table_of::<T>(source, array, targets, &rest, Format::Npz)?
     };
-    if let Some(weights) = weights {
+    if let Some(mut weights) = weights {
+        let rows = loaded.data.len() + loaded.left_out.len();
+        if weights.len() == rows {
+            weights = super::kept_rows(rows, &loaded.left_out).iter().map(|row| weights[*row as usize]).collect();
+        }
         loaded.data = loaded.data.with_weights(weights).map_err(data_error(source))?;
     }
     Ok(loaded)

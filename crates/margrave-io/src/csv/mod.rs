@@ -435,7 +435,7 @@ mod tests {
         );
         let slip = text.replace("high", "1").replacen("2999,1", "2999,1.2.3", 1);
         let e = parse(&slip, &options).unwrap_err().to_string();
-        assert!(e.contains("line 3000, column 1") && e.contains("`1.2.3`"), "{e}");
+        assert!(e.contains("line 3000, column 2") && e.contains("`1.2.3`"), "{e}");
         for cell in ["\"2\"", " \"2\" ", "\"\"\"2\"", "\"2\n3\"", "\"2\n\n\"", "\"\n\"\"2,\""] {
             let late = format!("{}5,{cell}\n", text.replace("high", "2"));
             let options = ReadOptions { target: Some(Column::Number(1)), ..ReadOptions::default() };
@@ -443,7 +443,7 @@ mod tests {
             match cell.contains("2\"") && !cell.contains("\"\"\"") {
                 true => assert_eq!(l.unwrap().data.targets.real().unwrap()[4000], 2.0),
                 // Read as text, it is the only cell of the column that is not a number.
-                false => assert!(l.unwrap_err().to_string().contains("line 4001, column 1"), "{cell:?}"),
+                false => assert!(l.unwrap_err().to_string().contains("line 4001, column 2"), "{cell:?}"),
             }
         }
     }

@@ -1,5 +1,5 @@
 //! The native model file, versions 1 and 2. Version 2 is written where it is needed: probabilities with two slopes or a free
-//! offset, or a threshold, which readers of version 1 would ignore.
+//! offset, a threshold, or columns that were left out, filled or encoded in a way that readers of version 1 do not know.
 //!
 //! Arrays: `beta` (m × k; for one-vs-one m × (classes − 1), see [`Layout`], with `classes` (m)), `bias` (k), `costs`
 //! (m), `rows` (m); the centres as `centres` (m × d) or, sparse, as `centres.starts` (m + 1), `centres.columns`,
@@ -69,20 +69,23 @@ fn bounded(record: &Record) -> Record {
 }
 
 /// The oldest version whose readers predict with this model what it predicts.
-fn version_of(model: &Model) -> u32 {
-    let later = match &model.calibration {
-        Some(Calibration::Sigmoid { below, rule, .. }) => !below.is_empty() || *rule == Rule::Free,
-        _ => false,
-    };
+fn version_of(model: &Model, schema: Option<&Schema>) -> u32 {
+    let later = schema.is_some_and(Schema::is_recent);
+    let later = later
+        || match &model.calibration {
+            Some(Calibration::Sigmoid { below, rule, .. }) => !below.is_empty() || *rule == Rule::Free,
+            _ => false,
+        };
     if later || model.threshold.is_some() { VERSION } else { FIRST_VERSION }
 }
 
 pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
     let f = &model.expansion;
     let (m, k, d) = (f.len(), f.outputs(), f.centres().dims());
+    let schema = super::schema(model).map_err(|e| Broken::new(e.to_string()))?;
     let header = NativeHeader {
         format: FORMAT.into(),
-        version: version_of(model),
+        version: version_of(model, schema.as_ref()),
         program: concat!("margrave ", env!("CARGO_PKG_VERSION")).into(),
         task: model.task,
         formulation: model.formulation,
@@ -95,7 +98,7 @@ pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
         scheme: model.scheme,
         class_weights: model.class_weights.clone(),
         scaling: model.scaling.as_ref().map(|s| s.kind),
-        schema: super::schema(model).map_err(|e| Broken::new(e.to_string()))?,
+        schema,
         machines: model.machines.iter().map(bounded).collect(),
         solver: model.solver.clone(),
         n: model.n,

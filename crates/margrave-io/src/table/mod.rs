@@ -1,22 +1,27 @@
 //! Tables with numeric and text columns: the roles of the columns, and how they become features. Shared by the CSV and
 //! Parquet readers.
 
+mod dates;
+mod encode;
+mod learn;
 mod plan;
 
 use std::collections::HashMap;
 
+use margrave_core::conflict::OptionName;
 use margrave_core::data::{Csr, Dataset, Dense, Points, Targets};
-pub(crate) use plan::{Action, CellKind, TablePlan, is_missing};
-use plan::{ColumnRole, list};
+pub(crate) use plan::{Action, CellKind, TablePlan, column_label, is_missing};
+use plan::{ColumnRole, is_missing_text, list};
 
 use crate::Loaded;
 use crate::error::{Fault, Place, ReadError, Result, malformed};
+use crate::note::Note;
 use crate::number::{self, Number};
-use crate::options::Format;
-use crate::schema::{Encoding, ExtraColumn, FeatureColumn, Schema};
+use crate::options::{Format, Missing};
+use crate::schema::{ExtraColumn, Schema};
 
-/// One-hot features are stored dense if that takes at most this many values per cell of the table.
-const DENSE_EXPANSION: usize = 8;
+/// The code of a missing text.
+const NO_TEXT: u32 = u32::MAX;
 
 /// A text column in which at least this fraction of the cells are numbers is treated as a numeric column with an error.
 const MOSTLY: f64 = 0.9;
@@ -68,12 +73,15 @@ pub(crate) struct TableRows<T> {
     target_codes: Vec<u32>,
     target_dictionary: Dictionary,
     weights: Vec<f64>,
+    missing: Missing,
+    /// For a model: whether its columns, not the options, decide what happens to missing values.
+    by_model: bool,
 }
 
 /// Why a cell does not fit the plan.
 pub(crate) enum Unfit {
     /// The cell is invalid.
-    Wrong { problem: String, remedy: &'static str },
+    Wrong { problem: String, remedy: String },
     /// The cell is text where a number was expected.
     Text,
 }
@@ -89,6 +97,8 @@ impl<T: Number> TableRows<T> {
             target_codes: Vec::new(),
             target_dictionary: Dictionary::default(),
             weights: Vec::new(),
+            missing: plan.missing,
+            by_model: plan.schema.is_some(),
         }
     }
 
@@ -116,21 +126,37 @@ impl<T: Number> TableRows<T> {
     /// Adds the cell of the next column with this action. `line` counts from 1.
     pub(crate) fn push(&mut self, action: Action, cell: &[u8], line: u64) -> Result<(), Unfit> {
         match action {
-            Action::Number => self.numbers.push(parse(cell)?),
-            Action::TargetNumber => self.target_numbers.push(parse(cell)?),
+            Action::Number => {
+                let value = self.or_missing(action, parse(cell)?, cell)?;
+                self.numbers.push(value);
+            }
+            Action::TargetNumber => {
+                let value = self.or_missing(action, parse(cell)?, cell)?;
+                self.target_numbers.push(value);
+            }
             Action::Weight => {
-                let weight: f64 = parse(cell)?;
+                let weight: f64 = self.or_missing(action, parse(cell)?, cell)?;
                 if weight < 0.0 {
                     return Err(wrong("the weight is negative", "weights must be ≥ 0"));
                 }
                 self.weights.push(weight);
             }
             Action::Text(slot) => {
-                let code = intern(&mut self.dictionaries[slot], cell, line)?;
+                let missing = cell.is_empty() || self.missing != Missing::Refuse && is_missing_text(cell);
+                let code = if missing {
+                    self.no_text(action, cell)?
+                } else {
+                    intern(&mut self.dictionaries[slot], cell, line)?
+                };
                 self.codes.push(code);
             }
             Action::TargetText => {
-                let code = intern(&mut self.target_dictionary, cell, line)?;
+                let missing = cell.is_empty() || self.missing == Missing::Row && is_missing_text(cell);
+                let code = if missing {
+                    self.no_text(action, cell)?
+                } else {
+                    intern(&mut self.target_dictionary, cell, line)?
+                };
                 self.target_codes.push(code);
             }
             Action::Skip => {}
@@ -138,11 +164,41 @@ impl<T: Number> TableRows<T> {
         Ok(())
     }
 
-    /// Adds the number of the next column with this action.
+    /// The number of a cell; a missing one becomes NaN where that is allowed.
+    fn or_missing<V: Number>(&self, action: Action, value: Option<V>, cell: &[u8]) -> Result<V, Unfit> {
+        match value {
+            Some(value) => Ok(value),
+            None if self.may_miss(action) => Ok(V::from_f64(f64::NAN)),
+            None => Err(self.no_value(action, cell)),
+        }
+    }
+
+    fn no_text(&self, action: Action, cell: &[u8]) -> Result<u32, Unfit> {
+        if self.may_miss(action) { Ok(NO_TEXT) } else { Err(self.no_value(action, cell)) }
+    }
+
+    /// Whether a cell of a column with this action may be missing.
+    fn may_miss(&self, action: Action) -> bool {
+        match action {
+            Action::Number | Action::Text(_) => self.missing != Missing::Refuse,
+            _ => self.missing == Missing::Row,
+        }
+    }
+
+    #[cold]
+    fn no_value(&self, action: Action, cell: &[u8]) -> Unfit {
+        let problem = if cell.is_empty() { "the cell is empty" } else { "a value is missing" };
+        wrong(problem, missing_remedy(matches!(action, Action::Number | Action::Text(_)), self.by_model))
+    }
+
+    /// Adds the number of the next column with this action; NaN is a missing value.
     #[cfg(feature = "parquet")]
     pub(crate) fn push_value(&mut self, action: Action, value: f64) -> Result<(), Unfit> {
+        if value.is_nan() && action != Action::Skip && !self.may_miss(action) {
+            return Err(self.no_value(action, b"null"));
+        }
         let stored = T::from_f64(value);
-        if !value.is_finite() || (action == Action::Number && !stored.to_f64().is_finite()) {
+        if value.is_infinite() || (action == Action::Number && stored.to_f64().is_infinite()) {
             return Err(wrong(
                 format!("the value {value} is not a finite number in {} precision", T::PRECISION),
                 "remove or replace it",
@@ -165,25 +221,35 @@ impl<T: Number> TableRows<T> {
         self.target_numbers.extend_from_slice(&part.target_numbers);
         self.weights.extend_from_slice(&part.weights);
         let targets = self.target_dictionary.merge(&part.target_dictionary, before);
-        self.target_codes.extend(part.target_codes.iter().map(|c| targets[*c as usize]));
+        let moved = |map: &[u32], code: u32| map.get(code as usize).copied().unwrap_or(NO_TEXT);
+        self.target_codes.extend(part.target_codes.iter().map(|c| moved(&targets, *c)));
         let merged = self.dictionaries.iter_mut().zip(&part.dictionaries).map(|(a, b)| a.merge(b, before));
         let maps: Vec<Vec<u32>> = merged.collect();
         let width = maps.len().max(1);
-        self.codes.extend(part.codes.iter().enumerate().map(|(at, c)| maps[at % width][*c as usize]));
+        self.codes.extend(part.codes.iter().enumerate().map(|(at, c)| moved(&maps[at % width], *c)));
     }
 }
 
-fn wrong(problem: impl Into<String>, remedy: &'static str) -> Unfit {
-    Unfit::Wrong { problem: problem.into(), remedy }
+fn wrong(problem: impl Into<String>, remedy: impl Into<String>) -> Unfit {
+    Unfit::Wrong { problem: problem.into(), remedy: remedy.into() }
 }
 
-const FILL: &str = "missing values are not supported; fill them in, or remove the row or the column";
+/// What to do about a missing value.
+fn missing_remedy(feature: bool, by_model: bool) -> String {
+    let missing = OptionName::Missing;
+    match (feature, by_model) {
+        (true, false) => format!("fill it in, or choose what stands for it: {missing} mean, median, indicator or row"),
+        (true, true) => format!("fill it in, or train with {missing} mean, median, indicator or row"),
+        (false, false) => format!("fill it in, or leave such rows out with {}", missing.at("row")),
+        (false, true) => "fill it in, or leave the target out".to_owned(),
+    }
+}
 
-fn parse<T: Number>(cell: &[u8]) -> Result<T, Unfit> {
+/// The number in a cell; `None` if it is missing.
+fn parse<T: Number>(cell: &[u8]) -> Result<Option<T>, Unfit> {
     match number::whole::<T>(cell) {
-        Some(value) if value.to_f64().is_finite() => Ok(value),
-        None if cell.is_empty() => Err(wrong("the cell is empty", FILL)),
-        _ if is_missing(cell) => Err(wrong("a value is missing", FILL)),
+        Some(value) if value.to_f64().is_finite() => Ok(Some(value)),
+        _ if cell.is_empty() || is_missing(cell) => Ok(None),
         Some(_) => Err(wrong(
             format!("the value is not a finite number in {} precision", T::PRECISION),
             "remove or replace it",
@@ -193,9 +259,6 @@ fn parse<T: Number>(cell: &[u8]) -> Result<T, Unfit> {
 }
 
 fn intern(dictionary: &mut Dictionary, cell: &[u8], line: u64) -> Result<u32, Unfit> {
-    if cell.is_empty() {
-        return Err(wrong("the cell is empty", FILL));
-    }
     dictionary.code(cell, line, 1).ok_or_else(|| wrong("the text is not UTF-8", "save the file as UTF-8"))
 }
 
@@ -220,13 +283,12 @@ impl<T: Number> TableRows<T> {
 }
 
 /// Builds the data set from all rows of a table.
-pub(crate) fn finish<T: Number>(plan: &TablePlan, rows: TableRows<T>, format: Format, lines: bool) -> Result<Loaded>
+pub(crate) fn finish<T: Number>(plan: &TablePlan, mut rows: TableRows<T>, format: Format, lines: bool) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
-    let n = rows.count;
     let file = plan.file;
-    if n == 0 {
+    if rows.count == 0 {
         return Err(malformed(file, "there are no samples", "give at least one row of data"));
     }
     let place = |column: usize, line: u64| match lines {
@@ -235,78 +297,104 @@ where
     };
     for (column, action) in plan.actions.iter().enumerate() {
         let dictionary = match action {
-            Action::Text(slot) if plan.schema.is_none() => &rows.dictionaries[*slot],
+            Action::Text(slot) if plan.schema.is_none() && plan.ordinals[column].is_none() => &rows.dictionaries[*slot],
             Action::TargetText if plan.may_be_text(column) => &rows.target_dictionary,
             _ => continue,
         };
-        check_text(dictionary, n, format).map_err(|(entry, problem, remedy)| {
+        check_text(dictionary, rows.count, format).map_err(|(entry, problem, remedy)| {
             Fault::new(place(column, entry.line), problem, remedy).found(entry.text.as_bytes()).within(file, 0)
         })?;
     }
-    // Features in order, each with the codes of its texts mapped to its categories.
-    let mut columns = Vec::with_capacity(plan.order.len());
-    let mut maps: Vec<Vec<u32>> = vec![Vec::new(); rows.dictionaries.len()];
-    for (at, &column) in plan.order.iter().enumerate() {
-        let encoding = match plan.actions[column] {
-            Action::Text(slot) => {
-                let entries = &rows.dictionaries[slot].entries;
-                let known = plan.schema.and_then(|s| s.columns.as_ref()).map(|c| &c[at].encoding);
-                let categories = match known {
-                    Some(Encoding::OneHot(known)) => known.clone(),
-                    _ => {
-                        let mut all: Vec<String> = entries.iter().map(|e| e.text.clone()).collect();
-                        all.sort_unstable();
-                        all
-                    }
-                };
-                for entry in entries {
-                    let code = categories.binary_search(&entry.text).map_err(|_| {
-                        let problem =
-                            format!("the training data did not contain this text here, only {}", list(&categories));
-                        Fault::new(place(column, entry.line), problem, "use one of those, or train with this one")
-                            .found(entry.text.as_bytes())
-                            .within(file, 0)
-                    })?;
-                    maps[slot].push(code as u32);
-                }
-                Encoding::OneHot(categories)
-            }
-            _ => Encoding::Number,
-        };
-        columns.push(FeatureColumn { name: plan.name(column), encoding });
+    if !lines && plan.missing.is_refuse() {
+        refuse_missing(plan, &rows, &place)?;
     }
+    let mut notes = Vec::new();
+    let all = rows.count;
+    let left_out = if plan.missing == Missing::Row { rows.leave_out_missing(plan) } else { Vec::new() };
+    if !left_out.is_empty() {
+        if rows.count == 0 {
+            let remedy =
+                format!("choose another {}, or leave columns out with {}", OptionName::Missing, OptionName::Drop);
+            return Err(malformed(file, "a value is missing in every row", remedy));
+        }
+        notes.push(Note(format!("{} of {all} rows have a missing value and are left out", left_out.len())));
+    }
+    let n = rows.count;
+    let columns = learn::columns(plan, &rows, &place, &mut notes)?;
     let data_error = |source| ReadError::Data { file: file.to_owned(), source };
-    let texts = !rows.dictionaries.is_empty();
-    let d = columns.iter().map(|c| c.encoding.width()).sum::<usize>();
-    let straight = !texts && plan.order.is_sorted();
-    let dense = straight || d <= DENSE_EXPANSION * columns.len();
-    let points: Points = if straight {
-        Dense::new(n, d, rows.numbers).map_err(data_error)?.into()
-    } else {
-        expand(plan, n, d, &columns, &rows.numbers, &rows.codes, &maps, dense).map_err(data_error)?
-    };
+    let encoded = encode::points(plan, &mut rows, &columns).map_err(data_error)?;
     let find = |role: ColumnRole| plan.roles.iter().position(|r| *r == role);
     let (targets, mut target_columns) =
         targets_of(plan, rows.target_numbers, &rows.target_codes, &rows.target_dictionary);
     let target = if target_columns.len() == 1 { target_columns.pop() } else { None };
     let weights = find(ColumnRole::Weight);
+    let described = plan.texts() > 0 || plan.names.is_some() || !plan.missing.is_refuse();
+    let extra = |position: usize| ExtraColumn { name: plan.name(position), position, text: false };
     let schema = match plan.schema {
         Some(schema) => schema.clone(),
         None => Schema {
-            features: d,
-            sparse: !dense,
-            columns: (texts || plan.names.is_some()).then_some(columns),
+            features: encoded.dims(),
+            sparse: encoded.is_sparse(),
+            columns: described.then(|| columns.into_iter().map(|c| c.feature).collect()),
             target,
             targets: target_columns,
-            weights: weights.map(|position| ExtraColumn { name: plan.name(position), position, text: false }),
+            weights: weights.map(extra),
+            dropped: (0..plan.roles.len()).filter(|k| plan.roles[*k] == ColumnRole::Ignored).map(extra).collect(),
+            missing: plan.missing,
+            ignore_unknown: plan.ignore_unknown,
         },
     };
-    let mut data = Dataset::new(points, targets).map_err(data_error)?;
+    debug_assert_eq!(encoded.len(), n);
+    let mut data = Dataset::new(encoded, targets).map_err(data_error)?;
     if weights.is_some() {
         data = data.with_weights(rows.weights).map_err(data_error)?;
     }
     data.names = schema.feature_names();
-    Ok(Loaded { data, format, schema, serials: None })
+    Ok(Loaded { data, format, schema, serials: None, left_out, notes })
+}
+
+/// Fails for the first NaN among the features of an array.
+fn refuse_missing<T: Number>(plan: &TablePlan, rows: &TableRows<T>, place: &dyn Fn(usize, u64) -> Place) -> Result<()> {
+    let Some(at) = rows.numbers.iter().position(|v| v.to_f64().is_nan()) else { return Ok(()) };
+    let across = rows.numbers.len() / rows.count;
+    let numbers = plan.actions.iter().enumerate().filter(|(_, action)| **action == Action::Number);
+    let column = numbers.map(|(column, _)| column).nth(at % across).unwrap_or_default();
+    let remedy = missing_remedy(true, plan.schema.is_some());
+    Err(Fault::new(place(column, (at / across) as u64 + 1), "a value is missing (NaN)", remedy).within(plan.file, 0))
+}
+
+impl<T: Number> TableRows<T> {
+    /// Leaves out the rows with a missing value, and returns their numbers.
+    fn leave_out_missing(&mut self, plan: &TablePlan) -> Vec<usize> {
+        let n = self.count;
+        let mut missing = vec![false; n];
+        let mark = |missing: &mut [bool], width: usize, is_missing: &dyn Fn(usize) -> bool| {
+            (0..n * width).filter(|at| is_missing(*at)).for_each(|at| missing[at / width] = true);
+        };
+        let texts = plan.texts();
+        let numbers = self.numbers.len() / n;
+        mark(&mut missing, numbers, &|at| self.numbers[at].to_f64().is_nan());
+        mark(&mut missing, texts, &|at| self.codes[at] == NO_TEXT);
+        mark(&mut missing, self.target_numbers.len() / n, &|at| self.target_numbers[at].is_nan());
+        mark(&mut missing, self.target_codes.len() / n, &|at| self.target_codes[at] == NO_TEXT);
+        mark(&mut missing, self.weights.len() / n, &|at| self.weights[at].is_nan());
+        fn keep<V: Copy>(values: &mut Vec<V>, missing: &[bool]) {
+            let width = values.len() / missing.len();
+            let mut at = 0;
+            values.retain(|_| {
+                at += 1;
+                !missing[(at - 1) / width.max(1)]
+            });
+        }
+        keep(&mut self.numbers, &missing);
+        keep(&mut self.codes, &missing);
+        keep(&mut self.target_numbers, &missing);
+        keep(&mut self.target_codes, &missing);
+        keep(&mut self.weights, &missing);
+        let left_out: Vec<usize> = (0..n).filter(|row| missing[*row]).collect();
+        self.count -= left_out.len();
+        left_out
+    }
 }
 
 /// The targets of all rows, and the columns they come from.
@@ -337,80 +425,8 @@ fn targets_of(
     }
 }
 
-/// Features from numbers and category codes.
-fn expand<T: Number>(
-    plan: &TablePlan,
-    n: usize,
-    d: usize,
-    columns: &[FeatureColumn],
-    numbers: &[T],
-    codes: &[u32],
-    maps: &[Vec<u32>],
-    dense: bool,
-) -> margrave_core::Result<Points>
-where
-    Points: From<Dense<T>> + From<Csr<T>>,
-{
-    enum Take {
-        Number(usize),
-        Code(usize),
-    }
-    let one = T::from_f64(1.0);
-    // The position of each feature column in a row of `numbers` or `codes`.
-    let mut seen = 0;
-    let among: Vec<Option<usize>> = plan
-        .actions
-        .iter()
-        .map(|a| {
-            (*a == Action::Number).then(|| {
-                seen += 1;
-                seen - 1
-            })
-        })
-        .collect();
-    let takes: Vec<(Take, usize)> = plan
-        .order
-        .iter()
-        .zip(columns)
-        .scan(0, |offset, (&column, feature)| {
-            let at = *offset;
-            *offset += feature.encoding.width();
-            Some(match (plan.actions[column], among[column]) {
-                (Action::Text(slot), _) => (Take::Code(slot), at),
-                (_, place) => (Take::Number(place.unwrap_or_default()), at),
-            })
-        })
-        .collect();
-    let cell = |row: usize, take: &Take| match take {
-        Take::Number(place) => (0, numbers[row * seen + place]),
-        Take::Code(slot) => (maps[*slot][codes[row * maps.len() + slot] as usize] as usize, one),
-    };
-    if dense {
-        let mut values = vec![T::default(); n * d];
-        for row in 0..n {
-            for (take, offset) in &takes {
-                let (shift, value) = cell(row, take);
-                values[row * d + offset + shift] = value;
-            }
-        }
-        return Ok(Dense::new(n, d, values)?.into());
-    }
-    let (mut starts, mut indices, mut values) = (vec![0], Vec::new(), Vec::new());
-    for row in 0..n {
-        for (take, offset) in &takes {
-            let (shift, value) = cell(row, take);
-            if value != T::default() {
-                indices.push((offset + shift) as u32);
-                values.push(value);
-            }
-        }
-        starts.push(values.len());
-    }
-    Ok(Csr::new(d, starts, indices, values)?.into())
-}
-
 /// Rejects a text column that is more likely a numeric column with an invalid cell.
-fn check_text(dictionary: &Dictionary, n: usize, format: Format) -> Result<(), (&TextEntry, String, &'static str)> {
+fn check_text(dictionary: &Dictionary, n: usize, format: Format) -> Result<(), (&TextEntry, String, String)> {
     if format != Format::Csv {
         return Ok(());
     }
@@ -419,7 +435,7 @@ fn check_text(dictionary: &Dictionary, n: usize, format: Format) -> Result<(), (
     let odd = || dictionary.entries.iter().filter(|e| !is_number(e));
     let Some(first) = odd().min_by_key(|e| e.line) else { return Ok(()) };
     if numbers > 0 && odd().all(|e| is_missing(e.text.as_bytes())) {
-        return Err((first, "a value is missing".to_owned(), FILL));
+        return Err((first, "a value is missing".to_owned(), missing_remedy(true, false)));
     }
     let comma = |e: &TextEntry| {
         let mut parts = e.text.splitn(2, ',');
@@ -428,13 +444,13 @@ fn check_text(dictionary: &Dictionary, n: usize, format: Format) -> Result<(), (
         digits(whole) && digits(parts.next())
     };
     if odd().all(comma) {
-        return Err((first, "the number has a decimal comma".to_owned(), "write decimal points"));
+        return Err((first, "the number has a decimal comma".to_owned(), "write decimal points".to_owned()));
     }
     if numbers as f64 >= MOSTLY * n as f64 {
         return Err((
             first,
             "nearly all cells of the column are numbers, but this one is not".to_owned(),
-            "correct the cell, or, if its numbers are names of categories, give them a letter",
+            "correct the cell, or, if its numbers are names of categories, give them a letter".to_owned(),
         ));
     }
     Ok(())

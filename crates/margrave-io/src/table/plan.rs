@@ -4,8 +4,8 @@ use margrave_core::conflict::OptionName;
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{ReadError, Result, malformed};
-use crate::options::{Column, ReadOptions};
-use crate::schema::{Encoding, ExtraColumn, Schema};
+use crate::options::{Column, Dates, Missing, ReadOptions};
+use crate::schema::{ExtraColumn, Schema};
 
 /// The role of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +45,20 @@ pub(crate) struct TablePlan<'a> {
     pub(super) order: Vec<usize>,
     /// Target columns of the table, in the requested order.
     pub(super) targets: Vec<usize>,
+    /// The given order of the texts of each column that has one.
+    pub(super) ordinals: Vec<Option<Vec<String>>>,
+    /// What happens to missing values.
+    pub(super) missing: Missing,
+    pub(super) dates: Dates,
+    pub(super) ignore_unknown: bool,
     pub(super) schema: Option<&'a Schema>,
     pub(super) file: &'a str,
+}
+
+/// Whether a cell of a text column means a missing value. Marks that may well be a word of their own do not.
+pub(crate) fn is_missing_text(cell: &[u8]) -> bool {
+    const MARKS: [&str; 6] = ["", "?", "na", "n/a", "nan", "null"];
+    MARKS.iter().any(|m| m.as_bytes().eq_ignore_ascii_case(cell))
 }
 
 /// Whether a cell of a numeric column means a missing value: `NA`, `?` and similar.
@@ -70,31 +82,21 @@ impl<'a> TablePlan<'a> {
         let resolver = Resolver { file, names: names.as_deref(), count };
         let (targets, weights, order) = match options.schema {
             Some(schema) => resolver.by_schema(schema, options)?,
-            None => {
-                let weights = options.weights.as_ref().map(|c| resolver.find(OptionName::Weights, c)).transpose()?;
-                let targets = match &options.target {
-                    _ if options.no_target => Vec::new(),
-                    Some(columns) => resolver.find_all(OptionName::Target, columns)?,
-                    // The last column that is not the weight column.
-                    None => (0..count).rev().find(|k| Some(*k) != weights).into_iter().collect(),
-                };
-                let order = (0..count).filter(|k| !targets.contains(k) && Some(*k) != weights).collect();
-                (targets, weights, order)
-            }
+            None => resolver.by_options(options)?,
         };
         if let Some(both) = order.iter().find(|k| targets.contains(k) || weights == Some(**k)) {
             let option = if targets.contains(both) { OptionName::Target } else { OptionName::Weights };
             return Err(ReadError::Option {
                 file: file.to_owned(),
                 option,
-                problem: format!("column {both} is a feature of the model: choose another"),
+                problem: format!("{} is a feature of the model: choose another", resolver.label(*both)),
             });
         }
         if let Some(both) = weights.filter(|k| targets.contains(k)) {
             return Err(ReadError::Option {
                 file: file.to_owned(),
                 option: OptionName::Weights,
-                problem: format!("column {both} is a target too: choose another"),
+                problem: format!("{} is a target too: choose another", resolver.label(both)),
             });
         }
         if order.is_empty() {
@@ -109,8 +111,8 @@ impl<'a> TablePlan<'a> {
         weights.into_iter().for_each(|k| roles[k] = ColumnRole::Weight);
         if let Some(schema) = options.schema {
             for (at, &column) in order.iter().enumerate() {
-                kinds[column] = match schema.columns.as_ref().map(|c| &c[at].encoding) {
-                    Some(Encoding::OneHot(_)) => CellKind::Text,
+                kinds[column] = match &schema.columns {
+                    Some(columns) if columns[at].encoding.is_text() => CellKind::Text,
                     _ => CellKind::Number,
                 };
             }
@@ -121,21 +123,41 @@ impl<'a> TablePlan<'a> {
             }
         }
         if let Some(column) = targets.iter().find(|k| targets.len() > 1 && kinds[**k] == CellKind::Text) {
-            let named = names.as_ref().map_or_else(|| column.to_string(), |names| format!("{:?}", names[*column]));
             return Err(ReadError::Option {
                 file: file.to_owned(),
                 option: OptionName::Target,
-                problem: format!("column {named} holds text, and several targets must be numbers: leave it out"),
+                problem: format!(
+                    "{} holds text, and several targets must be numbers: leave it out",
+                    resolver.label(*column)
+                ),
             });
         }
-        let mut plan = Self { names, actions: Vec::new(), roles, order, targets, schema: options.schema, file };
+        let ordinals = resolver.ordinals(options, &roles)?;
+        let mut plan = Self {
+            names,
+            actions: Vec::new(),
+            roles,
+            order,
+            targets,
+            ordinals,
+            missing: options.missing_rule(),
+            dates: options.dates,
+            ignore_unknown: options.ignore_unknown.unwrap_or(options.schema.is_some_and(|s| s.ignore_unknown)),
+            schema: options.schema,
+            file,
+        };
         plan.set_kinds(&kinds);
         Ok(plan)
     }
 
-    /// Sets the cell types.
+    /// Sets the cell types. Columns with a given order hold texts even if these are all numbers.
     pub(crate) fn set_kinds(&mut self, kinds: &[CellKind]) {
         let mut texts = 0;
+        let forced = |column: usize, kind: CellKind| match self.ordinals[column] {
+            Some(_) => CellKind::Text,
+            None => kind,
+        };
+        let kinds: Vec<CellKind> = kinds.iter().enumerate().map(|(column, kind)| forced(column, *kind)).collect();
         let action = |(role, kind): (&ColumnRole, &CellKind)| match (role, kind) {
             (ColumnRole::Feature, CellKind::Number) => Action::Number,
             (ColumnRole::Feature, CellKind::Text) => {
@@ -147,7 +169,7 @@ impl<'a> TablePlan<'a> {
             (ColumnRole::Weight, _) => Action::Weight,
             (ColumnRole::Ignored, _) => Action::Skip,
         };
-        self.actions = self.roles.iter().zip(kinds).map(action).collect();
+        self.actions = self.roles.iter().zip(&kinds).map(action).collect();
     }
 
     /// The cell types.
@@ -172,6 +194,11 @@ impl<'a> TablePlan<'a> {
     /// Name of a column, if there are names.
     pub(crate) fn name(&self, column: usize) -> Option<String> {
         self.names.as_ref().map(|names| names[column].clone())
+    }
+
+    /// A column as messages name it.
+    pub(super) fn label(&self, column: usize) -> String {
+        column_label(column, self.names.as_ref().map(|names| names[column].as_str()))
     }
 
     pub(super) fn texts(&self) -> usize {
@@ -208,6 +235,59 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
+    fn label(&self, column: usize) -> String {
+        column_label(column, self.names.map(|names| names[column].as_str()))
+    }
+
+    fn refuse<T>(&self, option: OptionName, problem: String) -> Result<T> {
+        Err(ReadError::Option { file: self.file.to_owned(), option, problem })
+    }
+
+    /// Targets, weights and features as the options describe them.
+    fn by_options(&self, options: &ReadOptions) -> Result<(Vec<usize>, Option<usize>, Vec<usize>)> {
+        let weights = options.weights.as_ref().map(|c| self.find(OptionName::Weights, c)).transpose()?;
+        let all = |option, columns: &Option<Column>| columns.as_ref().map(|c| self.find_all(option, c)).transpose();
+        let (drop, only) = (all(OptionName::Drop, &options.drop)?, all(OptionName::Only, &options.only)?);
+        let listed = |list: &Option<Vec<usize>>, k: usize| list.as_ref().is_some_and(|list| list.contains(&k));
+        let targets = match &options.target {
+            _ if options.no_target => Vec::new(),
+            Some(columns) => self.find_all(OptionName::Target, columns)?,
+            // The last column that has no other role.
+            None => {
+                let free = |k: &usize| Some(*k) != weights && !listed(&drop, *k) && !listed(&only, *k);
+                (0..self.count).rev().find(free).into_iter().collect()
+            }
+        };
+        for (option, list) in [(OptionName::Drop, &drop), (OptionName::Only, &only)] {
+            if let Some(&both) = list.iter().flatten().find(|k| targets.contains(k) || weights == Some(**k)) {
+                let role = if targets.contains(&both) { "the target" } else { "the column of weights" };
+                return self.refuse(option, format!("{} is {role}: leave it out of the list", self.label(both)));
+            }
+        }
+        let free = |k: &usize| !targets.contains(k) && Some(*k) != weights;
+        let wanted = |k: &usize| !listed(&drop, *k) && (only.is_none() || listed(&only, *k));
+        let order = (0..self.count).filter(free).filter(wanted).collect();
+        Ok((targets, weights, order))
+    }
+
+    /// The given order of the texts of each column that has one.
+    fn ordinals(&self, options: &ReadOptions, roles: &[ColumnRole]) -> Result<Vec<Option<Vec<String>>>> {
+        let mut ordinals = vec![None; self.count];
+        if options.schema.is_some() {
+            return Ok(ordinals);
+        }
+        for ordinal in &options.ordinals {
+            let column = self.find(OptionName::Ordinal, &ordinal.column)?;
+            if roles[column] != ColumnRole::Feature {
+                return self.refuse(OptionName::Ordinal, format!("{} is not a feature", self.label(column)));
+            }
+            if ordinals[column].replace(ordinal.order.clone()).is_some() {
+                return self.refuse(OptionName::Ordinal, format!("{} is named twice", self.label(column)));
+            }
+        }
+        Ok(ordinals)
+    }
+
     fn find(&self, option: OptionName, column: &Column) -> Result<usize> {
         // A number may also be the name of a column.
         let text = column.to_string();
@@ -220,7 +300,10 @@ impl Resolver<'_> {
             Column::Number(number) => Err(ReadError::Option {
                 file: self.file.to_owned(),
                 option,
-                problem: format!("there is no column {number}: columns are 0 to {}, or −1 for the last", count - 1),
+                problem: format!(
+                    "there is no column {number}: there are {count}, numbered 0 to {}, or −1 for the last",
+                    count - 1
+                ),
             }),
             Column::Name(name) => Err(ReadError::Option {
                 file: self.file.to_owned(),
@@ -284,6 +367,12 @@ impl Resolver<'_> {
                 "give the columns their names in the training data",
             ));
         }
+        if targets.is_empty()
+            && weights.is_none()
+            && let Some(found) = self.with_dropped(schema, options)
+        {
+            return Ok(found);
+        }
         let features = known.map_or(schema.features, <[_]>::len);
         let given = targets.len() + usize::from(weights.is_some());
         let spare = self.count.checked_sub(features.saturating_add(given)).ok_or_else(|| self.wrong_count(features))?;
@@ -317,12 +406,45 @@ impl Resolver<'_> {
         Ok((targets, weights, order))
     }
 
+    /// The roles in a file without names that has all columns of the training data, those that were left out included;
+    /// its targets may be missing.
+    fn with_dropped(&self, schema: &Schema, options: &ReadOptions) -> Option<(Vec<usize>, Option<usize>, Vec<usize>)> {
+        if schema.dropped.is_empty() {
+            return None;
+        }
+        let features = schema.columns.as_ref().map_or(schema.features, Vec::len);
+        let extra = |c: &ExtraColumn| c.position;
+        let targets: Vec<usize> = schema.target.iter().chain(&schema.targets).map(extra).collect();
+        let total = features + targets.len() + schema.dropped.len() + usize::from(schema.weights.is_some());
+        // Columns after missing targets move up.
+        let without = self.count + targets.len() == total;
+        let place = |k: usize| if without { k - targets.iter().filter(|t| **t < k).count() } else { k };
+        if !without && self.count != total {
+            return None;
+        }
+        let weights = schema.weights.as_ref().map(|c| place(c.position));
+        let dropped: Vec<usize> = schema.dropped.iter().map(|c| place(c.position)).collect();
+        let present = if without { Vec::new() } else { targets };
+        let order: Vec<usize> =
+            (0..self.count).filter(|k| !present.contains(k) && !dropped.contains(k) && Some(*k) != weights).collect();
+        let targets = if options.no_target { Vec::new() } else { present };
+        (order.len() == features).then_some((targets, weights, order))
+    }
+
     fn wrong_count(&self, features: usize) -> ReadError {
         malformed(
             self.file,
             format!("there are {} columns, but the model was trained on {features} (and a target)", self.count),
             "give the columns of the training data, in their order",
         )
+    }
+}
+
+/// A column as messages name it: counted from 1 like lines, with its name, or with the number that options take.
+pub(crate) fn column_label(column: usize, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("column {} ({})", column + 1, crate::error::excerpt(name.as_bytes())),
+        None => format!("column {} ({column} in options, which count from 0)", column + 1),
     }
 }
 

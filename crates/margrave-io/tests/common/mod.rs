@@ -7,7 +7,9 @@ use std::io::{Cursor, Write};
 mod parquet;
 #[cfg(feature = "parquet")]
 #[allow(unused_imports, reason = "every test uses a part of this")]
-pub(crate) use parquet::{Stored, parquet, parquet_dates, parquet_file, parquet_nested, parquet_null, parquet_numbers};
+pub(crate) use parquet::{
+    Stored, parquet, parquet_dates, parquet_file, parquet_nested, parquet_null, parquet_numbers, parquet_times,
+};
 
 /// `bytes` gzipped.
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {

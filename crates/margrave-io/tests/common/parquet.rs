@@ -85,7 +85,15 @@ pub(crate) fn parquet_null() -> Vec<u8> {
     parquet_file(&["optional double a", "required double y"], &[holes, plain], Compression::UNCOMPRESSED)
 }
 
-/// A Parquet file with dates.
+/// A Parquet file with times of day.
+pub(crate) fn parquet_times() -> Vec<u8> {
+    parquet(vec![
+        ("required int32 when (TIME_MILLIS)", Stored::Int32(vec![1, 2])),
+        ("required double y", Stored::Double(vec![1.0, 2.0])),
+    ])
+}
+
+/// A Parquet file with dates: days since 1970-01-01.
 pub(crate) fn parquet_dates() -> Vec<u8> {
     parquet(vec![
         ("required int32 when (DATE)", Stored::Int32(vec![1, 2])),

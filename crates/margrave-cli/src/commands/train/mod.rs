@@ -1,6 +1,7 @@
 //! `margrave train`: its arguments and what it does with them.
 
 mod plan;
+mod remarks;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -10,6 +11,7 @@ use margrave::engine::observe::{Both, Observer, Recorder};
 use margrave::io::{Loaded, StreamedRows};
 use margrave::{Fit, Plan, Status, Svm};
 use margrave_cuda::Chosen;
+use serde_json::json;
 
 pub(crate) use self::plan::Training;
 use crate::cli::Common;
@@ -20,6 +22,7 @@ use crate::memory;
 use crate::options::data::DataOptions;
 use crate::options::device;
 use crate::options::kernel::KernelOptions;
+use crate::options::table::TableOptions;
 use crate::options::train::{ModelOptions, SolverOptions};
 use crate::present::html::{self, Report};
 use crate::present::{FitContext, json, prose};
@@ -51,6 +54,8 @@ short), 130 interrupted. With 3 and 130 the best model so far is written.";
 pub(crate) struct Train {
     #[command(flatten)]
     data: DataOptions,
+    #[command(flatten)]
+    table: TableOptions,
     /// Model file to write [default: name of the data with .model, in the current folder]
     #[arg(long, short, value_name = "MODEL")]
     output: Option<PathBuf>,
@@ -100,6 +105,7 @@ impl Train {
         };
         let chosen = device::choose(self.solver.device, loaded.data.len(), terminal)?;
         let mut svm = training.svm(&loaded, threads, chosen.device, flag)?;
+        let remarks = training.remarks(&loaded);
         if let Some(model) = resumed {
             svm = svm.start(model);
         }
@@ -150,13 +156,15 @@ impl Train {
             return Err(Failure::new(format!("{problem}; the model was written to {model}")));
         }
         let context = context();
-        fit.cautions().iter().for_each(|caution| terminal.note(&prose::caution(caution)));
+        let cautions: Vec<String> = remarks.into_iter().chain(fit.cautions().iter().map(prose::caution)).collect();
+        cautions.iter().for_each(|caution| terminal.note(caution));
         let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };
         terminal.say(&terminal.summary(style, &prose::outcome(&fit), &prose::fit(&fit, &context)))?;
         let mut object = json::fit(&fit, &context);
         if let (Some(judged), Some(object)) = (judged, object.as_object_mut()) {
             object.insert("report".into(), judged);
         }
+        object["cautions"] = json!(cautions);
         terminal.object(&object)?;
         Ok(Exit::from(fit.status()))
     }

@@ -48,9 +48,9 @@ impl Train {
             return Ok((loaded, Some(rows)));
         }
         let loaded = if self.kernel.is_precomputed() && self.settings.task == Some(Task::Novelty) {
-            self.data.load_matrix(threads)?
+            self.data.load_matrix(&self.table, threads)?
         } else {
-            self.data.load_within(self.solver.memory(), threads)?
+            self.data.load_table(&self.table, self.solver.memory(), threads)?
         };
         Ok((loaded, None))
     }
@@ -72,7 +72,7 @@ impl Train {
             return Ok(None);
         }
         let folder = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        self.data.stream(self.solver.memory(), folder, threads)
+        self.data.stream(&self.table, self.solver.memory(), folder, threads)
     }
 }
 

@@ -26,6 +26,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::options::data::DataOptions;
 use crate::options::device;
 use crate::options::kernel::KernelOptions;
+use crate::options::table::TableOptions;
 use crate::options::train::{ModelOptions, SolverOptions};
 use crate::outputs::{self, Input};
 use crate::present::{FitContext, chart, json, prose};
@@ -53,6 +54,8 @@ from..to+step, or a list a,b,c. Larger scores are better: errors count as their 
 pub(crate) struct Tune {
     #[command(flatten)]
     data: DataOptions,
+    #[command(flatten)]
+    table_options: TableOptions,
     /// Values to try, as NAME=VALUES; repeat for several names [default: C and γ as in LIBSVM's grid.py]
     #[arg(long, value_name = "NAME=VALUES", help_heading = "Search")]
     grid: Vec<String>,
@@ -81,8 +84,8 @@ pub(crate) struct Tune {
     /// Write all combinations and their scores to this file
     #[arg(long, value_name = "FILE.csv", help_heading = "Output")]
     table: Option<PathBuf>,
-    /// Draw the scores over C and γ
-    #[arg(long, value_name = "FILE.svg", help_heading = "Output")]
+    /// Draw the scores over C and γ: .svg or .png
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     plot: Option<PathBuf>,
     #[command(flatten)]
     settings: ModelOptions,
@@ -97,9 +100,9 @@ impl Tune {
         let begun = Instant::now();
         self.settings.check()?;
         if let Some(file) = &self.plot
-            && file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("svg"))
+            && file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("svg") && !e.eq_ignore_ascii_case("png"))
         {
-            return Err(Failure::new(format!("--plot {}: the name must end in .svg", file.display())));
+            return Err(Failure::new(format!("--plot {}: the name must end in .svg or .png", file.display())));
         }
         self.check_files()?;
         let grid = parse_grid(&self.grid, &self.kernel)?;
@@ -107,7 +110,7 @@ impl Tune {
             return Err(no_map());
         }
         let threads = common.threads();
-        let loaded = self.data.load_within(self.solver.memory(), threads.count())?;
+        let loaded = self.data.load_table(&self.table_options, self.solver.memory(), threads.count())?;
         let flag = signal::listen()?;
         let training = Training {
             data: &self.data,
@@ -125,7 +128,8 @@ impl Tune {
             ));
         }
         let metric = self.score.unwrap_or(Metric::usual(svm.task()));
-        let cautions = self.cautions(&svm, &loaded);
+        let mut cautions = training.remarks(&loaded);
+        cautions.extend(self.cautions(&svm, &loaded));
         let (tuner, key) = self.tuner(svm, grid, &loaded, common.seed)?;
         let folds = tuner.folds;
         let mut progress = Progress::new(terminal);
@@ -149,8 +153,13 @@ impl Tune {
         };
         if let Some(path) = &self.plot {
             let written = chart::heat_map(&tuned).ok_or_else(no_map).and_then(|map| {
-                let text = map.to_svg();
-                Ok(margrave::io::write_atomic(path, |out| out.write_all(text.as_bytes()))?)
+                let png = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("png"));
+                let bytes = if png {
+                    map.to_image().to_png().map_err(|e| Failure::new(format!("{}: {e}", path.display())))?
+                } else {
+                    map.to_svg().into_bytes()
+                };
+                Ok(margrave::io::write_atomic(path, |out| out.write_all(&bytes))?)
             });
             failed = failed.or(written.err());
         }
@@ -207,8 +216,8 @@ impl Tune {
         let data = &loaded.data;
         let mut tuner = Tuner::new(svm, grid);
         tuner.folds = self.folds;
-        tuner.groups = self.read_groups(data.len())?;
-        tuner.fold_of = self.read_folds()?;
+        tuner.groups = self.read_groups(loaded)?;
+        tuner.fold_of = self.read_folds(loaded)?;
         tuner.race = (self.race != 0.0).then_some(self.race);
         tuner.score = self.score;
         // A weight of 2 counts as two rows, in scores as in training.
@@ -249,7 +258,8 @@ impl Tune {
         outputs::check(&inputs, &outputs)
     }
 
-    fn read_folds(&self) -> Result<Option<Vec<u32>>, Failure> {
+    /// The fold of each row that is not left out; the file has a line for every row.
+    fn read_folds(&self, loaded: &Loaded) -> Result<Option<Vec<u32>>, Failure> {
         let Some(path) = &self.fold_file else { return Ok(None) };
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::new(format!("--fold-file {}: could not be read: {e}", path.display())))?;
@@ -261,13 +271,18 @@ impl Tune {
                 )
             })
         };
-        text.lines().enumerate().map(number).collect::<Result<Vec<u32>, Failure>>().map(Some)
+        let all = text.lines().enumerate().map(number).collect::<Result<Vec<u32>, Failure>>()?;
+        // A file of another length is refused by the search, which knows the rows.
+        let whole = all.len() == loaded.data.len() + loaded.left_out.len();
+        Ok(Some(if whole { kept(all, &loaded.left_out) } else { all }))
     }
 
-    fn read_groups(&self, n: usize) -> Result<Option<Vec<u32>>, Failure> {
+    /// The group of each row that is not left out; the file has a line for every row.
+    fn read_groups(&self, loaded: &Loaded) -> Result<Option<Vec<u32>>, Failure> {
         let Some(path) = &self.groups else { return Ok(None) };
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::new(format!("--groups {}: could not be read: {e}", path.display())))?;
+        let n = loaded.data.len() + loaded.left_out.len();
         let names: Vec<&str> = text.lines().map(str::trim).collect();
         if names.len() != n {
             return Err(Failure::new(format!(
@@ -276,11 +291,18 @@ impl Tune {
                 names.len()
             )));
         }
+        let names = kept(names, &loaded.left_out);
         let mut sorted = names.clone();
         sorted.sort_unstable();
         sorted.dedup();
         Ok(Some(names.iter().map(|name| sorted.binary_search(name).unwrap_or(0) as u32).collect()))
     }
+}
+
+/// The values of the rows that are not left out.
+fn kept<T>(values: Vec<T>, left_out: &[usize]) -> Vec<T> {
+    let kept = |(row, value)| left_out.binary_search(&row).is_err().then_some(value);
+    values.into_iter().enumerate().filter_map(kept).collect()
 }
 
 fn metric(text: &str) -> Result<Metric, String> {

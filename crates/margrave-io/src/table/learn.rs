@@ -1,0 +1,320 @@
+//! How the columns of a table become features: learnt from training data, or taken from a schema.
+
+use std::collections::HashMap;
+
+use margrave_core::conflict::OptionName;
+
+use super::dates::IsoDate;
+use super::{Action, NO_TEXT, TablePlan, TableRows, TextEntry, list};
+use crate::error::{Fault, Place, Result, malformed};
+use crate::note::Note;
+use crate::number::Number;
+use crate::options::{Dates, Missing};
+use crate::schema::{Encoding, FeatureColumn, Fill};
+
+/// A text column is reported as a probable name of the row if at least this share of its texts occurs once.
+const MOSTLY_DISTINCT: f64 = 0.9;
+
+/// … in at least this many rows.
+const DISTINCT_ROWS: usize = 20;
+
+/// The values of one text: features, counted from the first of the column, and what they are. `None`: as if missing.
+pub(super) type Values = Option<Vec<(usize, f64)>>;
+
+/// One feature column and how its cells become features.
+pub(super) struct Column {
+    pub(super) feature: FeatureColumn,
+    /// For a text column, its slot and the values of each of its texts.
+    pub(super) texts: Option<(usize, Vec<Values>)>,
+    /// For a numeric column, its place in a row of numbers.
+    pub(super) place: usize,
+}
+
+/// The feature columns in order.
+pub(super) fn columns<T: Number>(
+    plan: &TablePlan,
+    rows: &TableRows<T>,
+    place: &dyn Fn(usize, u64) -> Place,
+    notes: &mut Vec<Note>,
+) -> Result<Vec<Column>> {
+    let known = plan.schema.and_then(|s| s.columns.as_ref());
+    let mut columns = Vec::with_capacity(plan.order.len());
+    let mut places = HashMap::new();
+    for (column, action) in plan.actions.iter().enumerate() {
+        if *action == Action::Number {
+            let next = places.len();
+            places.insert(column, next);
+        }
+    }
+    for (at, &column) in plan.order.iter().enumerate() {
+        let known = known.map(|columns| &columns[at]);
+        let mut built = match plan.actions[column] {
+            Action::Text(slot) => {
+                let entries = &rows.dictionaries[slot].entries;
+                let encoding = match known {
+                    Some(known) => known.encoding.clone(),
+                    None => {
+                        let encoding = encoding_of(plan, column, entries);
+                        notes.extend(note_on(plan, column, &encoding, entries, rows.count));
+                        encoding
+                    }
+                };
+                let cells = Cells { plan, column, fill: known.and_then(|k| k.fill.as_ref()), place };
+                let values = cells.values(&encoding, entries, notes)?;
+                let feature = FeatureColumn { name: plan.name(column), encoding, fill: None };
+                Column { feature, texts: Some((slot, values)), place: 0 }
+            }
+            _ => {
+                let place = places.get(&column).copied().unwrap_or_default();
+                let feature = FeatureColumn { name: plan.name(column), encoding: Encoding::Number, fill: None };
+                Column { feature, texts: None, place }
+            }
+        };
+        built.feature.fill = match (plan.schema, plan.missing) {
+            (Some(_), _) => known.and_then(|known| known.fill.clone()),
+            (None, Missing::Refuse | Missing::Row) => None,
+            (None, rule) => Some(learn_fill(plan, rows, column, &built, rule, notes)?),
+        };
+        columns.push(built);
+    }
+    Ok(columns)
+}
+
+/// How the texts of a column are encoded.
+fn encoding_of(plan: &TablePlan, column: usize, entries: &[TextEntry]) -> Encoding {
+    if let Some(order) = &plan.ordinals[column] {
+        return Encoding::Ordinal(order.clone());
+    }
+    let dates = if plan.dates == Dates::Text || entries.is_empty() {
+        None
+    } else {
+        entries.iter().map(|e| IsoDate::parse(&e.text)).collect::<Option<Vec<_>>>()
+    };
+    match (dates, plan.dates) {
+        (Some(dates), Dates::Parts) => Encoding::DateParts { time: dates.iter().any(|d| d.has_time) },
+        (Some(_), _) => Encoding::Date,
+        (None, _) => {
+            let mut all: Vec<String> = entries.iter().map(|e| e.text.clone()).collect();
+            all.sort_unstable();
+            Encoding::OneHot(all)
+        }
+    }
+}
+
+/// What to know about how a text column was read.
+fn note_on(plan: &TablePlan, column: usize, encoding: &Encoding, entries: &[TextEntry], n: usize) -> Option<Note> {
+    let label = plan.label(column);
+    let named = plan.name(column).unwrap_or_else(|| column.to_string());
+    match encoding {
+        Encoding::OneHot(categories) => {
+            let once = entries.iter().filter(|e| e.count == 1).count();
+            let distinct = once as f64 >= MOSTLY_DISTINCT * n as f64 && n >= DISTINCT_ROWS;
+            distinct.then(|| {
+                Note(format!(
+                    "{label} has {} different texts in {n} rows, like a name or number of the row, and became as many features: \
+                     consider {} {named}",
+                    categories.len(),
+                    OptionName::Drop
+                ))
+            })
+        }
+        Encoding::Date => Some(Note(format!(
+            "{label} holds dates, read as days since 1970-01-01; {} or text reads them otherwise",
+            OptionName::Dates.at("parts")
+        ))),
+        _ => None,
+    }
+}
+
+/// The cells of one text column.
+struct Cells<'a> {
+    plan: &'a TablePlan<'a>,
+    column: usize,
+    fill: Option<&'a Fill>,
+    place: &'a dyn Fn(usize, u64) -> Place,
+}
+
+impl Cells<'_> {
+    /// The values of each text.
+    fn values(&self, encoding: &Encoding, entries: &[TextEntry], notes: &mut Vec<Note>) -> Result<Vec<Values>> {
+        let places: HashMap<&str, usize> = match encoding {
+            Encoding::OneHot(texts) | Encoding::Ordinal(texts) => {
+                texts.iter().enumerate().map(|(at, text)| (text.as_str(), at)).collect()
+            }
+            _ => HashMap::new(),
+        };
+        let mut ignored = 0;
+        let mut values = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let found = match encoding {
+                Encoding::OneHot(_) => places.get(entry.text.as_str()).map(|at| vec![(*at, 1.0)]),
+                Encoding::Ordinal(_) => places.get(entry.text.as_str()).map(|at| vec![(0, *at as f64)]),
+                Encoding::Date => IsoDate::parse(&entry.text).map(|date| vec![(0, date.number())]),
+                Encoding::DateParts { .. } => IsoDate::parse(&entry.text)
+                    .map(|date| date.parts().into_iter().take(encoding.width()).enumerate().collect()),
+                Encoding::Number => Some(Vec::new()),
+            };
+            values.push(match found {
+                Some(found) => Some(found),
+                None if self.ignores(encoding) => {
+                    ignored += entry.count;
+                    // None of the known texts: every feature of the column is 0.
+                    matches!(encoding, Encoding::OneHot(_)).then(Vec::new)
+                }
+                None => return Err(self.unknown(encoding, entry)),
+            });
+        }
+        if ignored > 0 {
+            notes.push(Note(format!(
+                "{} has {ignored} cells with texts that the training data did not contain; they are ignored",
+                self.plan.label(self.column)
+            )));
+        }
+        Ok(values)
+    }
+
+    /// Whether an unknown text may be ignored: as none of the known ones, or as a missing value.
+    fn ignores(&self, encoding: &Encoding) -> bool {
+        let replaced = matches!(encoding, Encoding::OneHot(_)) || self.fill.is_some();
+        self.plan.ignore_unknown && self.plan.schema.is_some() && replaced
+    }
+
+    fn unknown(&self, encoding: &Encoding, entry: &TextEntry) -> crate::ReadError {
+        let (problem, remedy) = match (encoding, self.plan.schema) {
+            (Encoding::OneHot(texts), _) => (
+                format!("the training data did not contain this text here, only {}", list(texts)),
+                format!("use one of those, train with this one, or add {}", OptionName::Unknown.at("ignore")),
+            ),
+            (Encoding::Ordinal(texts), None) => (
+                format!("the text is not in the order that was given for its column: {}", list(texts)),
+                format!("add it to {}, or correct the cell", OptionName::Ordinal),
+            ),
+            (Encoding::Ordinal(texts), Some(_)) => (
+                format!("the text is not in the order of the model for its column: {}", list(texts)),
+                "use one of those, or train with this one".to_owned(),
+            ),
+            _ => (
+                "the text is not an ISO date, and the training data had dates here".to_owned(),
+                "write it as 2024-05-17 or 2024-05-17T08:30:00".to_owned(),
+            ),
+        };
+        Fault::new((self.place)(self.column, entry.line), problem, remedy)
+            .found(entry.text.as_bytes())
+            .within(self.plan.file, 0)
+    }
+}
+
+/// What stands for the missing values of a column.
+fn learn_fill<T: Number>(
+    plan: &TablePlan,
+    rows: &TableRows<T>,
+    column: usize,
+    built: &Column,
+    rule: Missing,
+    notes: &mut Vec<Note>,
+) -> Result<Fill> {
+    let n = rows.count;
+    let weight = |row: usize| rows.weights.get(row).copied().unwrap_or(1.0);
+    let width = built.feature.encoding.width();
+    let mut missing = 0usize;
+    // Values with their weights, for each feature of the column.
+    let mut seen: Vec<Vec<(f64, f64)>> = vec![Vec::new(); width];
+    match &built.texts {
+        None => {
+            let across = rows.numbers.len() / n;
+            for row in 0..n {
+                match rows.numbers[row * across + built.place].to_f64() {
+                    value if value.is_nan() => missing += 1,
+                    value => seen[0].push((value, weight(row))),
+                }
+            }
+        }
+        Some((slot, values)) => {
+            let across = rows.dictionaries.len();
+            let one_hot = matches!(built.feature.encoding, Encoding::OneHot(_));
+            for row in 0..n {
+                match rows.codes[row * across + slot] {
+                    NO_TEXT => missing += 1,
+                    code => {
+                        for (feature, value) in values[code as usize].iter().flatten() {
+                            seen[*feature].push((*value, weight(row)));
+                        }
+                    }
+                }
+            }
+            if one_hot && missing < n {
+                note_filled(plan, column, missing, n, rule, notes);
+                return Ok(fill_texts(&seen, rule == Missing::Indicator && missing > 0));
+            }
+        }
+    }
+    if missing == n || seen.iter().any(Vec::is_empty) {
+        return Err(malformed(
+            plan.file,
+            format!("every value of {} is missing", plan.label(column)),
+            format!("leave the column out with {}", OptionName::Drop),
+        ));
+    }
+    note_filled(plan, column, missing, n, rule, notes);
+    let typical = if rule == Missing::Median { median } else { mean };
+    let values = seen.into_iter().map(typical).collect();
+    Ok(Fill { values, indicator: rule == Missing::Indicator && missing > 0 })
+}
+
+fn note_filled(plan: &TablePlan, column: usize, missing: usize, n: usize, rule: Missing, notes: &mut Vec<Note>) {
+    if missing > 0 {
+        let rule = rule.name();
+        notes.push(Note(format!("{missing} of {n} values of {} are missing: {rule}", plan.label(column))));
+    }
+}
+
+/// The most frequent text, or none of them with an indicator.
+fn fill_texts(seen: &[Vec<(f64, f64)>], indicator: bool) -> Fill {
+    let total: Vec<f64> = seen.iter().map(|all| all.iter().map(|(_, weight)| weight).sum()).collect();
+    let most = (0..total.len()).rev().max_by(|a, b| total[*a].total_cmp(&total[*b]));
+    let values = (0..total.len()).map(|at| f64::from(!indicator && Some(at) == most)).collect();
+    Fill { values, indicator }
+}
+
+fn mean(values: Vec<(f64, f64)>) -> f64 {
+    let total: f64 = values.iter().map(|(_, weight)| weight).sum();
+    if total > 0.0 {
+        // Around the first value, so that a constant column keeps its value exactly.
+        let first = values[0].0;
+        return first + values.iter().map(|(value, weight)| (value - first) * (weight / total)).sum::<f64>();
+    }
+    values.iter().map(|(value, _)| value / values.len() as f64).sum()
+}
+
+fn median(mut values: Vec<(f64, f64)>) -> f64 {
+    values.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = values.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    for (at, (value, weight)) in values.iter().enumerate() {
+        below += weight;
+        if below > half || at + 1 == values.len() {
+            return *value;
+        }
+        if below == half {
+            // Between this value and the next one that has weight.
+            let next = values[at + 1..].iter().find(|(_, weight)| *weight > 0.0).map_or(*value, |(next, _)| *next);
+            return value + (next - value) / 2.0;
+        }
+    }
+    0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_count_weights_as_copies() {
+        let ones = |v: &[f64]| v.iter().map(|v| (*v, 1.0)).collect::<Vec<_>>();
+        assert_eq!(median(ones(&[3.0, 1.0, 2.0])), 2.0);
+        assert_eq!(median(ones(&[4.0, 1.0, 2.0, 3.0])), 2.5);
+        assert_eq!(median(vec![(1.0, 3.0), (5.0, 1.0)]), median(ones(&[1.0, 1.0, 1.0, 5.0])));
+        assert_eq!(median(vec![(1.0, 1.0), (2.0, 0.0), (3.0, 1.0)]), 2.0);
+        assert_eq!(mean(vec![(1.0, 3.0), (5.0, 1.0)]), 2.0);
+    }
+}
