@@ -117,7 +117,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bench", required=True)
     parser.add_argument("--data", default="../shared/data")
-    parser.add_argument("--cells", default="iris,vowel,vehicle,segment,dna,satimage,letter,copies,sorted,two,text20,hundred")
+    parser.add_argument(
+        "--cells", default="iris,vowel,vehicle,segment,dna,satimage,letter,copies,sorted,two,text20,hundred"
+    )
     parser.add_argument("--costs", default="1")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=int, default=100000, help="rounds after which LIBLINEAR gives up")
