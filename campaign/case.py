@@ -174,7 +174,9 @@ def check_predictions(case: Case, trained: Trained) -> None:
         return
     if saved.header["task"] == "classify" and stored.table.target is not None:
         own = [label_text(label) for label in stored.table.target]
-        share = float(np.mean([row[0] == label for row, label in zip(rows, own, strict=True)]))
+        right = np.array([row[0] == label for row, label in zip(rows, own, strict=True)], dtype=float)
+        weights = stored.table.weights
+        share = float(np.average(right, weights=weights)) if weights is not None and weights.sum() > 0 else float(right.mean())
         if abs(share - float(ran.report().get("accuracy", -1.0))) > 1e-12:
             case.add([Finding("predictions", f"accuracy {ran.report().get('accuracy')}, by count {share}", ran.shell())])
     places, sure = reference.decisions(saved, trained.scores)

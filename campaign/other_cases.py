@@ -252,7 +252,7 @@ def interrupt(case: Case, rng: Rng) -> None:
     case.about = f"interrupted, n = {stored.table.n}, {drawn.loss}, {drawn.kernel}"
     case.counts["interrupt"] += 1
     ran = case.run(
-        "train", str(stored.path), "-o", str(path), *drawn.arguments(), "--json", codes=(0, 3, 130), interrupt=float(rng.uniform(0.05, 0.5))
+        "train", str(stored.path), "-o", str(path), *drawn.arguments(), "--json", codes=(0, 3, 130), interrupt=float(rng.uniform(0.15, 0.5))
     )
     if ran.code == 130 and ran.report():
         case.add(invariants.status(ran, ran.report()))

@@ -67,6 +67,8 @@ impl WorkLimit {
     /// Records the progress of the run.
     pub(crate) fn note(&self, violation: Option<f64>, gap: Option<f64>) {
         for (found, least) in [(violation, &self.violation), (gap, &self.gap)] {
+            // Rounding makes gaps of zero negative: a second one is no progress.
+            let found = found.map(|found| found.max(0.0));
             if let Some(found) = found.filter(|found| *found < PROGRESS * f64::from_bits(least.load(Ordering::Relaxed)))
             {
                 least.store(found.to_bits(), Ordering::Relaxed);
@@ -102,6 +104,16 @@ mod tests {
         // The gap counts as well as the violation.
         limit.note(Some(0.1), Some(7.0));
         assert!(!limit.is_over());
+    }
+
+    #[test]
+    fn gaps_that_rounding_makes_negative_are_progress_once() {
+        let limit = WorkLimit::allowing(100.0);
+        for _ in 0..10 {
+            limit.note(None, Some(-1e-9));
+            limit.spend(30);
+        }
+        assert!(limit.is_over());
     }
 
     #[test]
