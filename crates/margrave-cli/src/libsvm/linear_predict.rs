@@ -4,14 +4,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use margrave::engine::gram::Precision;
-use margrave::engine::problem::Task;
 use margrave::io::model::{AnyModel, any_from_bytes};
 use margrave::io::{c_number, write_atomic};
 use margrave::{Budget, Control, Model, Targets, Threads};
 
 use super::predict::{value_of, values};
-use super::train::regression_quality;
-use super::{ToolError, check_files, number, read};
+use super::shared::{PredictArguments, lines, quality};
+use super::{ToolError, read};
 use crate::failure::Exit;
 use crate::models::fit_width;
 use crate::options::data::check_width;
@@ -25,21 +24,8 @@ options:
 ";
 
 pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, ToolError> {
-    let (mut probability, mut quiet, mut at) = (false, false, 0);
-    while at < arguments.len() && arguments[at].starts_with('-') {
-        match arguments[at].chars().nth(1) {
-            Some('b') => {
-                at += 1;
-                let value = arguments.get(at).ok_or_else(|| ToolError::Usage(String::new()))?;
-                probability = number::<u8>("-b", value)? != 0;
-            }
-            Some('q') => quiet = true,
-            other => return Err(ToolError::Usage(format!("unknown option: -{}", other.unwrap_or(' ')))),
-        }
-        at += 1;
-    }
-    let [test, file, output, ..] = &arguments[at..] else { return Err(ToolError::Usage(String::new())) };
-    check_files(&[("test_file", test), ("model_file", file)], ("output_file", output))?;
+    let PredictArguments { probability, quiet, test, model: file, output } =
+        PredictArguments::parse(arguments, "unknown")?;
     let (data, _) = read(test)?;
     let bytes = std::fs::read(file).map_err(|_| ToolError::Failed(format!("can't open model file {file}")))?;
     let AnyModel::Native(model) = any_from_bytes(&bytes, file)? else {
@@ -53,29 +39,10 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Too
     let control = Control::unlimited(Threads::default());
     let scores = model.scores(&points, Precision::Double, &control)?;
     let predicted = values(&model, &scores);
-    let mut text = String::new();
-    if probability {
-        text = with_probabilities(&model, &scores, &predicted);
-    } else {
-        predicted.iter().for_each(|value| {
-            let _ = writeln!(text, "{}", c_number(*value, 17));
-        });
-    }
+    let text = if probability { with_probabilities(&model, &scores, &predicted) } else { lines(&predicted) };
     write_atomic(Path::new(output), |out| out.write_all(text.as_bytes()))?;
     if let (Targets::Real(truth), false) = (&data.targets, quiet) {
-        let log = if model.task == Task::Regress {
-            let (error, correlation) = regression_quality(truth, &predicted);
-            format!(
-                "Mean squared error = {} (regression)\nSquared correlation coefficient = {} (regression)\n",
-                c_number(error, 6),
-                c_number(correlation, 6)
-            )
-        } else {
-            let right = truth.iter().zip(&predicted).filter(|(a, b)| a == b).count();
-            let share = c_number(100.0 * right as f64 / truth.len() as f64, 6);
-            format!("Accuracy = {share}% ({right}/{})\n", truth.len())
-        };
-        terminal.write(&log)?;
+        terminal.write(&quality(model.task, truth, &predicted, ""))?;
     }
     Ok(Exit::Done)
 }

@@ -6,12 +6,13 @@ use std::path::Path;
 use margrave::engine::data::{Dataset, Label};
 use margrave::engine::gram::Precision;
 use margrave::engine::model::{Prediction, Scheme};
-use margrave::engine::problem::{ClassWeight, Penalty, Task};
+use margrave::engine::problem::{Penalty, Task};
 use margrave::io::c_number;
 use margrave::loss::LossSpec;
-use margrave::{Control, Kernel, Model, Status, Svm, Targets, Threads};
+use margrave::{Control, Kernel, Model, Svm, Targets, Threads};
 
 use super::folds::{classes, split};
+use super::shared::{fold_count, training_files, warn_of_gap, warn_of_unknown, weighted};
 use super::train::{labels_of, regression_quality};
 use super::{ToolError, check_files, number, read};
 use crate::failure::Exit;
@@ -105,25 +106,12 @@ fn parse(arguments: &[String]) -> Result<Options, ToolError> {
             'p' => o.tube = number(name, value)?,
             'e' => o.tol = Some(number(name, value)?),
             'B' => o.bias = number(name, value)?,
-            'v' => {
-                let folds: usize = number(name, value)?;
-                if folds < 2 {
-                    return Err(ToolError::Usage("n-fold cross validation: n must >= 2".into()));
-                }
-                o.folds = Some(folds);
-            }
+            'v' => o.folds = Some(fold_count(value)?),
             'w' => o.weights.push((number(name, &name[2..])?, number(name, value)?)),
             _ => return Err(ToolError::Usage(format!("unknown option: -{letter}"))),
         }
     }
-    match &arguments[at..] {
-        [data] => {
-            let name = Path::new(data).file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-            (o.data, o.model) = (data.clone(), format!("{name}.model"));
-        }
-        [data, model, ..] => (o.data, o.model) = (data.clone(), model.clone()),
-        [] => return Err(ToolError::Usage(String::new())),
-    }
+    (o.data, o.model) = training_files(&arguments[at..])?;
     check(&o)?;
     Ok(o)
 }
@@ -198,9 +186,7 @@ impl Options {
         if let Some(tol) = self.tol {
             svm = svm.tol(tol);
         }
-        let given = self.weights.iter().filter(|(label, _)| known.contains(label));
-        let given: Vec<_> = given.map(|(label, w)| (Label::Number(*label as f64), *w)).collect();
-        Ok(if given.is_empty() { svm } else { svm.class_weight(ClassWeight::Given(given)) })
+        Ok(weighted(svm, &self.weights, known))
     }
 }
 
@@ -220,11 +206,7 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Too
     }
     let whole: Vec<i64> = labels.iter().map(|label| *label as i64).collect();
     let order = classes(&whole).0;
-    for (label, _) in &o.weights {
-        if !order.contains(label) {
-            terminal.plain_error(&format!("WARNING: class label {label} specified in weight is not found"));
-        }
-    }
+    warn_of_unknown(&o.weights, &order, terminal);
     let svm = o.svm(&order)?.cancel(signal::listen()?);
     if let Some(folds) = o.folds {
         return cross_validate(&o, &svm, &data, &labels, folds, terminal);
@@ -239,10 +221,7 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Too
         let (iterations, primal) = (fit.totals().iterations, fit.totals().primal);
         terminal.write(&format!("optimization finished, #iter = {iterations}\nObjective value = {primal:.6}\n"))?;
     }
-    if !matches!(fit.status(), Status::Optimal | Status::Interrupted) {
-        let gap = fit.certificate().relative_gap().map_or_else(|| "not checked".to_owned(), |gap| format!("{gap:.1e}"));
-        terminal.note(&format!("WARNING: {}: the model is not optimal, its relative gap is {gap}", fit.status()));
-    }
+    warn_of_gap(&fit, terminal);
     Ok(Exit::from(fit.status()))
 }
 

@@ -7,6 +7,7 @@ mod linear_predict;
 mod linear_train;
 mod predict;
 mod scale;
+mod shared;
 mod train;
 
 use std::path::Path;

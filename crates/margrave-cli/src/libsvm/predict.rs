@@ -12,8 +12,8 @@ use margrave::io::model::libsvm_from_bytes;
 use margrave::io::{c_number, write_atomic};
 use margrave::{Budget, Control, Model, Targets, Threads};
 
-use super::train::regression_quality;
-use super::{ToolError, check_files, number, read};
+use super::shared::{PredictArguments, lines, quality};
+use super::{ToolError, read};
 use crate::failure::Exit;
 use crate::models::fit_width;
 use crate::options::data::check_width;
@@ -27,21 +27,8 @@ options:
 ";
 
 pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, ToolError> {
-    let (mut probability, mut quiet, mut at) = (false, false, 0);
-    while at < arguments.len() && arguments[at].starts_with('-') {
-        match arguments[at].chars().nth(1) {
-            Some('b') => {
-                at += 1;
-                let value = arguments.get(at).ok_or_else(|| ToolError::Usage(String::new()))?;
-                probability = number::<u8>("-b", value)? != 0;
-            }
-            Some('q') => quiet = true,
-            other => return Err(ToolError::Usage(format!("Unknown option: -{}", other.unwrap_or(' ')))),
-        }
-        at += 1;
-    }
-    let [test, file, output, ..] = &arguments[at..] else { return Err(ToolError::Usage(String::new())) };
-    check_files(&[("test_file", test), ("model_file", file)], ("output_file", output))?;
+    let PredictArguments { probability, quiet, test, model: file, output } =
+        PredictArguments::parse(arguments, "Unknown")?;
     let (data, _) = read(test)?;
     let bytes = std::fs::read(file).map_err(|_| ToolError::Failed(format!("can't open model file {file}")))?;
     let libsvm = libsvm_from_bytes(&bytes, file)?;
@@ -72,26 +59,11 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Too
         (false, _) => (String::new(), values(&model, &scores)),
     };
     if text.is_empty() {
-        predicted.iter().for_each(|value| {
-            text += &c_number(*value, 17);
-            text.push('\n');
-        });
+        text = lines(&predicted);
     }
     write_atomic(Path::new(output), |out| out.write_all(text.as_bytes()))?;
     if let Targets::Real(truth) = &data.targets {
-        if model.task == Task::Regress {
-            let (error, correlation) = regression_quality(truth, &predicted);
-            let _ = write!(
-                log,
-                "Mean squared error = {} (regression)\nSquared correlation coefficient = {} (regression)\n",
-                c_number(error, 6),
-                c_number(correlation, 6)
-            );
-        } else {
-            let right = truth.iter().zip(&predicted).filter(|(a, b)| a == b).count();
-            let share = c_number(100.0 * right as f64 / truth.len() as f64, 6);
-            let _ = writeln!(log, "Accuracy = {share}% ({right}/{}) (classification)", truth.len());
-        }
+        log += &quality(model.task, truth, &predicted, " (classification)");
     }
     if !quiet {
         terminal.write(&log)?;

@@ -6,13 +6,14 @@ use std::path::Path;
 use margrave::engine::data::{Dataset, Label};
 use margrave::engine::gram::Precision;
 use margrave::engine::model::{Prediction, pair_output};
-use margrave::engine::problem::{ClassWeight, Task};
+use margrave::engine::problem::Task;
 use margrave::io::c_number;
 use margrave::io::model::LibsvmModel;
 use margrave::loss::LossSpec;
-use margrave::{Budget, Control, Fit, Kernel, Probability, ProbabilityRule, SolverName, Status, Svm, Targets, Threads};
+use margrave::{Budget, Control, Fit, Kernel, Probability, ProbabilityRule, SolverName, Svm, Targets, Threads};
 
 use super::folds::{classes, split};
+use super::shared::{fold_count, training_files, warn_of_gap, warn_of_unknown, weighted};
 use super::{ToolError, check_files, number, read, square};
 use crate::failure::Exit;
 use crate::signal;
@@ -113,26 +114,12 @@ fn parse(arguments: &[String]) -> Result<Options, ToolError> {
                 number::<u8>(name, value)?;
             }
             'b' => o.probability = number::<u8>(name, value)? != 0,
-            'v' => {
-                let folds: usize = number(name, value)?;
-                if folds < 2 {
-                    return Err(ToolError::Usage("n-fold cross validation: n must >= 2".into()));
-                }
-                o.folds = Some(folds);
-            }
+            'v' => o.folds = Some(fold_count(value)?),
             'w' => o.weights.push((number(name, &name[2..])?, number(name, value)?)),
             _ => return Err(ToolError::Usage(format!("Unknown option: -{letter}"))),
         }
     }
-    match &arguments[at..] {
-        [data] => {
-            o.data = data.clone();
-            let name = Path::new(data).file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-            o.model = format!("{name}.model");
-        }
-        [data, model, ..] => (o.data, o.model) = (data.clone(), model.clone()),
-        [] => return Err(ToolError::Usage(String::new())),
-    }
+    (o.data, o.model) = training_files(&arguments[at..])?;
     check(&o)?;
     Ok(o)
 }
@@ -187,13 +174,7 @@ impl Options {
         match self.kind {
             1 | 2 | 4 => svm = svm.nu(self.nu),
             3 => svm = svm.loss_spec(LossSpec::Epsilon { epsilon: self.tube }),
-            _ => {
-                let given = self.weights.iter().filter(|(label, _)| known.contains(label));
-                let given: Vec<_> = given.map(|(label, w)| (Label::Number(*label as f64), *w)).collect();
-                if !given.is_empty() {
-                    svm = svm.class_weight(ClassWeight::Given(given));
-                }
-            }
+            _ => svm = weighted(svm, &self.weights, known),
         }
         if self.probability && self.kind != 2 {
             // LIBSVM's sigmoid has a free offset and one slope.
@@ -230,11 +211,7 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Too
     }
     let whole: Vec<i64> = labels.iter().map(|label| *label as i64).collect();
     let (order, codes) = classes(&whole);
-    for (label, _) in &o.weights {
-        if !order.contains(label) {
-            terminal.plain_error(&format!("WARNING: class label {label} specified in weight is not found"));
-        }
-    }
+    warn_of_unknown(&o.weights, &order, terminal);
     let features = data.points.dims();
     let svm = o.svm(features, &order).cancel(signal::listen()?);
     if let Some(folds) = o.folds {
@@ -261,10 +238,7 @@ pub(super) fn run(arguments: &[String], terminal: &Terminal) -> Result<Exit, Too
     }
     let text = model.to_text();
     margrave::io::write_atomic(Path::new(&o.model), |out| out.write_all(text.as_bytes()))?;
-    if !matches!(fit.status(), Status::Optimal | Status::Interrupted) {
-        let gap = fit.certificate().relative_gap().map_or_else(|| "not checked".to_owned(), |gap| format!("{gap:.1e}"));
-        terminal.note(&format!("WARNING: {}: the model is not optimal, its relative gap is {gap}", fit.status()));
-    }
+    warn_of_gap(&fit, terminal);
     Ok(Exit::from(fit.status()))
 }
 
