@@ -82,7 +82,8 @@ pub struct Malformed {
 
 impl Malformed {
     fn text(&self, spelling: &dyn Spelling) -> String {
-        let found = self.text.as_ref().map(|text| format!(", found {text}")).unwrap_or_default();
+        let found =
+            self.text.as_ref().filter(|text| *text != "``").map(|text| format!(", found {text}")).unwrap_or_default();
         let (problem, remedy) = (spell(&self.problem, spelling), spell(&self.remedy, spelling));
         format!("{}{}: {problem}{found}: {remedy}", self.file, self.place)
     }
@@ -238,6 +239,6 @@ mod tests {
     fn messages_name_file_place_text_and_remedy() {
         let place = Place::Cell { line: 2, column: 3, name: Some("age".into()) };
         let e = Fault::new(place, "a cell is empty", "fill it").found(b"").within("t.csv", 5);
-        assert_eq!(e.to_string(), "t.csv, line 7, column 4 (`age`): a cell is empty, found ``: fill it");
+        assert_eq!(e.to_string(), "t.csv, line 7, column 4 (`age`): a cell is empty: fill it");
     }
 }
