@@ -378,3 +378,28 @@ fn wide_sparse_rows_are_not_given_up_early() {
         assert!(s.status == Status::Optimal && gap <= 1.01e-2, "{name}: {} at a gap of {gap:.1e}", s.status);
     }
 }
+
+#[test]
+fn a_violation_below_its_rounding_ends_the_l1_penalty_soon() {
+    // Features from 1e-7 to 1e5: rounding alone moves the slopes by more than the requested violation.
+    let mut rng = ChaCha8Rng::seed_from_u64(46);
+    let (n, d) = (950, 13);
+    let scales: Vec<f64> = (0..d).map(|j| 10f64.powi(j as i32 - 7)).collect();
+    let x: Vec<f64> = (0..n * d).map(|k| scales[k % d] * (1.0 + normal(&mut rng))).collect();
+    let labels: Vec<f64> =
+        (0..n).map(|i| if x[i * d + 8] + 0.5 > 20.0 * normal(&mut rng) { 1.0 } else { -1.0 }).collect();
+    let points = Points::dense_f64(n, d, x).unwrap();
+    let (matrix, costs, loss) = (RowMatrix::new(&points), vec![6.0; n], loss("squared-hinge"));
+    let problem = LinearProblem::new(&matrix, &labels, &costs, &*loss, Bias::Free).unwrap();
+    for tol in [1e-7, 1e-9, 1e-12] {
+        let options = Options { stop: Stop { tol: Some(tol), gap: None }, ..Options::default() };
+        let control = Control::unlimited(Threads::one());
+        let s = solve_l1(&problem, &options, &control, &mut Silent).unwrap();
+        assert!(s.iterations < 300, "tol {tol:e}: {} epochs", s.iterations);
+        let c = certify_l1(&problem, &s.weights, s.bias, &s.beta, &control).unwrap();
+        let o = c.optimality().expect("convex");
+        assert!(relative(o) <= 1e-6, "tol {tol:e}: a gap of {:.1e}", relative(o));
+        // What the solver measured is what the certificate finds.
+        assert!(o.violation() <= 2.0 * s.violation + 1e-6, "{:e} after {:e}", o.violation(), s.violation);
+    }
+}

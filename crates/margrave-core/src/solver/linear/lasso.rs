@@ -23,9 +23,10 @@ use super::smooth_loss::{DualTerms, SmoothLoss, SmoothedDual, UnsmoothedLoss};
 use super::solve::{GapProgress, WIDTH_FACTOR, score_unit};
 use super::state::{SUM_ROUNDING, relative_gap};
 use super::{LinearSolution, Options};
-use crate::control::{Control, Status};
+use crate::control::{Control, Interrupt, Status};
 use crate::data::Points;
 use crate::error::{Error, Result};
+use crate::gram::Pick;
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Bias, LinearProblem};
 use crate::work_limit::ITERATION;
@@ -38,6 +39,8 @@ const MAX_HALVINGS: usize = 20;
 const MAX_NEWTON_FEATURES: usize = 1500;
 /// Most measurements without progress in the gap.
 const MAX_IDLE: usize = 20;
+/// Relative gap below which more work changes only the rounding of the violation.
+const SETTLED_GAP: f64 = 1e-9;
 /// Most epochs of a round.
 const MAX_ROUND_EPOCHS: u64 = 150;
 /// Epochs after which a Newton step is tried again.
@@ -145,6 +148,14 @@ impl LassoState<'_> {
     /// Σᵢ xᵢⱼ² for every column.
     pub(super) fn column_squares(&self) -> Vec<f64> {
         (0..self.w.len()).map(|j| self.columns.column(j).1.iter().map(|x| x * x).sum()).collect()
+    }
+
+    /// The scores anew from the weights. Steps only add to them, and the rounding of many steps, multiplied by large
+    /// features, would hide a violation that the certificate finds.
+    fn recompute_scores(&mut self, control: &Control) -> std::result::Result<(), Interrupt> {
+        self.problem.matrix.dots(Pick::All, &self.w, &mut self.z, control)?;
+        self.z.iter_mut().for_each(|z| *z += self.b);
+        Ok(())
     }
 
     /// The largest violation over all weights and the bias.
@@ -306,6 +317,7 @@ struct LassoRun<'a, 'o> {
 impl LassoRun<'_, '_> {
     /// Measures P, D and the violation over all weights; true if the stopping criteria hold.
     fn measure(&mut self, state: &mut LassoState<'_>) -> std::result::Result<bool, Status> {
+        state.recompute_scores(self.control).map_err(Status::from)?;
         state.balance_bias();
         let DualityBounds { primal, dual, rounding, .. } = state.duality_bounds();
         self.relative = relative_gap(primal, primal - dual, rounding);
@@ -410,7 +422,8 @@ impl LassoRun<'_, '_> {
     ) -> std::result::Result<Status, Status> {
         let smoothed = terms.map_or(problem.loss.sharp(), |terms| terms.min_width().is_finite());
         let status = self.smoothing_rounds(state, problem, terms, smoothed)?;
-        if status == Status::Stalled && !smoothed {
+        // Smoothing starts far from the point found: where only rounding is left it would find the same point again.
+        if status == Status::Stalled && !smoothed && self.relative > SETTLED_GAP {
             return self.smoothing_rounds(state, problem, None, true);
         }
         Ok(status)
