@@ -80,7 +80,7 @@ pub struct Budget {
     pub seconds: Option<f64>,
     /// Iterations, as defined by the solver; `None`: no limit.
     pub iterations: Option<u64>,
-    /// Bytes for kernel rows, factors and other working memory (not the data itself).
+    /// Bytes for kernel rows, factors and other working memory (not the data itself). A machine may always use 16 MiB.
     pub memory: u64,
 }
 

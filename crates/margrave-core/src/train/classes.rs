@@ -11,7 +11,7 @@ use super::options::{LossChoice, Probability, SolverName};
 use super::plan::Plan;
 use super::prepared::{Prepared, check_same_rows};
 use super::proof::prove;
-use super::space::{Request, Space, Trained};
+use super::space::{LEAST_MEMORY, Request, Space, Trained};
 use super::verdict::Asked;
 use crate::compose::sigmoid::{Labelled, fit_all};
 use crate::compose::{LANES, Part, one_vs_one, one_vs_rest, run};
@@ -227,7 +227,7 @@ fn one_by_one(
         }
     }
     // This share of the memory does not depend on the number of threads: see `LANES`.
-    let memory = options.budget.memory / parts.len().clamp(1, LANES) as u64;
+    let memory = (options.budget.memory / parts.len().clamp(1, LANES) as u64).max(LEAST_MEMORY);
     let sizes: Vec<u64> = parts.iter().map(|part| space.work(part.rows.len())).collect();
     let begin = Begin {
         solver: if scheme == Scheme::OneVsRest { "one-vs-rest" } else { "one-vs-one" },

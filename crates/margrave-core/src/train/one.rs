@@ -8,7 +8,7 @@ use super::linear_space::LinearSpace;
 use super::options::SolverName;
 use super::plan::Plan;
 use super::prepared::check_same_rows;
-use super::space::{Request, Space, Trained};
+use super::space::{LEAST_MEMORY, Request, Space, Trained};
 use super::verdict::Asked;
 use crate::control::Control;
 use crate::error::{Error, Result};
@@ -60,7 +60,8 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
             Some(space.start(model, 0, &model.machine(0), &setup))
         }
     };
-    let request = Request { options, memory: options.budget.memory, control };
+    let memory = options.budget.memory.max(LEAST_MEMORY);
+    let request = Request { options, memory, control };
     let trained = space.solve(&setup, start, request, observer)?;
     let (calibration, threshold) = match options.probability.is_some() || options.threshold.is_some() {
         false => (None, None),

@@ -58,6 +58,10 @@ pub(crate) struct StartPoint {
     pub(crate) weights: Vec<f64>,
 }
 
+/// Working memory that a machine may always use, in bytes. A program takes more than this by itself, and without it the
+/// entries of K of a thousand rows would be computed again for every product.
+pub(crate) const LEAST_MEMORY: u64 = 16 << 20;
+
 /// The options and resources of a training.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
