@@ -329,7 +329,7 @@ impl Control {
 
     /// For training `count` models: the more there are, the less work without progress each may do.
     pub(crate) fn for_machines(&self, count: usize) -> Self {
-        Self { patience: self.patience / (count.max(1) as f64).sqrt(), ..self.clone() }
+        Self { patience: self.patience / (count.max(1) as f64).powf(0.75), ..self.clone() }
     }
 
     /// Extra time beyond the limit for what follows training.

@@ -17,8 +17,12 @@ const FACTORISATIONS: f64 = 6.0;
 /// Multiply–adds of a pass above which there is no limit: a large problem with large costs may run for long with little
 /// progress, and a time limit or Ctrl-C can end it.
 const LARGE: f64 = 1e9;
+/// Multiply–adds, and passes besides, after which a run ends even if it still makes some progress: a problem of a
+/// thousand rows that has taken seconds for a digit will not reach the requested tolerance soon.
+const TOTAL: f64 = 1e10;
+const TOTAL_PASSES: f64 = 600.0;
 /// A run ends when its work is this many times its work at the last progress.
-const FACTOR: f64 = 2.0;
+const FACTOR: f64 = 1.6;
 /// The violation or the gap must fall below this fraction of its value at the last progress to count as progress.
 const PROGRESS: f64 = 0.2;
 
@@ -35,6 +39,8 @@ pub(crate) struct WorkLimit {
     /// The run ends when it has spent this much.
     end: AtomicU64,
     allowed: u64,
+    /// The run ends here in any case.
+    total: u64,
     violation: AtomicU64,
     gap: AtomicU64,
 }
@@ -45,15 +51,19 @@ impl WorkLimit {
     pub(crate) fn new(share: f64, pass: f64, factored: f64) -> Self {
         let factorisation = factored.powi(3) / FACTORISATION_SHARE;
         let work = share * BASE + PASSES * pass + FACTORISATIONS * factorisation;
-        Self::allowing(if pass <= LARGE { work } else { f64::INFINITY })
+        match pass <= LARGE {
+            true => Self::allowing(work, work.max(share * TOTAL + TOTAL_PASSES * pass)),
+            false => Self::allowing(f64::INFINITY, f64::INFINITY),
+        }
     }
 
-    fn allowing(work: f64) -> Self {
-        let (allowed, infinity) = (work as u64, f64::INFINITY.to_bits());
+    fn allowing(work: f64, total: f64) -> Self {
+        let (allowed, total, infinity) = (work as u64, total as u64, f64::INFINITY.to_bits());
         Self {
             spent: AtomicU64::new(0),
             end: AtomicU64::new(allowed),
             allowed,
+            total,
             violation: AtomicU64::new(infinity),
             gap: AtomicU64::new(infinity),
         }
@@ -73,7 +83,7 @@ impl WorkLimit {
             {
                 least.store(found.to_bits(), Ordering::Relaxed);
                 let spent = self.spent.load(Ordering::Relaxed);
-                self.end.store(((FACTOR * spent as f64) as u64).max(self.allowed), Ordering::Relaxed);
+                self.end.store(((FACTOR * spent as f64) as u64).max(self.allowed).min(self.total), Ordering::Relaxed);
             }
         }
     }
@@ -90,13 +100,13 @@ mod tests {
 
     #[test]
     fn work_without_progress_ends_a_run_and_progress_does_not() {
-        let limit = WorkLimit::allowing(100.0);
+        let limit = WorkLimit::allowing(100.0, 1e9);
         limit.note(Some(1.0), None);
         limit.spend(100);
         assert!(!limit.is_over());
-        // After a fall to a fifth, the run may take twice the work it has done; a smaller fall is not enough.
+        // After a fall to a fifth, the run may take 1.6 times the work it has done; a smaller fall is not enough.
         limit.note(Some(0.19), None);
-        limit.spend(99);
+        limit.spend(59);
         limit.note(Some(0.1), Some(f64::INFINITY));
         assert!(!limit.is_over());
         limit.spend(2);
@@ -108,12 +118,26 @@ mod tests {
 
     #[test]
     fn gaps_that_rounding_makes_negative_are_progress_once() {
-        let limit = WorkLimit::allowing(100.0);
+        let limit = WorkLimit::allowing(100.0, 1e9);
         for _ in 0..10 {
             limit.note(None, Some(-1e-9));
             limit.spend(30);
         }
         assert!(limit.is_over());
+    }
+
+    #[test]
+    fn slow_progress_does_not_go_on_for_ever() {
+        let limit = WorkLimit::allowing(100.0, 1000.0);
+        let mut violation = 1.0;
+        while !limit.is_over() {
+            limit.note(Some(violation), None);
+            violation *= 0.1;
+            limit.spend(50);
+        }
+        assert_eq!(limit.spent.load(Ordering::Relaxed), 1050);
+        let small = WorkLimit::new(1.0, 1e6, 0.0);
+        assert!(small.total > small.allowed && small.total < 10 * small.allowed);
     }
 
     #[test]
