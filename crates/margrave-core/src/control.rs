@@ -374,6 +374,13 @@ impl Control {
         }
     }
 
+    /// Records the objective of a loss that is not convex.
+    pub(crate) fn note_objective(&self, objective: f64) {
+        if let Some(limit) = &self.work {
+            limit.note_objective(objective);
+        }
+    }
+
     /// The same control on another device.
     pub fn with_device(mut self, device: Device) -> Self {
         self.backend = device.backend();

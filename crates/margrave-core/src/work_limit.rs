@@ -20,11 +20,14 @@ const LARGE: f64 = 1e9;
 /// Multiply–adds, and passes besides, after which a run ends even if it still makes some progress: a problem of a
 /// thousand rows that has taken seconds for a digit will not reach the requested tolerance soon.
 const TOTAL: f64 = 1e10;
-const TOTAL_PASSES: f64 = 600.0;
+const TOTAL_PASSES: f64 = 300.0;
 /// A run ends when its work is this many times its work at the last progress.
 const FACTOR: f64 = 1.6;
 /// The violation or the gap must fall below this fraction of its value at the last progress to count as progress.
 const PROGRESS: f64 = 0.2;
+/// Relative decrease of the objective of a loss that is not convex that counts as progress: a run may leave a saddle
+/// point slowly, and there is no gap.
+const DECREASE: f64 = 1e-6;
 
 /// A factorisation of n rows counts as n³ over this: it takes n³/3 multiply–adds, which are faster than others.
 pub(crate) const FACTORISATION_SHARE: f64 = 12.0;
@@ -43,6 +46,7 @@ pub(crate) struct WorkLimit {
     total: u64,
     violation: AtomicU64,
     gap: AtomicU64,
+    objective: AtomicU64,
 }
 
 impl WorkLimit {
@@ -66,6 +70,7 @@ impl WorkLimit {
             total,
             violation: AtomicU64::new(infinity),
             gap: AtomicU64::new(infinity),
+            objective: AtomicU64::new(infinity),
         }
     }
 
@@ -82,10 +87,24 @@ impl WorkLimit {
             if let Some(found) = found.filter(|found| *found < PROGRESS * f64::from_bits(least.load(Ordering::Relaxed)))
             {
                 least.store(found.to_bits(), Ordering::Relaxed);
-                let spent = self.spent.load(Ordering::Relaxed);
-                self.end.store(((FACTOR * spent as f64) as u64).max(self.allowed).min(self.total), Ordering::Relaxed);
+                self.go_on();
             }
         }
+    }
+
+    /// Records the objective of a loss that is not convex.
+    pub(crate) fn note_objective(&self, objective: f64) {
+        let least = f64::from_bits(self.objective.load(Ordering::Relaxed));
+        if objective < least - DECREASE * least.abs() || least.is_infinite() && objective.is_finite() {
+            self.objective.store(objective.to_bits(), Ordering::Relaxed);
+            self.go_on();
+        }
+    }
+
+    /// After progress: more work is allowed, up to the total.
+    fn go_on(&self) {
+        let spent = self.spent.load(Ordering::Relaxed);
+        self.end.store(((FACTOR * spent as f64) as u64).max(self.allowed).min(self.total), Ordering::Relaxed);
     }
 
     /// Whether too much work was done without progress.
@@ -122,6 +141,21 @@ mod tests {
         for _ in 0..10 {
             limit.note(None, Some(-1e-9));
             limit.spend(30);
+        }
+        assert!(limit.is_over());
+    }
+
+    #[test]
+    fn a_falling_objective_is_progress() {
+        let limit = WorkLimit::allowing(100.0, 1e9);
+        for round in 0..10 {
+            limit.note_objective(5.0 - 1e-4 * f64::from(round));
+            limit.spend(40);
+        }
+        assert!(!limit.is_over());
+        for _ in 0..10 {
+            limit.note_objective(5.0 - 1e-3);
+            limit.spend(40);
         }
         assert!(limit.is_over());
     }

@@ -181,6 +181,9 @@ impl IrwlsRun<'_, '_, '_> {
         if value <= self.lowest {
             self.lowest = value;
             self.best.clone_from(&self.now);
+            if !self.convex {
+                self.control.note_objective(value);
+            }
         }
     }
 
