@@ -1,6 +1,10 @@
 //! Out-of-sample scores of a machine, and the calibration fitted to them.
 
-use super::options::{Probability, TrainOptions};
+use super::fit::LeaveOneOut;
+use super::kernel_space::KernelSpace;
+use super::linear_space::LinearSpace;
+use super::one::problem;
+use super::options::{LossChoice, Probability, TrainOptions};
 use super::plan::Plan;
 use super::space::{Request, Space, Trained};
 use crate::compose::calibrate::{LeftOut, residual_scale};
@@ -9,25 +13,68 @@ use crate::compose::sigmoid::{Labelled, fit_all};
 use crate::compose::threshold;
 use crate::control::Control;
 use crate::error::Result;
+use crate::loss::LossSpec;
 use crate::model::{Calibration, Origin, SHARES, Threshold};
 use crate::observe::Silent;
-use crate::problem::{Setup, Task};
+use crate::problem::{Formulation, Setup, Task};
 use crate::solver::Stop;
 
 /// Number of folds where leave-one-out scores have no closed form.
 const DEFAULT_FOLDS: usize = 5;
 
-/// A machine whose scores are to be calibrated: the rows it was trained on, and how its problem follows from targets and weights.
+/// A machine whose scores are to be calibrated: the rows it was trained on.
 pub(crate) struct Subject<'a> {
+    pub(crate) plan: &'a Plan<'a>,
     pub(crate) space: &'a dyn Space,
+    /// Its rows in the data; `None`: all.
+    pub(crate) rows: Option<&'a [u32]>,
     pub(crate) targets: &'a [f64],
     pub(crate) weights: Option<&'a [f64]>,
-    /// The problem of some of the rows, from their targets and weights.
-    pub(crate) problem: &'a dyn Fn(&dyn Space, &[f64], Option<&[f64]>) -> Result<Setup>,
+}
+
+/// Scores of rows that a machine was not trained on.
+#[derive(Default)]
+pub(crate) struct Unseen {
+    /// Those that probabilities and thresholds are fitted to, and how they were computed, if one of them was asked for.
+    pub(crate) used: Option<(LeftOut, Origin)>,
+    /// Those in closed form, if they were asked for and there is one.
+    pub(crate) closed: Option<LeftOut>,
+}
+
+/// The scores of unseen rows that the options ask for.
+pub(crate) fn unseen(subject: &Subject<'_>, setup: &Setup, trained: &Trained, request: Request<'_>) -> Result<Unseen> {
+    let options = request.options;
+    let used = match options.probability.is_some() || options.threshold.is_some() {
+        true => Some(out_of_sample(subject, setup, trained, request)?),
+        false => None,
+    };
+    let closed = match &used {
+        _ if !options.leave_one_out || options.task == Task::Novelty => None,
+        Some((left, Origin::LeaveOneOut)) => Some(left.clone()),
+        _ => {
+            let control = request.control.for_calibration();
+            subject.space.leave_one_out(trained, setup, Request { control: &control, ..request })?
+        }
+    };
+    Ok(Unseen { used, closed })
+}
+
+/// Leave-one-out scores of the only machine of a plan, rows ascending.
+pub(crate) fn ascending(plan: &Plan<'_>, left: LeftOut) -> LeaveOneOut {
+    let mut all: Vec<(u32, f64)> = left.rows.into_iter().zip(left.scores).collect();
+    all.sort_by_key(|one| one.0);
+    let (rows, scores) = all.into_iter().unzip();
+    LeaveOneOut { rows, scores, exact: is_square(plan) }
+}
+
+/// Whether leave-one-out scores in closed form are exact: nothing is at a bound.
+pub(crate) fn is_square(plan: &Plan<'_>) -> bool {
+    matches!(plan.options.loss, LossChoice::Spec(LossSpec::Square))
+        && matches!(plan.formulation, Formulation::Cost { .. })
 }
 
 /// Out-of-sample scores of the training rows, and how they were computed.
-pub(crate) fn out_of_sample(
+fn out_of_sample(
     subject: &Subject<'_>,
     setup: &Setup,
     trained: &Trained,
@@ -51,26 +98,50 @@ fn for_folds(options: &TrainOptions) -> TrainOptions {
     TrainOptions { probability: None, threshold: None, start: None, stop, aim: None, aim_gap: None, ..options.clone() }
 }
 
-/// The scores of each fold, from a machine trained on the other folds.
+/// The scores of each fold, from a machine trained on the other folds: missing values, scaling and γ included.
 fn out_of_fold(subject: &Subject<'_>, k: usize, request: Request<'_>) -> Result<LeftOut> {
     let n = subject.targets.len();
     let codes: Vec<u32> = subject.targets.iter().map(|y| u32::from(*y > 0.0)).collect();
     let options = for_folds(request.options);
-    let deal = if options.task == Task::Classify { Deal::Stratified(&codes) } else { Deal::Plain };
+    let classify = options.task == Task::Classify;
+    let deal = if classify { Deal::Stratified(&codes) } else { Deal::Plain };
     let fold = folds(n, k, deal, options.seed)?;
     let mut out = LeftOut { rows: (0..n as u32).collect(), scores: vec![0.0; n] };
     let scoring: Control = request.control.without_deadline();
     for f in 0..k as u32 {
         let (kept, held): (Vec<u32>, Vec<u32>) = (0..n as u32).partition(|&row| fold[row as usize] != f);
         let targets: Vec<f64> = kept.iter().map(|&row| subject.targets[row as usize]).collect();
+        if classify && targets.iter().all(|y| *y == targets[0]) {
+            // All rows of the other class are held out: without them everything is on the margin of this one.
+            held.iter().for_each(|&row| out.scores[row as usize] = targets[0]);
+            continue;
+        }
         let weights: Option<Vec<f64>> = subject.weights.map(|w| kept.iter().map(|&row| w[row as usize]).collect());
-        let part = subject.space.restrict(&kept, request.control);
-        let setup = (subject.problem)(part.as_ref(), &targets, weights.as_deref())?;
+        let own = subject.space_without(&held, request.control)?;
+        let space = own.as_deref().unwrap_or(subject.space);
+        let part = space.restrict(&kept, request.control);
+        let setup = problem(subject.plan, part.as_ref(), &targets, weights.as_deref())?;
         let trained = part.solve(&setup, None, Request { options: &options, ..request }, &mut Silent)?;
-        let scores = subject.space.score(&trained, &kept, &held, &scoring)?;
+        let scores = space.score(&trained, &kept, &held, &scoring)?;
         held.iter().zip(scores).for_each(|(&row, z)| out.scores[row as usize] = z);
     }
     Ok(out)
+}
+
+impl Subject<'_> {
+    /// The space of the machine's rows as a training without `held` of them has it; `None` if it is the same.
+    fn space_without(&self, held: &[u32], control: &Control) -> Result<Option<Box<dyn Space>>> {
+        let held: Vec<u32> = match self.rows {
+            Some(rows) => held.iter().map(|&at| rows[at as usize]).collect(),
+            None => held.to_vec(),
+        };
+        let Some((points, kernel)) = self.plan.without(&held)? else { return Ok(None) };
+        let points = self.rows.map_or_else(|| points.clone(), |rows| points.gather(rows));
+        Ok(Some(match self.plan.linear {
+            true => Box::new(LinearSpace::new(&points, None, control)),
+            false => Box::new(KernelSpace::with_distinct(kernel, &points, control)?.kept(control)),
+        }))
+    }
 }
 
 /// Left-out scores with the labels of their rows; `counts`: how much each row of the machine counts.
