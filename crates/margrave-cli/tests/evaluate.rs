@@ -74,8 +74,9 @@ fn left_out_figures_are_those_of_folds_trained_by_hand() {
 fn reports_have_leave_one_out_figures_in_closed_form() {
     let sandbox = Sandbox::new();
     let (model, html) = (sandbox.path("m"), sandbox.path("r.html"));
+    let data = heart();
     let run = |args: &[&str]| {
-        let all = [&["train", &heart(), "-o", &model, "--report", &html, "--json"][..], args].concat();
+        let all = [&["train", &data, "-o", &model, "--report", &html, "--json"][..], args].concat();
         (margrave(&all).exits(0).json(), text(&html))
     };
     // Least squares: exact, and the same as those of every λ at once.
