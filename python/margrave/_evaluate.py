@@ -570,7 +570,7 @@ class _Judge:
         again.fit(X, self.y) if self.weights is None else again.fit(X, self.y, sample_weight=self.weights)
         left = getattr(again, "_left_out", None)
         if left is None:
-            return None, None, "not computed: there is no closed form for this loss or formulation"
+            return None, None, "not computed: there is no closed form for this loss or formulation, or it is too coarse here"
         rows, scores, exact = left
         # The engine saw the rows of positive weight only.
         kept = np.arange(len(self.y)) if self.weights is None else np.flatnonzero(self.weights > 0)

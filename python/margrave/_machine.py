@@ -634,8 +634,8 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of the classes, in the order of `classes_`.
 
-        They are calibrated on leave-one-out scores, which follow from the fit: nothing is random and no further model
-        is trained. Samples count by their weights. If `probability_rule_` is "agree", the most probable class is the
+        They are calibrated on leave-one-out scores, which follow from the fit, or on folds where those would be coarse:
+        nothing is random. Samples count by their weights. If `probability_rule_` is "agree", the most probable class is the
         one that `predict` returns. If it is "free", the probabilities estimate frequencies whatever is predicted; with
         two classes `predict` then returns the second where its probability exceeds `probability_threshold_`.
         """

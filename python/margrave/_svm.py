@@ -45,7 +45,8 @@ class SVC(_Classifier):
     max_iter : int, default=-1
         Limit on iterations; -1 means no limit.
     probability : bool, default=False
-        Enable `predict_proba`. It is calibrated on leave-one-out scores: deterministic, no further fits.
+        Enable `predict_proba`. It is calibrated on leave-one-out scores in closed form, or on folds where those would be
+        coarse: deterministic either way.
     probability_rule : {"auto", "agree", "free"}, default="auto"
         "agree": the most probable class is the predicted one. "free": probabilities estimate frequencies, whatever is
         predicted. "auto": free where `class_weight` makes costs differ or where the log-loss of "free" on left-out
@@ -200,7 +201,8 @@ class NuSVC(_Classifier):
     max_iter : int, default=-1
         Limit on iterations; -1 means no limit.
     probability : bool, default=False
-        Enable `predict_proba`. It is calibrated on leave-one-out scores: deterministic, no further fits.
+        Enable `predict_proba`. It is calibrated on leave-one-out scores in closed form, or on folds where those would be
+        coarse: deterministic either way.
     probability_rule : {"auto", "agree", "free"}, default="auto"
         "agree": the most probable class is the predicted one. "free": probabilities estimate frequencies, whatever is
         predicted. "auto": free where `class_weight` makes costs differ or where the log-loss of "free" on left-out
