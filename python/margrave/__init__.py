@@ -17,6 +17,7 @@ from ._core import (
     __version__,
 )
 from ._cv import SVCCV, SVRCV
+from ._evaluate import Evaluation, Figures, evaluate
 from ._files import export_onnx, from_libsvm, load, save, to_libsvm
 from ._linear import LinearSVC, LinearSVR
 from ._novelty import OneClassSVM
@@ -46,6 +47,8 @@ __all__ = [
     "Certificate",
     "DataError",
     "DeviceError",
+    "Evaluation",
+    "Figures",
     "KernelRidge",
     "LinearSVC",
     "LinearSVR",
@@ -60,6 +63,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "certify",
+    "evaluate",
     "export_onnx",
     "from_libsvm",
     "load",

@@ -128,7 +128,7 @@ def _kernel_model(estimator: Any, kind: Any, X: Any, y: Any, sample_weight: Any,
         if kind == "SVC" or ours:
             weights = sample_costs(weights, np.asarray(estimator.class_weight_)[codes])
     elif task == "regress":
-        targets = np.ascontiguousarray(y, dtype=np.float64)
+        targets = np.ascontiguousarray(y, dtype=np.float64).ravel()
     dual = dense(estimator._dual_coef_)
     rows = np.ascontiguousarray(estimator.support_, dtype=np.int32)
     lookup = kernel == "precomputed"
@@ -156,7 +156,8 @@ def _kernel_model(estimator: Any, kind: Any, X: Any, y: Any, sample_weight: Any,
         labels=labels,
     )
     _same_centres(estimator, X, rows)
-    return Certificate.of_machines(_core.certify(spec, parts, points(X), targets, weights))
+    outputs = len(dual) if task == "regress" else 1
+    return Certificate.of_machines(_core.certify(spec, parts, points(X), targets, weights, outputs))
 
 
 def _same_centres(estimator: Any, X: Any, rows: Any) -> Any:
@@ -187,7 +188,7 @@ def _linear(estimator: Any, kind: Any, X: Any, y: Any, sample_weight: Any, n_job
         weights = weights * class_factors(estimator.class_weight, classes, np.asarray(y), given)[codes]
         task, epsilon = "classify", None
     else:
-        targets = np.ascontiguousarray(np.asarray(y, dtype=np.float64).reshape(1, -1))
+        targets = np.ascontiguousarray(np.asarray(y, dtype=np.float64).reshape(X.shape[0], -1).T)
         task, epsilon = "regress", estimator.epsilon
     spec = params(
         task,

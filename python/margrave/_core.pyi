@@ -24,6 +24,7 @@ __all__ = [
     "export_libsvm",
     "export_native",
     "export_onnx",
+    "fingerprint",
     "fit",
     "gamma_of",
     "is_score",
@@ -64,6 +65,13 @@ class Machine:
     def scores(self, x: _Points, threads: int, small: bool) -> _Matrix: ...
     def probabilities(self, scores: _Matrix) -> _Matrix: ...
 
+def fingerprint(
+    x: _Points,
+    numbers: _Vector | None = None,
+    texts: Sequence[str] | None = None,
+    outputs: int = 1,
+    weights: _Vector | None = None,
+) -> str: ...
 def main(arguments: Sequence[str]) -> int: ...
 def fit(
     params: _Params,
@@ -81,6 +89,7 @@ def certify(
     x: _Points,
     y: _Vector | None = None,
     weights: _Vector | None = None,
+    outputs: int = 1,
 ) -> list[dict[str, Any]]: ...
 def certify_libsvm(
     params: _Params,

@@ -41,6 +41,11 @@ class _Search:
         """The chosen γ."""
         return getattr(self, "gamma_", None) or "scale"
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = False
+        return tags
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Search the grid by cross-validation, then fit the best combination on all samples.
@@ -84,7 +89,7 @@ class _Search:
         self._kernel_name = self.kernel
         self._gamma = 0.0 if self.kernel == "precomputed" else resolve_gamma("scale", X, weights)
         spec = self._params(X.shape[0], X.shape[1], fitting=True)
-        spec["probability"] = False
+        spec.update(probability=False, threshold=None)
         if factors is not None and (factors != 1).any():
             spec["class_weight"] = [float(factor) for factor in self.class_weight_]
         if self.kernel == "linear":
@@ -305,6 +310,7 @@ class SVCCV(_Search, SVC):
         n_jobs: int | None = None,
         device: str = "auto",
         probability_rule: str = "auto",
+        threshold: str | None = None,
     ) -> None:
         self.Cs = Cs
         self.gammas = gammas
@@ -317,6 +323,7 @@ class SVCCV(_Search, SVC):
         self.shrinking = shrinking
         self.probability = probability
         self.probability_rule = probability_rule
+        self.threshold = threshold
         self.tol = tol
         self.cache_size = cache_size
         self.class_weight = class_weight

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import _core
 from ._certificate import Certificate
 from ._linear import LinearSVC, LinearSVR
-from ._machine import _KernelModel
+from ._machine import _KernelModel, store_threshold
 from ._novelty import OneClassSVM
 from ._pipeline import scaling_of, split
 from ._prepare import linear_weights
@@ -58,12 +58,16 @@ def _spec_and_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             width=coef.shape[1],
             n=0,
             labels=_labels(estimator.classes_) if classify else [],
+            threshold=getattr(estimator, "_threshold", None),
             weights=coef,
         )
     if isinstance(estimator, KernelRidge):
         if not estimator._native():
             raise ValueError("a KernelRidge can be written to a file only with a kernel of Margrave")
-        spec = estimator._params(estimator.X_fit_, 0.0, loss="square")
+        alpha = np.unique(np.asarray(estimator.alpha, dtype=np.float64))
+        # A file has one C: it says nothing of targets with penalties of their own, or of none.
+        cost = 1.0 / alpha[0] if alpha.size == 1 and alpha[0] > 0 else 1.0
+        spec = estimator._params(estimator.X_fit_, 0.0, C=cost, loss=estimator.loss or "square")
         return spec, estimator._parts(estimator.X_fit_)
     raise TypeError(f"{type(estimator).__name__} cannot be written: pass a fitted estimator of margrave")
 
@@ -268,17 +272,26 @@ def _native_linear(file: dict[str, Any]) -> LinearSVC | LinearSVR:
         if len(coef) not in (1, len(model.classes_)):
             raise ValueError("linear models of pairs of classes cannot be read: train them with multiclass ovr")
         model.coef_ = coef
-    elif file["task"] == "regress" and len(coef) == 1:
+    elif file["task"] == "regress":
         if file["epsilon"] is not None:
             settings["epsilon"] = file["epsilon"]
         model = LinearSVR(**settings)
-        model.coef_ = coef.ravel()
+        model.coef_ = coef if file["scheme"] == "outputs" else coef.ravel()
     else:
-        raise ValueError("linear models of novelty detection or of several targets cannot be read in Python")
+        raise ValueError("linear models of novelty detection cannot be read in Python")
     model.intercept_ = bias if scaling is not None else 0.0
     model.n_features_in_ = file["width"]
     model.n_iter_ = max([1, *(one["iterations"] for one in file["machines"])])
+    if file["task"] == "classify":
+        _threshold(model, file)
     return model
+
+
+def _threshold(model: Any, file: dict[str, Any]) -> None:
+    """Set the threshold that a file has."""
+    store_threshold(model, file["threshold"])
+    if file["threshold"] is not None:
+        model.threshold = file["threshold"][1]
 
 
 def _native_kernel(file: dict[str, Any], name: str) -> Any:
@@ -286,11 +299,9 @@ def _native_kernel(file: dict[str, Any], name: str) -> Any:
     settings: dict[str, Any] = {"kernel": file["kernel"]}
     settings.update({key: file[key] for key in ("gamma", "coef0", "degree") if file.get(key) is not None})
     task, kind, loss = file["task"], file["formulation"], file["loss"]
-    if task == "regress" and file["scheme"] == "outputs" or (loss == "square" and not file["bias_is_free"]):
-        if loss != "square" or file["bias_is_free"] or task != "regress":
-            raise ValueError(f"{name} has several targets with a bias, for which Python has no estimator")
+    if task == "regress" and not file["bias_is_free"]:
         return _native_ridge(file, settings)
-    if file["scheme"] not in ("one", "ovo"):
+    if file["scheme"] not in ("one", "ovo", "outputs"):
         raise ValueError(f"{name} has the scheme {file['scheme']!r} for its classes: SVC has one model per pair")
     if kind == "cost":
         settings["C"] = file["C"]
@@ -318,7 +329,9 @@ def _native_kernel(file: dict[str, Any], name: str) -> Any:
         model.class_weight_ = np.array(file["class_weights"])
     model._rho = np.array([one["rho"] for one in file["machines"]])
     iterations = np.array([max(1, one["iterations"]) for one in file["machines"]], dtype=np.int32)
-    model.n_iter_ = iterations if task == "classify" else int(iterations[0])
+    model.n_iter_ = iterations if task == "classify" or len(iterations) > 1 else int(iterations[0])
+    if task == "classify":
+        _threshold(model, file)
     model._probA = file.get("sigmoid_a", np.empty(0))
     model._probB = -file["sigmoid_b"] if "sigmoid_b" in file else np.empty(0)
     model._prob_below = file.get("sigmoid_below")
@@ -333,7 +346,8 @@ def _native_kernel(file: dict[str, Any], name: str) -> Any:
 
 
 def _native_ridge(file: dict[str, Any], settings: dict[str, Any]) -> KernelRidge:
-    model = KernelRidge(alpha=1.0 / file["C"], **settings)
+    loss = None if file["loss"] == "square" else file["loss"]
+    model = KernelRidge(alpha=1.0 / file["C"], loss=loss, **settings)
     m = len(file["rows"])
     centres = sp.csr_matrix((file["data"], file["indices"], file["indptr"]), shape=(m, file["width"]))
     model.X_fit_ = centres if file["sparse"] else centres.toarray()

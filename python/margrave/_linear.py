@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.linear_model._base import LinearClassifierMixin, LinearModel, SparseCoefMixin
 from sklearn.utils import column_or_1d
@@ -16,8 +17,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
-from ._machine import _Versioned
-from ._prepare import check_fit, check_rows, check_weights, class_codes, class_factors, dense, intercept_feature
+from ._machine import _Versioned, store_threshold
+from ._prepare import (
+    check_fit,
+    check_rows,
+    check_weights,
+    class_codes,
+    class_factors,
+    dense,
+    intercept_feature,
+    several,
+)
 from ._spec import EXTRA, SMALL, finish, params, points, report_of, threads
 from .losses import LossLike
 
@@ -37,7 +47,7 @@ _SHARED = {
     "tol": [Interval(Real, 0.0, None, closed="neither")],
     "C": [Interval(Real, 0.0, None, closed="neither")],
     "fit_intercept": ["boolean"],
-    "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+    "intercept_scaling": [Interval(Real, 0, None, closed="right")],
     "verbose": ["verbose"],
     "random_state": ["random_state"],
     "max_iter": [Interval(Integral, 0, None, closed="left")],
@@ -89,7 +99,11 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
             aim_gap=AIM_GAP,
             **own,
         )
-        result = _core.fit(spec, points(X), y, np.ascontiguousarray(weights), report)
+        spec["leave_one_out"] = getattr(self, "_wants_left_out", False)
+        outputs = y.shape[1] if y.ndim == 2 else 1
+        targets = np.ascontiguousarray(y).ravel()
+        result = _core.fit(spec, points(X), targets, np.ascontiguousarray(weights), report, outputs)
+        self._left_out = result.get("left_out")
         if "weights" in result:
             coef = result["weights"].T
         else:
@@ -146,6 +160,10 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         Number of threads; all cores by default. Results do not depend on it.
     device : {"auto", "cpu", "cuda", "cuda:N"}, default="auto"
         Where to compute: ``"cuda:N"`` is NVIDIA card N; ``"auto"`` takes a card for 20 000 rows or more, if there is one.
+    threshold : str, default=None
+        Two classes: how to choose the score above which `predict` returns the second class. "max-f1", "recall=0.9" (the
+        largest precision with at least this recall) or "cost=FP:1,FN:10" (the least total cost), on left-out scores.
+        None is 0. `threshold_` has the score; it is kept by `save`.
 
     Attributes
     ----------
@@ -163,6 +181,10 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         The classes in ascending order.
     n_features_in_ : int
         Number of features.
+    threshold_ : float
+        The score above which `predict` returns the second of two classes; 0 unless `threshold` chose another.
+    threshold_recall_, threshold_precision_ : float
+        Recall and precision of the second class at the threshold, on the left-out scores it was chosen on.
 
     Examples
     --------
@@ -180,6 +202,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         "loss": [str, HasMethods(["value", "slope"])],
         "multi_class": [StrOptions({"ovr", "crammer_singer"})],
         "class_weight": [None, dict, StrOptions({"balanced"})],
+        "threshold": [None, str],
     }
 
     def __init__(
@@ -202,6 +225,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         gap_tol: float | None = None,
         n_jobs: int | None = None,
         device: str = "auto",
+        threshold: str | None = None,
     ) -> None:
         self.penalty = penalty
         self.loss = loss
@@ -220,6 +244,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
+        self.threshold = threshold
 
     def _check_combination(self) -> Any:
         """Raise for combinations that the L1 penalty, or LIBLINEAR with the given `dual`, does not support."""
@@ -260,6 +285,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
             own: dict[str, Any] = {"multiclass": "crammer-singer"}
         else:
             own = {"multiclass": "ovr", "loss": self.loss, "penalty": self.penalty}
+        own["threshold"] = self.threshold
         result, weights_, bias = self._train("classify", X, codes.astype(np.float64), costs, report, **own)
         if self.multi_class == "crammer_singer" and len(weights_) == 2:
             weights_, bias = weights_[[1]] - weights_[[0]], bias[[1]] - bias[[0]]
@@ -267,8 +293,16 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
             weights_, bias = self._with_absent(weights_, bias, np.searchsorted(self.classes_, present))
         self.coef_ = weights_
         self.intercept_ = bias if self.fit_intercept else 0.0
+        store_threshold(self, result["threshold"])
         self._store_fit(result, report)
         return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Class of each sample."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return self.classes_[(scores > getattr(self, "threshold_", 0.0)).astype(np.intp)]
+        return self.classes_[scores.argmax(axis=1)]
 
     def decision_function(self, X: Any) -> Any:
         """Scores of the samples, one column per class, or positive for the second of two classes."""
@@ -323,7 +357,7 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
     Attributes
     ----------
     coef_, intercept_ : ndarray
-        The weights, as in scikit-learn.
+        The weights, as in scikit-learn; one row, and one intercept, per target if there are several.
     certificate_ : Certificate
         How far the result can be from the optimum.
     history_ : list of dict
@@ -389,17 +423,22 @@ class LinearSVR(RegressorMixin, LinearModel, _LinearModel):
     @_fit_context(prefer_skip_nested_validation=True)
     @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model; sample weights multiply C."""
-        X, y = check_fit(self, X, y, y_numeric=True)
-        y = column_or_1d(y).astype(np.float64)
+        """Fit the model; sample weights multiply C. `y` may have several columns, one per target."""
+        X, y = check_fit(self, X, y, y_numeric=True, **({"multi_output": True} if several(y) else {}))
+        y = (y if several(y) else column_or_1d(y)).astype(np.float64)
         X, y, weights = self._drop_unweighted(X, y, sample_weight)
         report = report_of(self, X, y)
         own = {"loss": self.loss, "epsilon": self.epsilon}
         result, weights_, bias = self._train("regress", X, np.ascontiguousarray(y), weights, report, **own)
-        self.coef_ = weights_.ravel()
+        self.coef_ = weights_ if y.ndim == 2 else weights_.ravel()
         self.intercept_ = bias if self.fit_intercept else 0.0
         self._store_fit(result, report)
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def _decision_function(self, X: Any) -> Any:
         return self._rows_times_weights(X)

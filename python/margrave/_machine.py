@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
-from ._prepare import check_fit, check_rows, check_square, class_codes, class_factors, dense
+from ._prepare import check_fit, check_rows, check_square, class_codes, class_factors, dense, several
 from ._spec import (
     EXTRA,
     KERNELS,
@@ -63,6 +63,7 @@ _SOURCES = (
     "_probA",
     "_probB",
     "_rho",
+    "_threshold",
     "_gamma",
     "_kernel_name",
     "shape_fit_",
@@ -82,6 +83,16 @@ _VALID: set[tuple[Any, ...]] = set()
 
 #: Names of the parameters of each class.
 _NAMES: dict[type, tuple[str, ...]] = {}
+
+
+def store_threshold(estimator: Any, threshold: Any) -> None:
+    """Set the attributes of a threshold, given as a tuple of the engine or None."""
+    estimator._threshold = threshold
+    estimator.threshold_ = 0.0 if threshold is None else threshold[0]
+    for name in ("threshold_precision_", "threshold_recall_"):
+        estimator.__dict__.pop(name, None)
+    if threshold is not None:
+        estimator.threshold_precision_, estimator.threshold_recall_ = threshold[3:]
 
 
 class _Native:
@@ -209,8 +220,9 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         X : {array-like, sparse matrix} of shape (n_samples, n_features) or (n_samples, n_samples)
             Training points, or the kernel matrix for `kernel="precomputed"`. Arrays of float32 and float64 are not
             copied.
-        y : array-like of shape (n_samples,)
-            Labels or real targets.
+        y : array-like of shape (n_samples,), or (n_samples, n_targets) for regression
+            Labels or real targets. Several targets are fitted one after the other, or together for the square loss; all
+            share one set of support vectors.
         sample_weight : array-like of shape (n_samples,), default=None
             Factors on C. A weight of 2 is the same as two copies of the sample; samples of weight 0 or less are left
             out.
@@ -233,7 +245,8 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             if self._task == "novelty":
                 X = check_fit(self, X)
             else:
-                X, y = check_fit(self, X, y)
+                options = {"multi_output": True} if self._task == "regress" and several(y) else {}
+                X, y = check_fit(self, X, y, **options)
         n = _num_samples(X)
         if self.kernel == "precomputed":
             check_square(X)
@@ -251,11 +264,14 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         K = self._gram(X) if callable(self.kernel) else X
         report = report_of(self, X, y)
         spec = self._params(_num_samples(X), K.shape[1], fitting=True)
+        spec["leave_one_out"] = getattr(self, "_wants_left_out", False)
         if factors is not None and (factors != 1).any():
             # Apart from the weights: probabilities estimate frequencies, in which a sample counts by its weight alone.
             spec["class_weight"] = [float(factor) for factor in self.class_weight_]
-        start = self._start(X, y, kept) if getattr(self, "warm_start", False) else None
-        result = _core.fit(spec, points(K), y, weights, report, 1, start)
+        outputs = y.shape[1] if y is not None and y.ndim == 2 else 1
+        start = self._start(X, y, kept) if getattr(self, "warm_start", False) and outputs == 1 else None
+        targets = y if outputs == 1 else np.ascontiguousarray(y).ravel()
+        result = _core.fit(spec, points(K), targets, weights, report, outputs, start)
         self.shape_fit_ = shape
         self._store_fit(result, X, y, kept)
         short = any(machine["status"] != "optimal" for machine in result["machines"])
@@ -396,7 +412,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             dual = sp.csr_matrix((raw.ravel(), np.tile(np.arange(m), k), np.arange(0, k * m + 1, m)), shape=(k, m))
         self._store_dual(dual, self._sign * bias)
         iterations = np.array([max(1, one["iterations"]) for one in result["machines"]], dtype=np.int32)
-        self.n_iter_ = iterations if self._task == "classify" else int(iterations[0])
+        self.n_iter_ = iterations if self._task == "classify" or len(iterations) > 1 else int(iterations[0])
         self._rho = np.array([one["rho"] for one in result["machines"]])
         self._radii = result.get("radii")
         self._started = (self._kernel_name, getattr(self, "classes_", None) if kept is None else ())
@@ -408,6 +424,9 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             self.probability_rule_ = result["probability_rule"]
             self.probability_reason_ = result["probability_reason"]
             self.probability_threshold_ = result["probability_threshold"]
+        self._left_out = result.get("left_out")
+        if self._task == "classify":
+            store_threshold(self, result["threshold"])
 
     def _store_dual(self, dual: Any, intercept: Any) -> Any:
         """Set coefficients and intercepts, given with LIBSVM's signs; scikit-learn's are opposite for two classes."""
@@ -441,6 +460,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             sigmoid_b=-self._probB if self._probB.size else None,
             sigmoid_below=getattr(self, "_prob_below", None),
             probability_rule=getattr(self, "probability_rule_", "agree"),
+            threshold=getattr(self, "_threshold", None),
             rho=self._rho,
         )
 
@@ -535,6 +555,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
         "decision_function_shape": [StrOptions({"ovr", "ovo"})],
         "break_ties": ["boolean"],
         "probability_rule": [StrOptions({"auto", "agree", "free"})],
+        "threshold": [None, str],
     }
     _task = "classify"
 
@@ -593,7 +614,7 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
             return self.classes_[np.argmax(self.decision_function(X), axis=1)]
         scores = self._scores(X)
         if len(self.classes_) == 2:
-            return self.classes_[(scores.ravel() > 0).astype(np.intp)]
+            return self.classes_[(scores.ravel() > getattr(self, "threshold_", 0.0)).astype(np.intp)]
         return self.classes_[_core.votes(len(self.classes_), scores)]
 
     def _has_probability(self) -> Any:
@@ -603,7 +624,8 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
 
     def _probability_params(self) -> dict[str, Any]:
         rule = getattr(self, "probability_rule", "auto")
-        return {"probability": self._wants_probability(), "probability_rule": rule}
+        own = {"probability": self._wants_probability(), "probability_rule": rule}
+        return {**own, "threshold": getattr(self, "threshold", None)}
 
     def _wants_probability(self) -> Any:
         return self.probability is not False and self.probability != "deprecated" and bool(self.probability)
@@ -612,8 +634,8 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of the classes, in the order of `classes_`.
 
-        They are calibrated on leave-one-out scores, which follow from the fit: nothing is random and no further model
-        is trained. Samples count by their weights. If `probability_rule_` is "agree", the most probable class is the
+        They are calibrated on leave-one-out scores, which follow from the fit, or on folds where those would be coarse:
+        nothing is random. Samples count by their weights. If `probability_rule_` is "agree", the most probable class is the
         one that `predict` returns. If it is "free", the probabilities estimate frequencies whatever is predicted; with
         two classes `predict` then returns the second where its probability exceeds `probability_threshold_`.
         """
@@ -644,7 +666,14 @@ class _Regressor(RegressorMixin, _KernelModel, metaclass=ABCMeta):
     _task = "regress"
 
     def _encode(self, y: Any, sample_weight: Any, removed: Any = False) -> Any:
+        if several(y):
+            return np.ascontiguousarray(y, dtype=np.float64), None
         return column_or_1d(y, warn=True).astype(np.float64, copy=False), None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def predict(self, X: Any, return_interval: float | None = None) -> Any:
         """Predicted value of each sample.
@@ -659,23 +688,24 @@ class _Regressor(RegressorMixin, _KernelModel, metaclass=ABCMeta):
 
         Returns
         -------
-        values : ndarray of shape (n_samples,)
+        values : ndarray of shape (n_samples,) or (n_samples, n_targets)
             Predictions.
-        intervals : ndarray of shape (n_samples, 2)
+        intervals : ndarray of shape (n_samples, 2) or (n_samples, n_targets, 2)
             Lower and upper ends, if `return_interval` is given. All have the same width: a quantile of the absolute
             leave-one-out residuals of the fit.
         """
-        values = self._scores(X).ravel()
+        scores = self._scores(X)
+        values = scores.ravel() if scores.shape[1] == 1 else scores
         if return_interval is None:
             return values
         radius = self._radius(return_interval)
-        return values, np.column_stack([values - radius, values + radius])
+        return values, np.stack([values - radius, values + radius], axis=-1)
 
     def _radius(self, coverage: Any) -> Any:
-        """Half the width of the intervals of this coverage."""
+        """Half the width of the intervals of this coverage: one number, or one per target."""
         if getattr(self, "_radii", None) is None:
             raise ValueError("intervals were not fitted: set intervals=True and fit again")
-        shares, radii = np.array(self._radii).T
+        shares = np.array(self._radii[0])[:, 0]
         if (
             coverage is True
             or not isinstance(coverage, (int, float, np.number))
@@ -684,9 +714,10 @@ class _Regressor(RegressorMixin, _KernelModel, metaclass=ABCMeta):
             raise ValueError(
                 f"return_interval is a coverage between {shares[0]:g} and {shares[-1]:g}, but it is {coverage!r}"
             )
-        return float(np.interp(float(coverage), shares, radii))
+        found = [float(np.interp(float(coverage), shares, np.array(own)[:, 1])) for own in self._radii]
+        return found[0] if len(found) == 1 else np.array(found)
 
     def _coef(self) -> Any:
         if self._w is not None:
-            return self._w.reshape(1, -1).copy()
+            return np.ascontiguousarray(self._w.reshape(-1, len(self._intercept_)).T)
         return super()._coef()

@@ -30,6 +30,17 @@ def is_plain(X: Any, y: Any = None) -> bool:
     return y.dtype.kind != "f" or isfinite(y.sum())
 
 
+def several(y: Any) -> bool:
+    """Whether y has several columns."""
+    shape = getattr(y, "shape", None)
+    if shape is None:
+        try:
+            shape = np.shape(y)
+        except ValueError:  # rows of different lengths
+            return False
+    return len(shape) == 2 and shape[1] > 1
+
+
 def check_fit(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
     """`validate_data` of X, or of X and y, for a fit: plain arrays of finite numbers skip the general validation."""
     alone = isinstance(y, str) and y == "no_validation"
@@ -127,4 +138,5 @@ __all__ = [
     "linear_weights",
     "one_vs_rest",
     "sample_costs",
+    "several",
 ]

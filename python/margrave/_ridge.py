@@ -212,15 +212,21 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
                 dual[:, group] = self._interpolate(K, part, weights)
                 continue
             solver = "ridge" if self.solver == "auto" else self.solver
-            spec = self._params(K, work, loss="square", C=1.0 / own, solver=solver)
+            spec = self._params(K, work, loss="square", C=1.0 / own, solver=solver, leave_one_out=self._wants())
             result = _core.fit(spec, points(K), part.ravel(), weights, None, part.shape[1])
             beta = np.zeros_like(part)
             beta[result["rows"]] = result["coefficients"]
             dual[:, group] = beta
             machines.extend(result["machines"])
+            # With a penalty per target there would be several answers.
+            self._left_out = result.get("left_out") if len(groups) == 1 else None
         if machines:
             finish(self, {"machines": machines})
         return dual
+
+    def _wants(self) -> bool:
+        """Whether a fit computes leave-one-out scores."""
+        return bool(getattr(self, "_wants_left_out", False))
 
     def _interpolate(self, K: Any, targets: Any, weights: Any) -> Any:
         """The least-squares fit of smallest norm, for alpha = 0: K·β = y where that is possible."""
@@ -234,11 +240,12 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         dual = np.zeros(targets.shape)
         results = []
         for at, own in enumerate(np.broadcast_to(alpha, targets.shape[1])):
-            spec = self._params(K, float(K.shape[0]) ** 3, loss=self.loss, C=1.0 / own)
+            spec = self._params(K, float(K.shape[0]) ** 3, loss=self.loss, C=1.0 / own, leave_one_out=self._wants())
             result = _core.fit(spec, points(K), np.ascontiguousarray(targets[:, at]), weights)
             dual[result["rows"], at] = result["coefficients"][:, 0]
             results.append(result)
         machines = [machine for result in results for machine in result["machines"]]
+        self._left_out = results[0].get("left_out") if len(results) == 1 else None
         finish(self, {**results[0], "machines": machines})
         return dual
 

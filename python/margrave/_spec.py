@@ -93,6 +93,8 @@ def params(
     intercept_scaling: Any = None,
     probability: Any = False,
     probability_rule: Any = "auto",
+    threshold: Any = None,
+    leave_one_out: Any = False,
     class_weight: Any = None,
     solver: Any = "auto",
     tol: Any = 1e-3,
@@ -127,6 +129,8 @@ def params(
         "intercept_scaling": intercept_scaling,
         "probability": bool(probability),
         "probability_rule": probability_rule,
+        "threshold": threshold,
+        "leave_one_out": bool(leave_one_out),
         "class_weight": class_weight,
         "solver": solver,
         "tol": None if tol is None else float(tol),
@@ -157,6 +161,7 @@ def model_parts(
     sigmoid_b: Any = None,
     sigmoid_below: Any = None,
     probability_rule: Any = "agree",
+    threshold: Any = None,
     rho: Any = None,
     weights: Any = None,
 ) -> Any:
@@ -174,6 +179,7 @@ def model_parts(
         "sigmoid_b": sigmoid_b,
         "sigmoid_below": sigmoid_below,
         "probability_rule": probability_rule,
+        "threshold": threshold,
         "rho": rho,
         "weights": weights,
     }

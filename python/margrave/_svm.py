@@ -45,11 +45,16 @@ class SVC(_Classifier):
     max_iter : int, default=-1
         Limit on iterations; -1 means no limit.
     probability : bool, default=False
-        Enable `predict_proba`. It is calibrated on leave-one-out scores: deterministic, no further fits.
+        Enable `predict_proba`. It is calibrated on leave-one-out scores in closed form, or on folds where those would be
+        coarse: deterministic either way.
     probability_rule : {"auto", "agree", "free"}, default="auto"
         "agree": the most probable class is the predicted one. "free": probabilities estimate frequencies, whatever is
         predicted. "auto": free where `class_weight` makes costs differ or where the log-loss of "free" on left-out
         scores is lower by more than 1 %, otherwise agree. `probability_rule_` and `probability_reason_` say which.
+    threshold : str, default=None
+        Two classes: how to choose the score above which `predict` returns the second class. "max-f1", "recall=0.9" (the
+        largest precision with at least this recall) or "cost=FP:1,FN:10" (the least total cost), on left-out scores.
+        None is 0. `threshold_` has the score; it is kept by `save`.
     class_weight : dict or "balanced", default=None
         Factors on the cost of each class.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
@@ -92,6 +97,10 @@ class SVC(_Classifier):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+    threshold_ : float
+        The score above which `predict` returns the second of two classes; 0 unless `threshold` chose another.
+    threshold_recall_, threshold_precision_ : float
+        Recall and precision of the second class at the threshold, on the left-out scores it was chosen on.
 
     Examples
     --------
@@ -133,6 +142,7 @@ class SVC(_Classifier):
         device: str = "auto",
         warm_start: bool = False,
         probability_rule: str = "auto",
+        threshold: str | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -157,6 +167,7 @@ class SVC(_Classifier):
         self.n_jobs = n_jobs
         self.device = device
         self.warm_start = warm_start
+        self.threshold = threshold
 
     def _own_params(self) -> Any:
         return {"C": self.C, "loss": self.loss, **self._probability_params()}
@@ -190,11 +201,16 @@ class NuSVC(_Classifier):
     max_iter : int, default=-1
         Limit on iterations; -1 means no limit.
     probability : bool, default=False
-        Enable `predict_proba`. It is calibrated on leave-one-out scores: deterministic, no further fits.
+        Enable `predict_proba`. It is calibrated on leave-one-out scores in closed form, or on folds where those would be
+        coarse: deterministic either way.
     probability_rule : {"auto", "agree", "free"}, default="auto"
         "agree": the most probable class is the predicted one. "free": probabilities estimate frequencies, whatever is
         predicted. "auto": free where `class_weight` makes costs differ or where the log-loss of "free" on left-out
         scores is lower by more than 1 %, otherwise agree. `probability_rule_` and `probability_reason_` say which.
+    threshold : str, default=None
+        Two classes: how to choose the score above which `predict` returns the second class. "max-f1", "recall=0.9" (the
+        largest precision with at least this recall) or "cost=FP:1,FN:10" (the least total cost), on left-out scores.
+        None is 0. `threshold_` has the score; it is kept by `save`.
     class_weight : dict or "balanced", default=None
         Factors on the cost of each class.
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
@@ -236,6 +252,10 @@ class NuSVC(_Classifier):
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
         Number of iterations.
+    threshold_ : float
+        The score above which `predict` returns the second of two classes; 0 unless `threshold` chose another.
+    threshold_recall_, threshold_precision_ : float
+        Recall and precision of the second class at the threshold, on the left-out scores it was chosen on.
 
     Examples
     --------
@@ -278,6 +298,7 @@ class NuSVC(_Classifier):
         device: str = "auto",
         warm_start: bool = False,
         probability_rule: str = "auto",
+        threshold: str | None = None,
     ) -> None:
         self.nu = nu
         self.kernel = kernel
@@ -302,6 +323,7 @@ class NuSVC(_Classifier):
         self.n_jobs = n_jobs
         self.device = device
         self.warm_start = warm_start
+        self.threshold = threshold
 
     def _own_params(self) -> Any:
         return {"nu": self.nu, **self._probability_params()}
@@ -384,7 +406,7 @@ class SVR(_Regressor):
     solver_, reason_ : str
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
-        Number of iterations.
+        Number of iterations; one per target if there are several.
 
     Examples
     --------
@@ -510,7 +532,7 @@ class NuSVR(_Regressor):
     solver_, reason_ : str
         The solver that was used, and the reason for the choice.
     n_iter_ : int or ndarray
-        Number of iterations.
+        Number of iterations; one per target if there are several.
 
     Examples
     --------

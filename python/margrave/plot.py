@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from . import losses as _losses
+from ._evaluate import Evaluation
 
 #: Okabe and Ito's palette, black first.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
@@ -17,14 +18,18 @@ _CLASSES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "^", "s", "D", "v", "P")
 
 
-def _axes(ax: Any, width: Any = 5.6, height: Any = 4.2) -> Any:
-    if ax is not None:
-        return ax
+def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("margrave.plot needs matplotlib: pip install 'margrave[plot]'") from error
-    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+    return plt
+
+
+def _axes(ax: Any, width: Any = 5.6, height: Any = 4.2) -> Any:
+    if ax is not None:
+        return ax
+    return _pyplot().subplots(figsize=(width, height), layout="constrained")[1]
 
 
 def _finish(ax: Any, x: Any, y: Any, title: Any = None) -> Any:
@@ -167,21 +172,29 @@ def path(X: Any, y: Any, *, kernel: Any = "rbf", gamma: Any = None, alphas: Any 
     return _finish(ax, "α", "root mean square error, units of y")
 
 
-def calibration(machine: Any, X: Any, y: Any, *, ax: Any = None, bins: Any = 10) -> Any:
+def calibration(machine: Any, X: Any = None, y: Any = None, *, ax: Any = None, bins: Any = 10) -> Any:
     """Calibration curve: fraction of the positive class among samples of similar predicted probability.
 
-    `machine` is a classifier of two classes with `predict_proba`, or a dictionary of names and classifiers. Each bin
-    holds the same number of samples. The legend shows the expected calibration error.
+    `machine` is an `Evaluation`, whose left-out and training figures are drawn (X and y are then not given), or a classifier
+    of two classes with `predict_proba`, or a dictionary of names and classifiers, drawn for X and y. Each bin holds the same
+    number of samples. The legend shows the expected calibration error.
     """
-    machines = machine if isinstance(machine, dict) else {type(machine).__name__: machine}
+    if isinstance(machine, Evaluation):
+        known = {name: one for name, one in machine.sets().items() if one.probabilities is not None}
+        if machine.positive is None or not known:
+            raise ValueError("calibration needs two classes and an estimator with predict_proba (probability=True)")
+        drawn = {name: (one.probabilities[:, 1], one.truth == machine.positive) for name, one in known.items()}
+    else:
+        machines = machine if isinstance(machine, dict) else {type(machine).__name__: machine}
+        if any(len(one.classes_) != 2 for one in machines.values()):
+            raise ValueError("calibration needs classifiers of two classes")
+        if X is None or y is None:
+            raise ValueError("calibration of a classifier needs X and y")
+        drawn = {name: (one.predict_proba(X)[:, 1], np.asarray(y) == one.classes_[1]) for name, one in machines.items()}
     ax = _axes(ax, 4.8, 4.6)
     ax.plot([0, 1], [0, 1], color="#777777", lw=0.8, ls=":")
-    y = np.asarray(y)
-    for k, (name, one) in enumerate(machines.items()):
-        if len(one.classes_) != 2:
-            raise ValueError("calibration needs classifiers of two classes")
-        p = one.predict_proba(X)[:, 1]
-        truth = (y == one.classes_[1]).astype(float)
+    for k, (name, (p, hits)) in enumerate(drawn.items()):
+        truth = hits.astype(float)
         parts = [part for part in np.array_split(np.argsort(p, kind="stable"), bins) if len(part)]
         mean, often = (np.array([v[part].mean() for part in parts]) for v in (p, truth))
         error = sum(len(part) * abs(m - o) for part, m, o in zip(parts, mean, often)) / len(p)
@@ -192,6 +205,125 @@ def calibration(machine: Any, X: Any, y: Any, *, ax: Any = None, bins: Any = 10)
     ax.set_ylim(0, 1)
     ax.legend(fontsize="small", loc="upper left")
     return _finish(ax, "predicted probability", "fraction of the positive class")
+
+
+def _figures(evaluation: Any, which: str | None) -> tuple[str, Any]:
+    """The name and the figures of one kind of prediction; the most honest ones by default."""
+    if not isinstance(evaluation, Evaluation):
+        raise TypeError(f"this draws what margrave.evaluate returns, not a {type(evaluation).__name__}")
+    sets = evaluation.sets()
+    name = next(iter(sets)) if which is None else which.replace("_", " ")
+    if name not in sets:
+        raise ValueError(f"which={which!r} is not one of {', '.join(sets)}")
+    return name, sets[name]
+
+
+def confusion(evaluation: Any, *, which: str | None = None, ax: Any = None) -> Any:
+    """Confusion matrix of an `Evaluation`: rows of each true class by predicted class, with counts and shares.
+
+    `which` is "left out" (the default where there are such figures), "leave one out" or "training".
+    """
+    name, figures = _figures(evaluation, which)
+    counts = figures.confusion()
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+    k = len(counts)
+    ax = _axes(ax, 1.8 + 0.9 * k, 1.5 + 0.8 * k)
+    ax.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    labels = [str(label) for label in figures.classes]
+    ax.set_xticks(range(k), labels, rotation=30 if max(map(len, labels)) > 6 else 0, ha="center")
+    ax.set_yticks(range(k), labels)
+    if k <= 20:
+        for i in range(k):
+            for j in range(k):
+                colour = "white" if shares[i, j] > 0.6 else "black"
+                ax.text(
+                    j, i, f"{counts[i, j]:g}\n{shares[i, j]:.0%}", ha="center", va="center", color=colour, fontsize=9
+                )
+    return _finish(ax, "predicted", "true", name)
+
+
+def _curves(evaluation: Any, ax: Any) -> Any:
+    _figures(evaluation, None)
+    if evaluation.positive is None:
+        raise ValueError("curves are of two classes")
+    known = {name: one for name, one in evaluation.sets().items() if one.scores is not None}
+    if not known:
+        raise ValueError("curves need an estimator with decision_function")
+    return known, _axes(ax, 4.8, 4.6)
+
+
+def roc(evaluation: Any, *, ax: Any = None) -> Any:
+    """ROC curves of an `Evaluation` of two classes, left-out and training."""
+    known, ax = _curves(evaluation, ax)
+    ax.plot([0, 1], [0, 1], color="#777777", lw=0.8, ls=":")
+    for k, (name, one) in enumerate(known.items()):
+        fpr, tpr, _ = one.roc()
+        ax.plot(fpr, tpr, color=_CLASSES[k % 6], lw=1.5, label=f"{name}: area {one.metrics['roc_auc']:.3f}")
+    ax.set_aspect("equal")
+    ax.legend(fontsize="small", loc="lower right")
+    return _finish(ax, "false positive rate", f"true positive rate ({evaluation.positive})")
+
+
+def precision_recall(evaluation: Any, *, ax: Any = None) -> Any:
+    """Precision-recall curves of an `Evaluation` of two classes, left-out and training."""
+    known, ax = _curves(evaluation, ax)
+    for k, (name, one) in enumerate(known.items()):
+        precision, recall, _ = one.precision_recall()
+        label = f"{name}: average {one.metrics['average_precision']:.3f}"
+        ax.step(recall, precision, where="post", color=_CLASSES[k % 6], lw=1.5, label=label)
+    ax.set_ylim(0, 1.02)
+    ax.legend(fontsize="small", loc="lower left")
+    return _finish(ax, f"recall ({evaluation.positive})", "precision")
+
+
+def scores(evaluation: Any, *, which: str | None = None, ax: Any = None, bins: int = 30) -> Any:
+    """Histogram of the scores of an `Evaluation` of two classes, by true class."""
+    name, figures = _figures(evaluation, which)
+    if figures.scores is None:
+        raise ValueError("scores need two classes and an estimator with decision_function")
+    ax = _axes(ax)
+    edges = np.linspace(figures.scores.min(), figures.scores.max() + 1e-9, bins + 1)
+    for k, label in enumerate(figures.classes):
+        own = figures.truth == label
+        weights = None if figures.weights is None else figures.weights[own]
+        ax.hist(figures.scores[own], edges, weights=weights, color=_CLASSES[k], alpha=0.55, label=str(label))
+    ax.axvline(0, color="#777777", lw=0.8, ls=":")
+    ax.legend(fontsize="small")
+    return _finish(ax, "score", "rows", name)
+
+
+def residuals(evaluation: Any, *, which: str | None = None, target: int = 0, ax: Any = None) -> Any:
+    """Residuals of an `Evaluation` of a regression against the predictions; `target` chooses one of several."""
+    name, figures = _figures(evaluation, which)
+    left = figures.residuals()
+    z, r = (v if v.ndim == 1 else v[:, target] for v in (figures.predictions, left))
+    ax = _axes(ax)
+    ax.axhline(0, color="#777777", lw=0.8, ls=":")
+    ax.scatter(z, r, s=14, color=_CLASSES[0], alpha=0.6, linewidths=0)
+    return _finish(ax, "prediction", "target − prediction", name)
+
+
+def report(evaluation: Any) -> Any:
+    """All figures that suit an `Evaluation`, as one matplotlib figure."""
+    _figures(evaluation, None)
+    plt = _pyplot()
+    best = evaluation.best()
+    drawn: list[Any] = []
+    if evaluation.task == "regress":
+        drawn = [residuals, lambda e, ax: residuals(e, which="training", ax=ax)]
+    else:
+        drawn = [confusion, lambda e, ax: confusion(e, which="training", ax=ax)]
+        if evaluation.positive is not None and best.scores is not None:
+            drawn += [roc, precision_recall, scores]
+        if evaluation.positive is not None and best.probabilities is not None:
+            drawn.append(calibration)
+    rows = (len(drawn) + 1) // 2
+    figure, axes = plt.subplots(rows, 2, figsize=(9.6, 4.2 * rows), layout="constrained", squeeze=False)
+    for one, ax in zip(drawn, axes.flat):
+        one(evaluation, ax=ax)
+    for ax in axes.flat[len(drawn) :]:
+        ax.set_visible(False)
+    return figure
 
 
 def losses(
@@ -216,4 +348,17 @@ def losses(
     return _finish(ax, f"score z (target y = {y:g}, dotted)", "loss ℓ(y, z)")
 
 
-__all__ = ["COLOURS", "boundary", "calibration", "convergence", "losses", "path"]
+__all__ = [
+    "COLOURS",
+    "boundary",
+    "calibration",
+    "confusion",
+    "convergence",
+    "losses",
+    "path",
+    "precision_recall",
+    "report",
+    "residuals",
+    "roc",
+    "scores",
+]

@@ -7,16 +7,17 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-use crate::data::{PyPoints, Vector, dataset};
+use crate::data::{PyPoints, Vector, dataset, dataset_of};
 use crate::errors::raise;
 use crate::fit::certificate_dict;
 use crate::machine::Parts;
 use crate::params::Params;
 use crate::supervise::supervise;
 
-/// Certifies a machine on its training data: one dictionary per binary machine. `y` are class numbers or real targets.
+/// Certifies a machine on its training data: one dictionary per binary machine. `y` are class numbers or real
+/// targets, `outputs` per row.
 #[pyfunction]
-#[pyo3(signature = (params, parts, x, y=None, weights=None))]
+#[pyo3(signature = (params, parts, x, y=None, weights=None, outputs=1))]
 pub(crate) fn certify<'py>(
     py: Python<'py>,
     params: Params,
@@ -24,9 +25,10 @@ pub(crate) fn certify<'py>(
     x: PyPoints,
     y: Option<Vector<'py>>,
     weights: Option<Vector<'py>>,
+    outputs: usize,
 ) -> PyResult<Bound<'py, PyList>> {
     let mut model = parts.model(&params)?;
-    let data = dataset(x, y, weights)?;
+    let data = dataset_of(x, y, outputs, weights)?;
     if let (Task::Classify, Formulation::Nu { nu, .. }) = (model.task, model.formulation) {
         // Fitted models keep β/ρ. Σ|β| = νW of the rows a machine was trained on gives ρ back.
         let (classes, codes) = data.targets.classes().map_err(raise)?;

@@ -107,3 +107,20 @@ pub(crate) fn matrix(
 ) -> PyResult<Bound<'_, PyArray2<f64>>> {
     PyArray1::from_vec(py, values).reshape([rows, columns])
 }
+
+/// A fingerprint of a data set, the same as the program's. The targets are numbers, `outputs` per row, or texts.
+#[pyfunction]
+#[pyo3(signature = (x, numbers=None, texts=None, outputs=1, weights=None))]
+pub(crate) fn fingerprint(
+    x: PyPoints,
+    numbers: Option<Vector<'_>>,
+    texts: Option<Vec<String>>,
+    outputs: usize,
+    weights: Option<Vector<'_>>,
+) -> PyResult<String> {
+    let mut data = dataset_of(x, numbers, outputs, weights)?;
+    if let Some(texts) = texts {
+        data.targets = Targets::Text(texts);
+    }
+    Ok(data.fingerprint())
+}

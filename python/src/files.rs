@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::data::{PyPoints, matrix, vector};
 use crate::errors::{raise, raise_file};
-use crate::fit::records;
+use crate::fit::{records, threshold_parts};
 use crate::machine::Parts;
 use crate::params::Params;
 
@@ -100,9 +100,11 @@ pub(crate) fn read_native<'py>(py: Python<'py>, bytes: &[u8], name: &str) -> PyR
             out.set_item("probability_reason", reason.name())?;
             out.set_item("probability_threshold", model.probability_threshold())?;
         }
-        Some(Calibration::Residuals { radii, .. }) => out.set_item("radii", radii.clone())?,
+        Some(Calibration::Residuals { radii, .. }) => out.set_item("radii", vec![radii.clone()])?,
+        Some(Calibration::ResidualsByOutput { radii, .. }) => out.set_item("radii", radii.clone())?,
         _ => {}
     }
+    out.set_item("threshold", model.threshold.as_ref().map(threshold_parts))?;
     if let Some(scaling) = &model.scaling {
         out.set_item("shift", vector(py, scaling.shift.clone()))?;
         out.set_item("factor", vector(py, scaling.factor.clone()))?;

@@ -1,7 +1,7 @@
 //! Training.
 
 use margrave::engine::certificate::Certificate;
-use margrave::engine::model::{Calibration, Layout, Record, Totals};
+use margrave::engine::model::{Calibration, Layout, Record, Threshold, Totals};
 use margrave::{Fit, Status};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -76,14 +76,27 @@ fn fit_dict<'py>(py: Python<'py>, fit: &Fit) -> PyResult<Bound<'py, PyDict>> {
             out.set_item("probability_reason", reason.name())?;
             out.set_item("probability_threshold", model.probability_threshold())?;
         }
-        Some(Calibration::Residuals { radii, .. }) => out.set_item("radii", radii.clone())?,
+        Some(Calibration::Residuals { radii, .. }) => out.set_item("radii", vec![radii.clone()])?,
+        Some(Calibration::ResidualsByOutput { radii, .. }) => out.set_item("radii", radii.clone())?,
         _ => {}
+    }
+    out.set_item("threshold", model.threshold.as_ref().map(threshold_parts))?;
+    if let Some(left) = fit.leave_one_out() {
+        let scores = matrix(py, left.rows.len(), expansion.outputs(), left.scores.clone())?;
+        let rows = vector(py, left.rows.iter().map(|&row| row as i32).collect());
+        out.set_item("left_out", (rows, scores, left.exact))?;
     }
     out.set_item("machines", records(py, fit.records())?)?;
     out.set_item("totals", totals_dict(py, &fit.totals())?)?;
     out.set_item("solver", &model.solver)?;
     out.set_item("reason", fit.reason())?;
     Ok(out)
+}
+
+/// A threshold as a tuple: score, rule, the left-out scores it was chosen on, precision and recall there.
+pub(crate) fn threshold_parts(threshold: &Threshold) -> (f64, String, &'static str, f64, f64) {
+    let Threshold { score, rule, origin, precision, recall } = threshold;
+    (*score, rule.to_string(), origin.name(), *precision, *recall)
 }
 
 /// One dictionary per binary machine.

@@ -33,6 +33,8 @@ mod _core {
     #[pymodule_export]
     use super::certify::{certify, certify_libsvm};
     #[pymodule_export]
+    use super::data::fingerprint;
+    #[pymodule_export]
     use super::errors::{
         BudgetError, DataError, DeviceError, NotFiniteError, OptionError, OutOfMemoryError, ShapeError,
         UnsupportedError,

@@ -5,7 +5,7 @@ use margrave::engine::data::{Label, Points};
 use margrave::engine::gram::Precision;
 use margrave::engine::kernel::Kernel;
 use margrave::engine::model::{
-    Calibration, Expansion, Layout, Model, Origin, Prediction, Reason, Recipe, Record, Rule, Scheme, multi,
+    Calibration, Expansion, Layout, Model, Origin, Prediction, Reason, Recipe, Record, Rule, Scheme, Threshold, multi,
 };
 use margrave::engine::problem::{Penalty, Task};
 use margrave::{Control, Error, Status};
@@ -44,6 +44,8 @@ pub(crate) struct Parts<'py> {
     sigmoid_below: Option<Vector<'py>>,
     /// Whether probabilities agree with predictions: "agree" or "free".
     probability_rule: String,
+    /// The threshold that was chosen: see `fit::threshold_parts`.
+    threshold: Option<(f64, String, String, f64, f64)>,
     /// Scale of each ν-machine.
     rho: Option<Vector<'py>>,
     /// Weights of a linear machine without centres, one row per output.
@@ -146,6 +148,12 @@ impl Parts<'_> {
         };
         let mut model = Model::new(recipe, scheme, expansion, vec![cost; m], machines, self.n);
         model.calibration = calibration;
+        if let Some((score, rule, origin, precision, recall)) = self.threshold {
+            let known = [Origin::LeaveOneOut, Origin::Folds];
+            let origin = known.into_iter().find(|one| one.name() == origin).unwrap_or(Origin::Unknown);
+            let rule = rule.parse().map_err(raise)?;
+            model.threshold = Some(Threshold { score, rule, origin, precision, recall });
+        }
         Ok(model)
     }
 }

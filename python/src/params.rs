@@ -37,6 +37,10 @@ pub(crate) struct Params {
     device: String,
     probability: bool,
     probability_rule: String,
+    /// The rule of the decision threshold.
+    threshold: Option<String>,
+    /// Whether leave-one-out scores are returned with the fit.
+    leave_one_out: bool,
     /// Factors on the costs of the classes, in their order.
     class_weight: Option<Vec<f64>>,
     solver: String,
@@ -190,6 +194,10 @@ impl Params {
         if let Some(aim) = self.aim {
             svm = svm.aim(aim);
         }
+        if let Some(rule) = &self.threshold {
+            svm = svm.threshold(rule.parse().map_err(raise)?);
+        }
+        svm = svm.leave_one_out(self.leave_one_out);
         match &self.loss {
             None => {}
             Some(LossParam::Name(name)) => svm = svm.loss_spec(name.parse().map_err(raise)?),

@@ -1,6 +1,7 @@
 """Searches, files, the program, callbacks, and reported fits that never ended."""
 
 import json
+import pickle
 import subprocess
 import sys
 import time
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 import sklearn
 import sklearn.svm
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -273,3 +277,77 @@ def test_many_small_fits_cost_no_more_than_scikit_learns():
     ours, theirs = min(p[0] for p in pairs), min(p[1] for p in pairs)
     # The wheel under test may have assertions, on a busy computer: a release build takes less time than scikit-learn.
     assert ours < 2.5 * theirs, (ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        margrave.SVR(C=10),
+        margrave.SVR(C=10, loss="huber:delta=0.1"),
+        margrave.SVR(C=10, loss="square"),
+        margrave.SVR(C=10, kernel="linear"),
+        margrave.NuSVR(C=10),
+        margrave.LinearSVR(C=10, epsilon=0.1),
+        margrave.LinearSVR(C=10, loss="square", intercept_scaling=float("inf")),
+    ],
+    ids=repr,
+)
+def test_several_targets_are_fitted_as_single_ones(tmp_path, line, model):
+    X, y = line
+    weights = 1.0 + np.arange(len(y)) % 2
+    Y = np.column_stack([y, 50 * np.sin(3 * y) + 7, X[:, 0] * y])
+    fitted = clone(model).fit(X, Y, sample_weight=weights)
+    z = fitted.predict(X)
+    assert z.shape == Y.shape and fitted.certificate_.status == "optimal"
+    for at in range(3):
+        alone = clone(model).fit(X, Y[:, at], sample_weight=weights)
+        np.testing.assert_allclose(z[:, at], alone.predict(X), atol=2e-3 * np.ptp(Y[:, at]))
+    assert fitted.score(X, Y) == pytest.approx(r2_score(Y, z))
+    assert margrave.certify(fitted, X, Y, sample_weight=weights).relative_gap < 1e-2
+    assert len(fitted.intercept_) == 3
+    if hasattr(fitted, "dual_coef_"):
+        assert fitted.dual_coef_.shape == (3, len(fitted.support_))
+    margrave.save(fitted, tmp_path / "m")
+    for again in (margrave.load(tmp_path / "m"), pickle.loads(pickle.dumps(fitted)), clone(fitted).fit(X, Y, weights)):
+        np.testing.assert_allclose(again.predict(X), z, atol=1e-12)
+    if "linear" in str(fitted.get_params().get("kernel")) or not hasattr(fitted, "kernel"):
+        np.testing.assert_allclose(X @ np.asarray(fitted.coef_).T + fitted.intercept_, z, atol=1e-8)
+    sparse = clone(model).fit(csr_matrix(X), Y, sample_weight=weights).predict(csr_matrix(X))
+    np.testing.assert_allclose(sparse, z, atol=1e-3 * np.ptp(Y))
+
+
+def test_several_targets_have_intervals_of_their_own(line):
+    X, y = line
+    Y = np.column_stack([y, 100 * y])
+    model = margrave.SVR(C=100, intervals=True).fit(X, Y)
+    values, intervals = model.predict(X, return_interval=0.9)
+    assert values.shape == Y.shape and intervals.shape == (*Y.shape, 2)
+    width = np.diff(intervals, axis=2)[0, :, 0]
+    assert width[1] > 20 * width[0]
+    assert ((Y >= intervals[..., 0]) & (Y <= intervals[..., 1])).mean() > 0.8
+
+
+def test_an_own_loss_takes_several_targets(line):
+    X, y = line
+
+    class Cauchy:
+        def value(self, y, z):
+            return np.log1p((y - z) ** 2)
+
+        def slope(self, y, z):
+            return 2 * (z - y) / (1 + (y - z) ** 2)
+
+    Y = np.column_stack([y, -y])
+    model = margrave.SVR(C=10, loss=Cauchy()).fit(X, Y)
+    np.testing.assert_allclose(model.predict(X)[:, 0], -model.predict(X)[:, 1], atol=1e-2)
+
+
+def test_several_targets_where_they_are_not_for(line, blobs):
+    X, y = line
+    Y = np.column_stack([y, y])
+    with pytest.raises(ValueError, match="1d array"):
+        margrave.SVRCV(Cs=[1], gammas=[1]).fit(X, Y)
+    with pytest.raises(ValueError):
+        margrave.SVC().fit(X, (Y > 0).astype(int))
+    with pytest.raises(ValueError, match="NaN"):
+        margrave.SVR().fit(X, np.where(Y > 0.3, np.nan, Y))

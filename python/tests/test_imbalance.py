@@ -1,10 +1,14 @@
 """Rare classes: probabilities that estimate frequencies, scores to choose by, and what both say about it."""
 
+import json
 import pickle
+import subprocess
+import sys
 import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification, make_regression
 from sklearn.metrics import (
@@ -23,6 +27,13 @@ from sklearn.utils.estimator_checks import (
 )
 
 import margrave
+from margrave import SVC, SVCCV, LinearSVC, NuSVC, load, save
+
+
+def rare(rows, seed=1):
+    """A tenth of the rows is of class 1."""
+    X, y = make_classification(rows, 5, n_informative=3, weights=[0.9], flip_y=0.03, class_sep=0.9, random_state=seed)
+    return X, y
 
 
 def drawn(share, seed=0, rows=500, test=4000, classes=2):
@@ -235,3 +246,78 @@ def test_bad_scores_are_named(scoring):
     X, y, _, _ = drawn(0.5, rows=60)
     with pytest.raises(ValueError, match="scor"):
         margrave.SVCCV(**GRID, scoring=scoring).fit(X, y)
+
+
+@pytest.mark.parametrize("rule", ["max-f1", "recall=0.9", "cost=FP:1,FN:10"])
+@pytest.mark.parametrize("model", [SVC(C=5), SVC(C=5, probability=True), NuSVC(nu=0.1), LinearSVC()])
+def test_a_threshold_is_chosen_on_left_out_scores_and_kept(tmp_path, rule, model):
+    X, y = rare(300)
+    plain = clone(model).fit(X, y)
+    fitted = clone(model).set_params(threshold=rule).fit(X, y)
+    # Scores stay, and with them the certificate; predictions are those above the threshold.
+    np.testing.assert_array_equal(fitted.decision_function(X), plain.decision_function(X))
+    assert fitted.certificate_ == plain.certificate_ and plain.threshold_ == 0.0
+    assert (fitted.predict(X) == fitted.classes_[(fitted.decision_function(X) > fitted.threshold_).astype(int)]).all()
+    if rule == "recall=0.9":
+        assert fitted.threshold_recall_ >= 0.9
+        assert (fitted.predict(X) == 1).sum() > (plain.predict(X) == 1).sum()
+    assert not hasattr(plain, "threshold_recall_")
+    for again in (pickle.loads(pickle.dumps(fitted)), _saved(fitted, tmp_path)):
+        assert (again.predict(X) == fitted.predict(X)).all() and again.threshold_ == fitted.threshold_
+        assert again.threshold == rule
+    # A fit without it forgets it.
+    assert fitted.set_params(threshold=None).fit(X, y).threshold_ == 0.0
+    assert not hasattr(fitted, "threshold_recall_")
+
+
+def test_the_program_chooses_the_same_threshold(tmp_path):
+    X, y = rare(300)
+    np.savetxt(tmp_path / "d.csv", np.column_stack([X, y]), delimiter=",", fmt="%.17g")
+    options = ["--header", "no", "-C", "5", "--gamma", "0.5", "--threshold", "max-f1", "--tol", "1e-9", "--json"]
+    command = [sys.executable, "-m", "margrave", "train", str(tmp_path / "d.csv"), "-o", str(tmp_path / "m"), *options]
+    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["threshold"]
+    found = SVC(C=5, gamma=0.5, threshold="max-f1", tol=1e-9).fit(X, y)
+    assert found.threshold_ == pytest.approx(said["score"], abs=1e-6)
+    assert found.threshold_recall_ == pytest.approx(said["recall"])
+    # The program reads what Python saved.
+    save(found, tmp_path / "p")
+    shown = subprocess.run(
+        [sys.executable, "-m", "margrave", "inspect", str(tmp_path / "p")], capture_output=True, text=True
+    )
+    assert "max-f1" in shown.stdout
+
+
+@pytest.mark.parametrize("bad", ["f1", "recall=0", "recall=1.5", "cost=FP:1", "cost=FP:0,FN:0", ""])
+def test_a_wrong_threshold_is_refused(bad):
+    X, y = rare(60)
+    for model in (SVC(threshold=bad), LinearSVC(threshold=bad), SVCCV(threshold=bad, Cs=[1], gammas=[1])):
+        with pytest.raises(ValueError, match="threshold"):
+            model.fit(X, y)
+        assert not hasattr(model, "dual_coef_") and not hasattr(model, "coef_")
+
+
+def test_a_threshold_is_between_two_classes(iris):
+    for model in (SVC(threshold="max-f1"), LinearSVC(threshold="max-f1")):
+        with pytest.raises(ValueError, match="two"):
+            model.fit(*iris)
+
+
+def test_a_search_chooses_the_threshold_of_the_best():
+    X, y = rare(200)
+    found = SVCCV(Cs=[1, 10], gammas=[0.1, 1], scoring="average_precision", threshold="recall=0.9").fit(X, y)
+    assert found.threshold_recall_ >= 0.9 and found.threshold_ < 0
+
+
+def _saved(model, folder):
+    save(model, folder / "m")
+    return load(folder / "m")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tiny_nu_machines_have_probabilities(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(15, 2)), np.r_[[0, 1, 2], rng.integers(0, 3, 12)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        p = NuSVC(probability=True).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)

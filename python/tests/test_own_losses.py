@@ -236,3 +236,37 @@ def test_a_library_function_is_a_loss_with_its_types_set(line):
     loss = Custom(hypot, lambda y, z: z / np.hypot(y, z), name="hypot")
     model = margrave.SVR(loss=loss, kernel="linear").fit(X, np.sign(y) + 2)
     assert model.certificate_.status == "optimal" and np.abs(model.predict(X)).max() < 0.1
+
+
+numba = pytest.importorskip("numba")
+
+
+@numba.njit
+def _softplus(y, z):
+    m = y * z
+    return np.log1p(np.exp(-m)) if m > 0 else np.log1p(np.exp(m)) - m
+
+
+@numba.njit
+def _softplus_slope(y, z):
+    return -y / (1.0 + np.exp(y * z))
+
+
+def test_numba_functions_of_numbers_and_compiled_ones_are_losses(blobs):
+    X, y = blobs
+    twin = margrave.SVC(C=3, gamma=0.2, loss="logistic").fit(X, y).decision_function(X)
+    signature = "float64(float64, float64)"
+    compiled = [numba.cfunc(signature)(f.py_func) for f in (_softplus, _softplus_slope)]
+    vectorised = [numba.vectorize([signature])(f.py_func) for f in (_softplus, _softplus_slope)]
+    # A compiled function without branches takes arrays as well as numbers.
+    plain, mixed = (_softplus, _softplus_slope), ["numbers", "arrays"]
+    for functions, kind in [(compiled, ["compiled"] * 2), (vectorised, ["arrays"] * 2), (plain, mixed)]:
+        loss = margrave.losses.Custom(*functions, name="softplus")
+        assert [loss._kind(name) for name in ("value", "slope")] == kind
+        for model in (margrave.SVC(C=3, gamma=0.2, loss=loss), margrave.SVC(C=3, gamma=0.2, loss=loss, solver="irwls")):
+            model.fit(X, y)
+            assert model.certificate_.status == "optimal", kind
+            np.testing.assert_allclose(model.decision_function(X), twin, atol=2e-2)
+    wrong = numba.cfunc("float64(float64)")(lambda z: z)
+    with pytest.raises(TypeError, match="two doubles"):
+        margrave.SVC(loss=margrave.losses.Custom(wrong, wrong)).fit(X, y)

@@ -7,7 +7,7 @@ use margrave::engine::data::{Csr, Dataset, Label, Points};
 use margrave::engine::gram::Precision;
 use margrave::engine::model::{Prediction, Scheme};
 use margrave::engine::problem::Task;
-use margrave::{Control, Fit, Kernel, Model, Status, Svm, Targets};
+use margrave::{Control, Fit, Kernel, Model, Status, Svm};
 use serde_json::{Value, json};
 
 use crate::explain::{self, Explained};
@@ -26,14 +26,64 @@ pub(crate) struct Predicted {
     pub(crate) probabilities: Option<Vec<f64>>,
 }
 
+/// The model of one fold.
+pub(crate) struct FoldModel {
+    pub(crate) model: Model,
+    /// The rows it predicts.
+    pub(crate) held: Vec<u32>,
+    /// Their points, missing values filled from the rows it was trained on.
+    pub(crate) points: Points,
+}
+
+/// Leave-one-out predictions in closed form.
+pub(crate) struct Closed {
+    /// The rows they are for.
+    data: Dataset,
+    predicted: Predicted,
+    exact: bool,
+    /// Rows of the training data.
+    n: usize,
+    /// Whether the threshold of the model was chosen on the same scores.
+    chosen: bool,
+}
+
+impl Closed {
+    /// How the predictions were made.
+    pub(crate) fn how(&self) -> String {
+        let rule = match self.exact {
+            true => "in closed form and exact for this loss",
+            false => {
+                "in closed form by the span rule, which holds as long as no other row changes its part in the solution"
+            }
+        };
+        let some =
+            if self.data.len() < self.n { format!(", {} of {} rows", self.data.len(), self.n) } else { String::new() };
+        let chosen = if self.chosen { "; the threshold was chosen on the same scores" } else { "" };
+        format!("{rule}{some}; scaling, γ and values for missing cells are those of all rows{chosen}")
+    }
+
+    /// How good the predictions are.
+    pub(crate) fn quality(&self, model: &Model) -> Option<Quality> {
+        self.predicted.quality(model, &self.data)
+    }
+
+    fn json(&self, model: &Model) -> Option<Value> {
+        let mut keys = self.quality(model)?.keys;
+        keys.insert("rows".into(), json!(self.data.len()));
+        keys.insert("exact".into(), json!(self.exact));
+        keys.insert("how".into(), json!(self.how()));
+        Some(Value::Object(keys))
+    }
+}
+
 /// Left-out predictions, or why there are none.
 pub(crate) enum LeftOut {
     Folds {
         folds: usize,
         seed: u64,
         predicted: Predicted,
-        /// The model of each fold, and the rows it predicts.
-        models: Vec<(Model, Vec<u32>)>,
+        /// The model of each fold, and what it predicts.
+        models: Vec<FoldModel>,
     },
     None {
         why: String,
@@ -52,7 +102,7 @@ impl LeftOut {
     pub(crate) fn how(&self) -> String {
         match self {
             LeftOut::Folds { folds, seed, .. } => format!(
-                "{folds} folds, seed {seed}: each row is predicted by a model trained on the other folds, scaling, γ and probabilities included"
+                "{folds} folds, seed {seed}: each row is predicted by a model trained on the other folds, values for missing cells, scaling, γ and probabilities included"
             ),
             LeftOut::None { why } => why.clone(),
         }
@@ -71,6 +121,8 @@ impl Predicted {
 pub(crate) struct Evaluation {
     pub(crate) training: Predicted,
     pub(crate) left_out: LeftOut,
+    /// Leave-one-out predictions, where there is a closed form.
+    pub(crate) closed: Option<Closed>,
     /// What the model uses, if that was asked for and could be computed.
     pub(crate) explained: Option<Explained>,
     /// The seed of the training and of the folds.
@@ -88,7 +140,8 @@ impl Evaluation {
             }
             _ => left_out(svm, fit.model(), data, &control)?,
         };
-        Ok(Self { training, left_out, explained: None, seed: svm.options().seed })
+        let closed = closed(fit, data)?;
+        Ok(Self { training, left_out, closed, explained: None, seed: svm.options().seed })
     }
 
     /// Also explains what the model uses. `names`: those of the features.
@@ -116,10 +169,11 @@ impl Evaluation {
         };
         json!({
             "file": file.display().to_string(),
-            "fingerprint": fingerprint(data),
+            "fingerprint": data.fingerprint(),
             "version": env!("CARGO_PKG_VERSION"),
             "training": keys(&self.training),
             "left_out": self.left_out.predicted().and_then(keys),
+            "leave_one_out": self.closed.as_ref().and_then(|closed| closed.json(model)),
             "folds": folds,
             "how": self.left_out.how(),
             "features": self.explained.as_ref().map(Explained::json),
@@ -134,13 +188,19 @@ fn training(model: &Model, data: &Dataset, control: &Control) -> Result<Predicte
     Ok(Predicted { labels, scores: Some(scores), probabilities })
 }
 
-/// Some rows of a data set.
-fn part(data: &Dataset, rows: &[u32]) -> Result<Dataset, Failure> {
-    let own = Dataset::new(data.points.gather(rows), data.targets.gather(rows))?;
-    Ok(match &data.weights {
-        Some(weights) => own.with_weights(rows.iter().map(|&row| weights[row as usize]).collect())?,
-        None => own,
-    })
+/// The leave-one-out predictions of a fit that has such scores.
+fn closed(fit: &Fit, data: &Dataset) -> Result<Option<Closed>, Failure> {
+    let Some(left) = fit.leave_one_out().filter(|left| !left.rows.is_empty()) else { return Ok(None) };
+    let (model, own) = (fit.model(), data.part(&left.rows)?);
+    let labels = model.decide(&left.scores);
+    let scores = comparable(model).then(|| left.scores.clone());
+    let predicted = Predicted { labels, scores, probabilities: None };
+    Ok(Some(Closed { data: own, predicted, exact: left.exact, n: data.len(), chosen: model.threshold.is_some() }))
+}
+
+/// Whether scores of different models of this kind have a common meaning.
+fn comparable(model: &Model) -> bool {
+    model.scheme == Scheme::One || model.task == Task::Regress
 }
 
 /// Left-out predictions from folds, by models with the options of `svm`. `model`: the one trained on all rows.
@@ -167,6 +227,7 @@ fn left_out(svm: &Svm, model: &Model, data: &Dataset, control: &Control) -> Resu
     let mut options = svm.options().clone();
     // A model of all rows must not help those of the folds.
     options.start = None;
+    options.leave_one_out = false;
     let (seed, svm) = (options.seed, Svm::from(options));
     let deal = if codes.is_empty() { Deal::Plain } else { Deal::Stratified(&codes) };
     let fold = folds(n, k, deal, seed)?;
@@ -180,12 +241,14 @@ fn left_out(svm: &Svm, model: &Model, data: &Dataset, control: &Control) -> Resu
     let mut models = Vec::with_capacity(k);
     for f in 0..k as u32 {
         let (kept, held): (Vec<u32>, Vec<u32>) = (0..n as u32).partition(|&row| fold[row as usize] != f);
-        let fit = svm.fit(&part(data, &kept)?)?;
+        let points = data.points_for(&kept)?;
+        let fit = svm.fit(&Dataset { points: points.gather(&kept), ..data.part(&kept)? })?;
         if matches!(fit.status(), Status::TimeLimit | Status::IterationLimit | Status::Interrupted) {
             return none("not computed: the training of a fold was stopped by its limits");
         }
         let own = fit.model();
-        let z = own.scores(&data.points.gather(&held), Precision::Double, control)?;
+        let points = points.gather(&held);
+        let z = own.scores(&points, Precision::Double, control)?;
         match (&mut found, own.decide(&z)) {
             (Prediction::Labels(all), Prediction::Labels(part)) => {
                 held.iter().zip(part).for_each(|(&row, code)| all[row as usize] = code);
@@ -208,40 +271,10 @@ fn left_out(svm: &Svm, model: &Model, data: &Dataset, control: &Control) -> Resu
             }
             _ => probabilities = None,
         }
-        models.push((fit.into_model(), held));
+        models.push(FoldModel { model: fit.into_model(), held, points });
     }
-    let scores = (model.scheme == Scheme::One || model.task == Task::Regress).then_some(scores);
+    let scores = comparable(model).then_some(scores);
     Ok(LeftOut::Folds { folds: k, seed, predicted: Predicted { labels: found, scores, probabilities }, models })
-}
-
-/// A fingerprint of the data as it was read: features, targets and weights, in the order of the rows.
-pub(crate) fn fingerprint(data: &Dataset) -> String {
-    // FNV-1a over the bytes.
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    let mut add = |bytes: &[u8]| {
-        bytes.iter().for_each(|byte| hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
-    };
-    add(&(data.len() as u64).to_le_bytes());
-    for row in 0..data.len() {
-        data.points.visit(row, |feature, value| {
-            // Zeros may be stored or not.
-            if value != 0.0 {
-                add(&(feature as u64).to_le_bytes());
-                add(&value.to_le_bytes());
-            }
-        });
-        add(&[0xff]);
-    }
-    match &data.targets {
-        Targets::Real(values) | Targets::Several { values, .. } => values.iter().for_each(|v| add(&v.to_le_bytes())),
-        Targets::Text(names) => names.iter().for_each(|name| {
-            add(name.as_bytes());
-            add(&[0]);
-        }),
-        Targets::None => {}
-    }
-    data.weights.iter().flatten().for_each(|w| add(&w.to_le_bytes()));
-    format!("{hash:016x}")
 }
 
 /// The class of each row among the model's labels, 0 for labels it does not know.

@@ -7,7 +7,7 @@ use margrave::engine::problem::Task;
 use margrave::{Control, Error, Model, Targets};
 use serde_json::{Value, json};
 
-use crate::evaluate::{self, LeftOut};
+use crate::evaluate::{self, FoldModel, LeftOut};
 use crate::failure::Failure;
 
 /// More features than this are not explained: each takes several predictions of all rows.
@@ -92,7 +92,7 @@ pub(crate) fn explain(
     let before = truth.badness(&predicted.labels);
     let mut importance = Vec::with_capacity(d);
     for (feature, name) in names.iter().enumerate().take(d) {
-        let found = importance_of(models, data, &truth, feature, seed, control);
+        let found = importance_of(models, &truth, feature, seed, control);
         let rises: Vec<f64> = match found {
             Ok(badness) => badness.iter().map(|after| after - before).collect(),
             Err(Error::Interrupted(_)) => return Ok(None),
@@ -163,30 +163,29 @@ fn dense(points: &Points, rows: &[u32]) -> Vec<f64> {
 
 /// The badness of left-out predictions with one feature shuffled among the rows of each fold, for each shuffle.
 fn importance_of(
-    models: &[(Model, Vec<u32>)],
-    data: &Dataset,
+    models: &[FoldModel],
     truth: &Truth,
     feature: usize,
     seed: u64,
     control: &Control,
 ) -> Result<Vec<f64>, Error> {
-    let d = data.points.dims();
     let mut out = Vec::with_capacity(SHUFFLES);
     for shuffle in 0..SHUFFLES {
         let mut all = match truth {
             Truth::Codes(codes) => Prediction::Labels(vec![0; codes.len()]),
             Truth::Values(values) => Prediction::Values(vec![0.0; values.len()]),
         };
-        for (fold, (model, held)) in models.iter().enumerate() {
+        for (fold, FoldModel { model, held, points }) in models.iter().enumerate() {
             control.check().map_err(Error::Interrupted)?;
-            let mut values = dense(&data.points, held);
+            let d = points.dims();
+            let mut values = dense(points, &(0..held.len() as u32).collect::<Vec<u32>>());
             // The same order for every feature, so that their differences are not those of the draws.
             let mut random = Random(seed ^ ((shuffle as u64) << 32 | fold as u64));
             for at in (1..held.len()).rev() {
                 let other = random.below(at as u64 + 1) as usize;
                 values.swap(at * d + feature, other * d + feature);
             }
-            let points = evaluate::like(&data.points, held.len(), values)?;
+            let points = evaluate::like(points, held.len(), values)?;
             match (&mut all, model.predict(&points, Precision::Double, control)?) {
                 (Prediction::Labels(all), Prediction::Labels(found)) => {
                     held.iter().zip(found).for_each(|(&row, code)| all[row as usize] = code);

@@ -71,6 +71,73 @@ fn left_out_figures_are_those_of_folds_trained_by_hand() {
 }
 
 #[test]
+fn reports_have_leave_one_out_figures_in_closed_form() {
+    let sandbox = Sandbox::new();
+    let (model, html) = (sandbox.path("m"), sandbox.path("r.html"));
+    let data = heart();
+    let run = |args: &[&str]| {
+        let all = [&["train", &data, "-o", &model, "--report", &html, "--json"][..], args].concat();
+        (margrave(&all).exits(0).json(), text(&html))
+    };
+    // Least squares: exact, and the same as those of every λ at once.
+    let (object, page) = run(&["--loss", "square", "--gamma", "0.1", "-C", "2"]);
+    let closed = &object["report"]["leave_one_out"];
+    assert_eq!((&closed["exact"], &closed["rows"]), (&true.into(), &270.into()), "{closed}");
+    assert!(page.contains(">leave one out<") && page.contains("exact for this loss"), "{page}");
+    assert!(number(closed, "accuracy") < number(&object["report"]["training"], "accuracy"), "{object}");
+    assert!(number(closed, "roc_auc") > 0.8 && closed["log_loss"].is_null(), "{closed}");
+    let (object, page) = run(&["--gamma", "0.1", "-C", "2", "--threshold", "max-f1"]);
+    let closed = &object["report"]["leave_one_out"];
+    assert_eq!(closed["exact"], false);
+    assert!(page.contains("span rule") && page.contains("the threshold was chosen on the same scores"));
+    // No dual, no closed form: the column is left out.
+    let (object, page) = run(&["--gamma", "0.1", "--loss", "sigmoid:eta=2"]);
+    assert!(object["report"]["leave_one_out"].is_null() && !page.contains(">leave one out<"));
+}
+
+#[test]
+fn missing_values_are_filled_inside_folds() {
+    let sandbox = Sandbox::new();
+    // Two folds; the rows of the second have larger numbers, so that a mean of all rows is far from that of the first.
+    let row = |i: u32| {
+        let late = i % 2 == 1;
+        let (a, b) = (f64::from(i * 37 % 23) / 23.0, f64::from(i * 11 % 19) / 19.0);
+        let value = if i % 5 < 2 { String::new() } else { format!("{:.4}", a + if late { 3.0 } else { 0.0 }) };
+        format!("{value},{b:.4},{}\n", if a + b > 1.0 { "yes" } else { "no" })
+    };
+    let head = "a,b,y\n";
+    let rows: Vec<String> = (0..60).map(row).collect();
+    let data = sandbox.file("all.csv", format!("{head}{}", rows.concat()));
+    let folds = sandbox.file("folds", (0..60).map(|i| format!("{}\n", i % 2)).collect::<String>());
+    for rule in ["mean", "median", "indicator"] {
+        let grid = ["--grid", "C=5", "--gamma", "1", "--missing", rule, "--scale", "standard", "--json"];
+        let tuned = margrave(&[&["tune", &data, "--fold-file", &folds], &grid[..]].concat()).exits(0).json();
+        let mut by_hand = 0.0;
+        for fold in 0..2 {
+            let part = |keep: bool| {
+                let own = (0..60usize).filter(|i| (i % 2 == fold) != keep).map(|i| rows[i].as_str());
+                format!("{head}{}", own.collect::<String>())
+            };
+            let (train, held) = (sandbox.file("train.csv", part(true)), sandbox.file("held.csv", part(false)));
+            let model = sandbox.path("m");
+            let options = ["-C", "5", "--gamma", "1", "--missing", rule, "--scale", "standard", "-o", &model];
+            margrave(&[&["train", &train], &options[..]].concat()).exits(0);
+            by_hand += 0.5 * number(&margrave(&["predict", &model, &held, "--json"]).exits(0).json(), "accuracy");
+        }
+        let found = number(&tuned["best"], "score");
+        assert!((found - by_hand).abs() < 1e-9, "{rule}: {found} {by_hand}");
+        // Reports deal the folds of a search.
+        let (model, html) = (sandbox.path("m"), sandbox.path("r.html"));
+        let options = ["-C", "5", "--gamma", "1", "--missing", rule, "--scale", "standard", "--json"];
+        let fit =
+            margrave(&[&["train", &data, "-o", &model, "--report", &html], &options[..]].concat()).exits(0).json();
+        let tuned = margrave(&[&["tune", &data], &grid[..]].concat()).exits(0).json();
+        let (a, b) = (number(&fit["report"]["left_out"], "accuracy"), number(&tuned["best"], "score"));
+        assert!((a - b).abs() < 1e-9, "{rule}: {a} {b}");
+    }
+}
+
+#[test]
 fn reports_say_why_there_are_no_left_out_figures() {
     let sandbox = Sandbox::new();
     let html = sandbox.path("r.html");

@@ -127,6 +127,24 @@ fn two_targets_from_training_to_export() {
 }
 
 #[test]
+fn several_targets_take_any_loss() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("arm.csv", csv());
+    let model = sandbox.path("m");
+    for loss in [&["--loss", "huber:delta=0.1"][..], &["--epsilon", "0.01"], &["--nu", "0.5"]] {
+        let args =
+            ["train", &data, "-o", &model, "--task", "regress", "--target", "x,load", "--gamma", "1", "-C", "100"];
+        let object = margrave(&[&args[..], loss, &["--json"]].concat()).exits(0).json();
+        assert_eq!(object["machines"].as_array().map(Vec::len), Some(2), "{object}");
+        let ran = margrave(&["predict", &model, &data, "--json"]).exits(0).json();
+        assert!(ran["r2"].as_f64().unwrap() > 0.95, "{ran}");
+        margrave(&["verify", &model, &data, "--gap", "1e-2"]).exits(0);
+        let inside = margrave(&["inspect", &model]).exits(0).out;
+        assert!(inside.contains("2: x, load"), "{inside}");
+    }
+}
+
+#[test]
 fn arrays_hold_several_targets() {
     let sandbox = Sandbox::new();
     let all: Vec<f64> = arm().iter().flatten().copied().collect();
@@ -180,10 +198,10 @@ fn mistakes_are_named() {
     let data = sandbox.file("arm.csv", csv());
     let train = |args: &[&str]| margrave(&[&["train", &data, "-o", &sandbox.path("m")], args].concat()).exits(2).err;
     let cases: [(&[&str], &str); 8] = [
-        (&["--target", "x,load"], "--task regress --loss square"),
-        (&["--target", "x,load", "--task", "regress"], "use --loss square"),
-        (&["--target", "x,load", "--task", "regress", "--loss", "huber"], "use --loss square"),
-        (&["--target", "x,load", "--task", "regress", "--nu", "0.5"], "--nu"),
+        (&["--target", "x,load"], "add --task regress"),
+        (&["--target", "x,load", "--task", "regress", "--loss", "hinge"], "for classification"),
+        (&["--target", "x,load", "--task", "regress", "--compact", "0.1"], "--compact"),
+        (&["--target", "x,load", "--task", "regress", "--multiclass", "ovr"], "--multiclass"),
         (&["--target", "x,z", "--task", "regress"], "\"z\""),
         (&["--target", "x,1", "--task", "regress"], "twice"),
         (&["--target", "x,load", "--task", "classify"], "2 targets"),

@@ -179,6 +179,13 @@ impl Svm {
         self
     }
 
+    /// Also compute leave-one-out scores of the training rows in closed form: see
+    /// [`Fit::leave_one_out`](margrave_core::train::Fit::leave_one_out).
+    pub fn leave_one_out(mut self, yes: bool) -> Self {
+        self.options.leave_one_out = yes;
+        self
+    }
+
     /// Scale the features first; the scaling is saved with the model.
     pub fn scale(mut self, kind: Option<ScaleKind>) -> Self {
         self.options.scale = kind;

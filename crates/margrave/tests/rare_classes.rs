@@ -135,3 +135,112 @@ fn scores_that_do_not_fit_are_refused() {
     // Folds in the order of the rows may have one class only.
     assert!(search(Metric::RocAuc, 60).unwrap_err().contains("fewer folds"));
 }
+
+#[test]
+fn tiny_nu_machines_have_probabilities() {
+    // Fifteen rows of three classes: a fold may hold out all rows of a class of a pair, and ν = 0 would be left.
+    for few in [1, 2, 3, 4] {
+        let n = 15;
+        let x: Vec<f64> = (0..n).flat_map(|i| [(i as f64).sin(), (1.7 * i as f64).cos()]).collect();
+        let y = (0..n).map(|i| if i < few { 2.0 } else { f64::from(i as u32 % 2) }).collect();
+        let data = Dataset::new(Points::dense_f64(n, 2, x).unwrap(), Targets::Real(y)).unwrap();
+        let svm = Svm::classifier().kernel(Kernel::rbf(0.5)).nu(0.5).lower_nu(true);
+        let fit = svm.probability(Probability::LeaveOneOut).threads(Threads::one()).fit(&data).unwrap();
+        let p = fit.probabilities(&data.points).unwrap();
+        assert!(p.iter().all(|p| (0.0..=1.0).contains(p)), "{few}: {p:?}");
+        assert!(p.chunks_exact(3).all(|p| (p.iter().sum::<f64>() - 1.0).abs() < 1e-9), "{few}: {p:?}");
+    }
+}
+
+#[test]
+fn folds_of_a_calibration_learn_their_own_scaling() {
+    use margrave::engine::compose::cross_validate::{Deal, folds};
+    use margrave::engine::compose::sigmoid::{Labelled, fit_free};
+    use margrave::engine::data::{ScaleKind, Scaling};
+    use margrave::engine::gram::Precision;
+    // One row has most of the spread of the second feature: the scaling of a fold depends on whether it has that row.
+    let mut s = two_gaussians(120, 2, 1.0, 9);
+    (0..s.n).for_each(|i| s.x[2 * i + 1] *= 0.05);
+    s.x[1] = 60.0;
+    let data = data(&s);
+    let (k, seed) = (4, 3);
+    let plain = || Svm::classifier().cost(5.0).seed(seed).threads(Threads::one());
+    let svm = plain().scale(Some(ScaleKind::Standard));
+    let asked = |svm: Svm| svm.probability(Probability::Folds(k)).probability_rule(ProbabilityRule::Free);
+    let sigmoid = |fit: &margrave::Fit| match &fit.model().calibration {
+        Some(Calibration::Sigmoid { a, b, .. }) => (a[0], b[0]),
+        other => panic!("{other:?}"),
+    };
+    let (a, b) = sigmoid(&asked(svm.clone()).fit(&data).unwrap());
+    let codes: Vec<u32> = s.y.iter().map(|y| u32::from(*y > 0.0)).collect();
+    let fold = folds(s.n, k, Deal::Stratified(&codes), seed).unwrap();
+    let mut left = Labelled { scores: vec![0.0; s.n], labels: s.y.clone(), counts: vec![] };
+    let control = margrave::Control::unlimited(Threads::one());
+    for f in 0..k as u32 {
+        let (kept, held): (Vec<u32>, Vec<u32>) = (0..s.n as u32).partition(|&row| fold[row as usize] != f);
+        let fit = svm.fit(&data.part(&kept).unwrap()).unwrap();
+        let z = fit.model().scores(&data.points.gather(&held), Precision::Double, &control).unwrap();
+        held.iter().zip(z).for_each(|(&row, z)| left.scores[row as usize] = z);
+    }
+    let by_hand = fit_free(&left);
+    // The folds of a calibration stop at a violation of 1e-3, as those do.
+    assert!((a - by_hand.a).abs() < 0.02 * by_hand.a.abs() && (b - by_hand.b).abs() < 0.02, "{a} {b} {by_hand:?}");
+    // With the scaling of all rows the sigmoid is another one.
+    let everywhere = Scaling::fit(ScaleKind::Standard, &data.points).apply(&data.points).unwrap();
+    let leaked = Dataset { points: everywhere, ..data.clone() };
+    let (other, _) = sigmoid(&asked(plain()).fit(&leaked).unwrap());
+    assert!((a - other).abs() > 0.05 * a.abs(), "{a} {other}");
+}
+
+/// Scores of every row by a training without it, rows × outputs.
+fn without_each(svm: &Svm, data: &Dataset) -> Vec<f64> {
+    use margrave::engine::gram::Precision;
+    let control = margrave::Control::unlimited(Threads::one());
+    let n = data.len() as u32;
+    let one = |row: u32| {
+        let kept: Vec<u32> = (0..n).filter(|&other| other != row).collect();
+        let fit = svm.fit(&data.part(&kept).unwrap()).unwrap();
+        fit.model().scores(&data.points.gather(&[row]), Precision::Double, &control).unwrap()
+    };
+    (0..n).flat_map(one).collect()
+}
+
+#[test]
+fn leave_one_out_is_exact_for_the_square_loss_and_near_otherwise() {
+    use margrave::loss::LossSpec;
+    let s = two_gaussians(40, 2, 1.0, 5);
+    let two = data(&s);
+    let three = Dataset::new(two.points.clone(), Targets::Real((0..40).map(|i| f64::from(i % 3)).collect())).unwrap();
+    let values: Vec<f64> = (0..40).flat_map(|i| [s.x[2 * i].sin(), s.x[2 * i + 1] * s.x[2 * i]]).collect();
+    let numbers = Dataset::new(two.points.clone(), Targets::Several { outputs: 2, values }).unwrap();
+    let classify = || Svm::classifier().kernel(Kernel::rbf(0.7)).cost(2.0).tol(1e-9).gap(1e-10).threads(Threads::one());
+    let regress = || Svm::regressor().kernel(Kernel::rbf(0.7)).cost(2.0).tol(1e-9).gap(1e-10).threads(Threads::one());
+    let square = LossSpec::Square;
+    let exact = [
+        (classify().loss_spec(square), &two),
+        (classify().loss_spec(square), &three),
+        (classify().loss_spec(square).multiclass(margrave::engine::model::Scheme::OneVsRest), &three),
+        (classify().kernel(Kernel::Linear).loss_spec(square), &two),
+        (classify().kernel(Kernel::Linear).intercept_scaling(Some(2.0)).loss_spec(square), &two),
+        (regress().loss_spec(square), &numbers),
+        (regress().loss_spec(square).solver("irwls".parse().unwrap()), &numbers),
+    ];
+    for (at, (svm, data)) in exact.into_iter().enumerate() {
+        assert!(svm.fit(data).unwrap().leave_one_out().is_none());
+        let fit = svm.clone().leave_one_out(true).fit(data).unwrap();
+        assert!(fit.model().calibration.is_none());
+        let left = fit.leave_one_out().unwrap();
+        assert!(left.exact && left.rows == (0..40).collect::<Vec<u32>>(), "{at}");
+        for (found, truth) in left.scores.iter().zip(without_each(&svm, data)) {
+            assert!((found - truth).abs() < 1e-5, "{at}: {found} {truth}");
+        }
+    }
+    let svm = classify();
+    let fit = svm.clone().leave_one_out(true).fit(&two).unwrap();
+    let left = fit.leave_one_out().unwrap();
+    assert!(!left.exact && left.rows.len() == 40);
+    let truth = without_each(&svm, &two);
+    let plain = fit.scores(&two.points).unwrap();
+    let off = |scores: &[f64]| scores.iter().zip(&truth).map(|(a, b)| (a - b).abs()).sum::<f64>();
+    assert!(off(&left.scores) < 0.6 * off(&plain), "{} {}", off(&left.scores), off(&plain));
+}

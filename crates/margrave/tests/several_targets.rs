@@ -142,12 +142,8 @@ fn what_takes_one_target_says_so() {
     let rbf = || Svm::regressor().kernel(Kernel::rbf(1.0));
     let cases = [
         (Svm::classifier(), OptionName::Task),
-        (rbf(), OptionName::Loss),
-        (rbf().loss_spec(LossSpec::Huber { delta: 1.0 }), OptionName::Loss),
-        (rbf().loss(Square).nu(0.5), OptionName::Nu),
-        (rbf().loss(Square).solver("irwls".parse().unwrap()), OptionName::Solver),
         (rbf().loss(Square).compact(Some(0.1)), OptionName::Compact),
-        (rbf().loss(Square).probability(Probability::Folds(5)), OptionName::Probability),
+        (rbf().multiclass(Scheme::OneVsRest), OptionName::Multiclass),
     ];
     for (svm, expected) in cases {
         match svm.fit(&data).unwrap_err() {
@@ -161,4 +157,45 @@ fn what_takes_one_target_says_so() {
     values[7] = f64::NAN;
     let error = Dataset::new(points, Targets::Several { outputs: 3, values }).unwrap_err().to_string();
     assert!(error.contains('2') && error.contains("NaN"), "{error}");
+}
+
+#[test]
+fn any_loss_and_formulation_is_that_of_single_targets() {
+    let (points, y) = sample(2);
+    let data = together(&points, &y);
+    let rbf = || Svm::regressor().kernel(Kernel::rbf(2.0)).cost(10.0).gap(1e-9).threads(Threads::one());
+    let linear = || Svm::regressor().kernel(Kernel::Linear).cost(10.0).gap(1e-9).threads(Threads::one());
+    let huber = LossSpec::Huber { delta: 0.2 };
+    let cases = [
+        rbf(),
+        rbf().loss_spec(huber).solver("irwls".parse().unwrap()),
+        rbf().nu(0.4),
+        rbf().probability(Probability::LeaveOneOut).scale(Some(margrave::engine::data::ScaleKind::Standard)),
+        rbf().loss(Square).probability(Probability::Folds(3)),
+        linear().intercept_scaling(Some(1.0)).loss_spec(huber),
+        linear().penalty(margrave::engine::problem::Penalty::L2),
+    ];
+    let control = Control::unlimited(Threads::one());
+    for (at, svm) in cases.into_iter().enumerate() {
+        let all = svm.fit(&data).unwrap();
+        assert_eq!((all.records().len(), all.model().scheme), (K, Scheme::Outputs), "{at}");
+        assert!(all.reason().contains("one after the other"), "{at}: {}", all.reason());
+        let z = scores(&all, &points);
+        for target in 0..K {
+            let single = alone(&points, &y, target);
+            let one = svm.fit(&single).unwrap();
+            let scale = if target == 1 { 1000.0 } else { 1.0 };
+            assert_all_close("scores", &column(&z, target), &scores(&one, &points), 2e-3 * scale);
+        }
+        let proofs = verify(all.model(), &data, None, &control).unwrap();
+        // The ν-machine of the last target, which is a line without noise, stalls at a gap of 3e-3, alone as well.
+        let most = if at == 2 { 5e-3 } else { 1e-6 };
+        for (proof, record) in proofs.iter().zip(all.records()) {
+            let (again, said) = (proof.relative_gap().unwrap(), record.certificate.relative_gap().unwrap());
+            assert!(again <= most && (again - said).abs() <= 0.01 * said + 1e-9, "{at}: {again} {said}");
+        }
+        let lines = svm.plan(&data).unwrap().explain().unwrap();
+        let solver = &lines.iter().find(|line| line.0 == "solver").unwrap().1;
+        assert!(solver.contains("one after the other"), "{solver}");
+    }
 }

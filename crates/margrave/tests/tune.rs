@@ -208,3 +208,40 @@ fn scaling_is_fitted_without_the_held_out_rows() {
         assert_eq!(folds(&search(&alone, &data).cells), folds(&found.cells));
     }
 }
+
+#[test]
+fn missing_values_are_filled_without_the_held_out_rows() {
+    use margrave::engine::data::{FillRule, FilledColumn, Fills};
+    let (data, fold_of) = shifted(240);
+    // The second feature is missing in every third row; its mean and median depend on whether the odd rows take part.
+    let mut x = vec![0.0; 2 * 240];
+    (0..240).for_each(|row| data.points.copy_row(row, &mut x[2 * row..2 * row + 2]));
+    (0..240).for_each(|row| x[2 * row + 1] = x[2 * row + 1].clamp(-2.0, 2.0) + f64::from(fold_of[row]));
+    let data = Dataset::new(Points::dense_f64(240, 2, x).unwrap(), data.targets).unwrap();
+    let rows: Vec<u32> = (0..240).filter(|row| row % 3 == 1).collect();
+    let grid = Grid { costs: vec![0.5, 8.0], gammas: vec![0.3, 3.0], ..Grid::default() };
+    for rule in [FillRule::Mean, FillRule::Median] {
+        let column = FilledColumn { features: 1..2, rule, rows: rows.clone() };
+        let fills = Fills::new(vec![column]).unwrap();
+        let all: Vec<u32> = (0..240).collect();
+        let points = fills.refit(&data.points, None, &all).unwrap();
+        let mut filled = Dataset::new(points, data.targets.clone()).unwrap();
+        filled.fills = Some(std::sync::Arc::new(fills));
+        let svm = Svm::regressor().loss_spec(LossSpec::Square).tol(1e-6).threads(Threads::one());
+        let tuner = Tuner { folds: 3, race: None, fold_of: Some(fold_of.clone()), ..Tuner::new(svm, grid.clone()) };
+        let found = search(&tuner, &filled);
+        let mut by_leak = 0.0f64;
+        for cell in &found.cells {
+            let machine = Svm::from(tuner.machine(&cell.params));
+            for (fold, score) in cell.folds.iter().enumerate() {
+                let kept: Vec<u32> = (0..240).filter(|&row| fold_of[row as usize] as usize != fold).collect();
+                let own = Dataset { points: filled.points_for(&kept).unwrap(), fills: None, ..filled.clone() };
+                let honest = error_by_hand(&machine, &own, &fold_of, fold);
+                assert!((score + honest).abs() <= 1e-3 + 0.01 * honest, "{} {honest} {:?}", -score, cell.params);
+                let leaky = error_by_hand(&machine, &Dataset { fills: None, ..filled.clone() }, &fold_of, fold);
+                by_leak = by_leak.max((leaky - honest).abs() / honest);
+            }
+        }
+        assert!(by_leak > 0.03, "the fills of all rows give the same: {by_leak}");
+    }
+}

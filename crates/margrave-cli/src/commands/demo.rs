@@ -240,7 +240,7 @@ fn write_files(
     };
     put(NAME, "the data, as LIBSVM text", HEART)?;
     let mut history = Recorder::default();
-    let svm = svm.clone().probability(Probability::LeaveOneOut);
+    let svm = svm.clone().probability(Probability::LeaveOneOut).leave_one_out(true);
     let fit = svm.fit_observed(&loaded.data, &mut history)?;
     let bytes = margrave::io::model::to_bytes(fit.model())?;
     put("heart.model", "the model, with certificate and probabilities", &bytes)?;

@@ -29,8 +29,8 @@ pub(crate) struct ReadingOptions {
     /// Format of the data: libsvm, csv, npy, npz, parquet or idx [default: from content and name]
     #[arg(long, value_name = "NAME", value_parser = format)]
     format: Option<Format>,
-    /// Target column, by name or by number from 0 (negative: from the end); a,b,c for several targets, which need
-    /// --task regress --loss square [default: the last column]
+    /// Target column, by name or by number from 0 (negative: from the end); a,b,c for several targets of a
+    /// regression [default: the last column]
     #[arg(long, value_name = "COLUMN", value_parser = column, allow_hyphen_values = true)]
     pub(crate) target: Option<Column>,
     /// Read the targets from this file (NPY, idx)

@@ -155,8 +155,12 @@ fn whole_summary(report: &Report<'_>) -> Rows {
 /// The metrics of left-out and training predictions side by side, and how the former were made.
 fn figures_of_merit(report: &Report<'_>, sets: &Sets<'_>) -> String {
     let model = report.fit.model();
-    let judged: Vec<(&str, Rows)> =
+    let mut judged: Vec<(&str, Rows)> =
         sets.iter().filter_map(|(name, set)| Some((*name, set.quality(model, report.data)?.rows))).collect();
+    let closed = report.evaluation.closed.as_ref();
+    if let Some(quality) = closed.and_then(|closed| closed.quality(model)) {
+        judged.insert(judged.len().saturating_sub(1), ("leave one out", quality.rows));
+    }
     let Some((_, first)) = judged.last().filter(|(_, rows)| !rows.is_empty()) else { return String::new() };
     let header: Vec<&str> = std::iter::once("").chain(judged.iter().map(|(name, _)| *name)).collect();
     let of = |rows: &Rows, key: &str| rows.iter().find(|r| r.0 == key).map_or("–".to_owned(), |r| r.1.clone());
@@ -167,6 +171,9 @@ fn figures_of_merit(report: &Report<'_>, sets: &Sets<'_>) -> String {
     let mut text = format!("<p>Left out: {}.", escape(&report.evaluation.left_out.how()));
     if report.evaluation.left_out.predicted().is_some() {
         text += " Training figures flatter every model; expect those of left-out rows on new data.";
+    }
+    if let Some(closed) = closed {
+        let _ = write!(text, " Leave one out: {}.", escape(&closed.how()));
     }
     if let [negative, positive] = model.labels.as_slice() {
         let _ = write!(
@@ -195,7 +202,7 @@ fn card(report: &Report<'_>) -> Rows {
         rows.push(("classes", names.collect::<Vec<_>>().join(", ")));
     }
     rows.push(("data", format!("{}: {} rows, {} features", report.name, data.len(), data.points.dims())));
-    rows.push(("data fingerprint", evaluate::fingerprint(data)));
+    rows.push(("data fingerprint", data.fingerprint()));
     rows.push(("version", format!("Margrave {}", env!("CARGO_PKG_VERSION"))));
     rows
 }
@@ -314,7 +321,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
                         .fold(f64::INFINITY, f64::min),
                 };
                 let names = (model.labels[*truth as usize].to_string(), model.labels[*found as usize].to_string());
-                rows.push((margin, vec![row.to_string(), names.0, names.1, format::number(margin, 4)]));
+                rows.push((margin, vec![(row + 1).to_string(), names.0, names.1, format::number(margin, 4)]));
             }
             &["row", "true", "predicted", "margin"]
         }
@@ -322,7 +329,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
             for own in figures::by_output(model, data, scores)? {
                 for (row, (y, z)) in own.truth.iter().zip(&own.scores).enumerate() {
                     let numbers = [format::number(*y, 6), format::number(*z, 6), format::number(y - z, 4)];
-                    let cells = std::iter::once(row.to_string()).chain(own.name.clone()).chain(numbers).collect();
+                    let cells = std::iter::once((row + 1).to_string()).chain(own.name.clone()).chain(numbers).collect();
                     rows.push((-(y - z).abs(), cells));
                 }
             }
@@ -335,14 +342,14 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
             scores
                 .iter()
                 .enumerate()
-                .for_each(|(row, z)| rows.push((*z, vec![row.to_string(), format::number(*z, 4)])));
+                .for_each(|(row, z)| rows.push((*z, vec![(row + 1).to_string(), format::number(*z, 4)])));
             &["row", "score"]
         }
     };
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
     let cells: Vec<Vec<String>> = rows.into_iter().take(10).map(|(_, cells)| cells).collect();
     Ok(format!(
-        "<p>Rows are counted from 0. Check these first: wrong labels and outliers end up here.</p>\n{}",
+        "<p>Rows are counted from 1. Check these first: wrong labels and outliers end up here.</p>\n{}",
         grid(header, &cells)
     ))
 }

@@ -155,6 +155,36 @@ impl Points {
         }
     }
 
+    /// The same points with one more feature that has the same value everywhere.
+    pub fn with_constant(&self, value: f64) -> Self {
+        fn dense<T: Real>(m: &Dense<T>, value: f64) -> Dense<T> {
+            let mut values = Vec::with_capacity(m.len() * (m.dims() + 1));
+            for i in 0..m.len() {
+                values.extend_from_slice(m.row(i));
+                values.push(T::from_f64(value));
+            }
+            Dense::new(m.len(), m.dims() + 1, values).expect("rows of a checked matrix")
+        }
+        fn sparse<T: Real>(m: &Csr<T>, value: f64) -> Csr<T> {
+            let (mut starts, mut columns, mut values) = (vec![0], Vec::new(), Vec::new());
+            for i in 0..m.len() {
+                let (c, v) = m.row(i);
+                columns.extend_from_slice(c);
+                values.extend_from_slice(v);
+                columns.push(m.dims() as u32);
+                values.push(T::from_f64(value));
+                starts.push(columns.len());
+            }
+            Csr::new(m.dims() + 1, starts, columns, values).expect("rows of a checked matrix")
+        }
+        match &self.storage {
+            Storage::DenseF32(m) => dense(m, value).into(),
+            Storage::DenseF64(m) => dense(m, value).into(),
+            Storage::SparseF32(m) => sparse(m, value).into(),
+            Storage::SparseF64(m) => sparse(m, value).into(),
+        }
+    }
+
     /// The same points with at least `d` features: sparse data may lack the last ones. Dense data is unchanged.
     pub fn widen(self, d: usize) -> Self {
         match self.storage {

@@ -28,6 +28,17 @@ pub enum Origin {
     Unknown,
 }
 
+impl Origin {
+    /// The name in model files and interfaces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::LeaveOneOut => "leave-one-out",
+            Origin::Folds => "folds",
+            Origin::Unknown => "unknown",
+        }
+    }
+}
+
 /// Whether probabilities agree with predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use super::calibrate::{Subject, labelled, out_of_sample};
+use super::calibrate::{Subject, Unseen, is_square, labelled, unseen};
 use super::caution;
-use super::fit::Fit;
+use super::fit::{Fit, LeaveOneOut};
 use super::kernel_space::KernelSpace;
 use super::one::{problem, space};
 use super::options::{LossChoice, Probability, SolverName};
@@ -13,6 +13,7 @@ use super::prepared::{Prepared, check_same_rows};
 use super::proof::prove;
 use super::space::{LEAST_MEMORY, Request, Space, Trained};
 use super::verdict::Asked;
+use crate::compose::calibrate::LeftOut;
 use crate::compose::sigmoid::{Labelled, fit_all};
 use crate::compose::{LANES, Part, one_vs_one, one_vs_rest, run};
 use crate::conflict::OptionName;
@@ -37,6 +38,8 @@ struct One {
     weights: Option<Vec<f64>>,
     /// Its left-out scores and how they were computed, if probabilities are enabled.
     left: Option<(Labelled, Origin)>,
+    /// Its leave-one-out scores in closed form, if they were asked for.
+    closed: Option<LeftOut>,
     solver: &'static str,
     reason: String,
     merged: usize,
@@ -98,12 +101,20 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
         _ => merged.sum::<usize>() / (classes - 1).max(1),
     };
     let weights = stacked_weights(&machines, prepared.points.dims());
+    let closed: Option<Vec<(Part, LeftOut)>> = match plan.options.leave_one_out {
+        true => machines.iter().map(|m| Some((m.part.clone(), m.closed.clone()?))).collect(),
+        false => None,
+    };
     let columns = machines.into_iter().map(|machine| machine.column).collect();
     let mut model = match weights {
         Some(w) => Model::several_linear(recipe, w, prepared.points.dims(), scheme, &codes, &costs, columns)?,
         None => Model::several(recipe, *kernel, &prepared.points, scheme, &codes, &costs, columns)?,
     };
     model.calibration = calibration;
+    let left_out = match closed {
+        Some(closed) => together(plan, &model, &closed, &control.for_calibration())?,
+        None => None,
+    };
     let train_error = error(&model, prepared, &codes, &lost, &mut predicted, &control.for_proof())?;
     let cautions = caution::of(plan, &predicted);
     let asked = Asked::from(plan.options.stop);
@@ -118,6 +129,7 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
         device: control.backend().name(),
         merged,
         cautions,
+        left_out,
     })
 }
 
@@ -128,6 +140,45 @@ fn calibration(plan: &Plan<'_>, scheme: Scheme, machines: &[One]) -> Option<Cali
     let (asked, weighted) = (plan.options.probability_rule, plan.prepared.weighs_classes());
     let (sigmoids, rule, reason) = fit_all(&left, asked, weighted, scheme == Scheme::OneVsRest);
     Some(Calibration::of_sigmoids(&sigmoids, origin, rule, reason))
+}
+
+/// Most numbers that the leave-one-out scores of all machines may be.
+const MOST_SCORES: usize = 1 << 23;
+
+/// The leave-one-out scores of all machines for the rows that have them in each machine they belong to. A machine of two other
+/// classes was trained without the row anyway: there the row has its plain score.
+fn together(
+    plan: &Plan<'_>,
+    model: &Model,
+    closed: &[(Part, LeftOut)],
+    control: &Control,
+) -> Result<Option<LeaveOneOut>> {
+    let (n, k) = (plan.prepared.points.len(), closed.len());
+    let (mut expected, mut found) = (vec![0usize; n], vec![0usize; n]);
+    for (part, left) in closed {
+        part.rows.iter().for_each(|&row| expected[row as usize] += 1);
+        left.rows.iter().for_each(|&at| found[part.rows[at as usize] as usize] += 1);
+    }
+    let complete: Vec<u32> = (0..n as u32).filter(|&row| found[row as usize] == expected[row as usize]).collect();
+    let step = (complete.len() * k).div_ceil(MOST_SCORES).max(1);
+    let rows: Vec<u32> = complete.into_iter().step_by(step).collect();
+    let scores = match model.scheme {
+        Scheme::OneVsRest => Ok(vec![0.0; rows.len() * k]),
+        _ => model.expansion.scores(&plan.prepared.points.gather(&rows), Precision::Double, control),
+    };
+    let mut scores = match scores {
+        Ok(scores) => scores,
+        Err(Error::Interrupted(_)) => return Ok(None),
+        Err(other) => return Err(other),
+    };
+    for (at, (part, left)) in closed.iter().enumerate() {
+        for (&own, z) in left.rows.iter().zip(&left.scores) {
+            if let Ok(place) = rows.binary_search(&part.rows[own as usize]) {
+                scores[place * k + at] = *z;
+            }
+        }
+    }
+    Ok(Some(LeaveOneOut { rows, scores, exact: is_square(plan) }))
 }
 
 /// The weights of all machines, d × machines; `None` unless every machine is stored as weights.
@@ -269,24 +320,18 @@ fn one_machine(
     let setup = problem(plan, space.as_ref(), &part.targets, weights.as_deref())?;
     let start = options.start.as_ref().map(|model| space.start(model, at, &model.machine_over(at, rows), &setup));
     let mut trained = space.solve(&setup, start, request, observer)?;
-    let left = match options.probability {
-        None => None,
-        Some(_) => {
-            let problem =
-                |space: &dyn Space, targets: &[f64], weights: Option<&[f64]>| problem(plan, space, targets, weights);
-            let (targets, weights) = (part.targets.as_slice(), weights.as_deref());
-            let subject = Subject { space: space.as_ref(), targets, weights, problem: &problem };
-            let (left, origin) = out_of_sample(&subject, &setup, &trained, request)?;
-            Some((labelled(&left, targets, plan.prepared.counts_of(rows).as_deref()), origin))
-        }
-    };
+    let (targets, own) = (part.targets.as_slice(), weights.as_deref());
+    let subject = Subject { plan, space: space.as_ref(), rows: Some(rows), targets, weights: own };
+    let Unseen { used, closed } = unseen(&subject, &setup, &trained, request)?;
+    let counts = plan.prepared.counts_of(rows);
+    let left = used.map(|(left, origin)| (labelled(&left, targets, counts.as_deref()), origin));
     trained.proven.certificate = trained.proven.certificate.with_rows(rows);
     // Without a proof there are no scores: every row may be on the wrong side.
     let scores = trained.scores(rows.len());
     let Trained { proven, weights, solver, reason, compact: _, merged } = trained;
     let record = Record::new(&setup, &proven, begun.elapsed().as_secs_f64(), space.entries() - before);
     let column = Column::new(&proven.machine, rows, record);
-    Ok(One { column, part: part.clone(), scores, weights, left, solver, reason, merged })
+    Ok(One { column, part: part.clone(), scores, weights, left, closed, solver, reason, merged })
 }
 
 /// One-vs-rest least squares for all classes: one factorisation, one right-hand side per class.
@@ -305,7 +350,7 @@ fn all_at_once(
     let targets = one_vs_rest::targets(classes, codes);
     let costs = prepared.costs(plan.formulation);
     let begin = Begin { solver: "ridge", n: codes.len(), tol: options.stop.tol, gap: options.stop.gap };
-    let loo = options.probability == Some(Probability::LeaveOneOut);
+    let loo = options.probability == Some(Probability::LeaveOneOut) || options.leave_one_out;
     let ridge_options = RidgeOptions { loo, memory: options.budget.memory, ..RidgeOptions::default() };
     let source =
         if plan.kernel == Kernel::Linear { Source::Linear(&prepared.points, gram) } else { Source::Gram(gram) };
@@ -344,14 +389,16 @@ fn all_at_once(
         let machine = &proven.machine;
         let mut scores: Vec<f64> = proven.scores.iter().map(|f| f + machine.bias).collect();
         scores.resize(codes.len(), f64::NAN);
-        let left = fit.as_ref().and_then(|fit| fit.loo.as_ref()).map(|residuals| {
-            let unseen: Vec<f64> = column(residuals).iter().zip(&part.targets).map(|(r, y)| y - r).collect();
-            let counts = prepared.counts_of(&part.rows).unwrap_or_default();
-            (Labelled { scores: unseen, labels: part.targets.clone(), counts }, Origin::LeaveOneOut)
+        let closed = fit.as_ref().and_then(|fit| fit.loo.as_ref()).map(|residuals| {
+            let scores = column(residuals).iter().zip(&part.targets).map(|(r, y)| y - r).collect();
+            LeftOut { rows: (0..codes.len() as u32).collect(), scores }
         });
+        let counts = prepared.counts_of(&part.rows);
+        let left = closed.as_ref().filter(|_| options.probability.is_some());
+        let left = left.map(|left| (labelled(left, &part.targets, counts.as_deref()), Origin::LeaveOneOut));
         let column = Column::new(machine, &part.rows, record);
         let reason = "square loss: one factorisation for all classes".to_owned();
-        machines.push(One { column, part, scores, weights: None, left, solver: "ridge", reason, merged: 0 });
+        machines.push(One { column, part, scores, weights: None, left, closed, solver: "ridge", reason, merged: 0 });
     }
     last.seconds = control.seconds();
     last.fraction = Some(1.0);

@@ -87,6 +87,7 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
         device: control.backend().name(),
         merged: 0,
         cautions,
+        left_out: None,
     })
 }
 

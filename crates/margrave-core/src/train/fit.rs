@@ -27,6 +27,20 @@ pub struct Fit {
     pub(crate) device: &'static str,
     pub(crate) merged: usize,
     pub(crate) cautions: Vec<Caution>,
+    pub(crate) left_out: Option<LeaveOneOut>,
+}
+
+/// Scores of training rows from machines without them, in closed form from the solution. Scaling, γ and what stands for missing
+/// values are those of all rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeaveOneOut {
+    /// The rows, ascending: all, or evenly spread ones of many.
+    pub rows: Vec<u32>,
+    /// Their scores, rows × outputs.
+    pub scores: Vec<f64>,
+    /// Whether these are the scores that trainings without the row would give, as for least squares. Otherwise they are those of
+    /// the span rule: exact unless leaving out the row changes which other rows are support vectors or at a bound.
+    pub exact: bool,
 }
 
 /// A summary of a fit, without the arrays of its model.
@@ -110,6 +124,11 @@ impl Fit {
     /// What a user should know before relying on the model.
     pub fn cautions(&self) -> &[Caution] {
         &self.cautions
+    }
+
+    /// Leave-one-out scores in closed form, if they were asked for and there is such a form.
+    pub fn leave_one_out(&self) -> Option<&LeaveOneOut> {
+        self.left_out.as_ref()
     }
 
     /// Training rows that were merged into equal ones with equal targets.

@@ -20,6 +20,10 @@ use crate::solver::{Solution, Stop, decomposition};
 /// Number of rows up to which decomposition is tried as well, if the proof of a machine does not hold.
 const MAX_DECOMPOSITION_ROWS: usize = 5000;
 
+/// Number of rows up to which leave-one-out scores are computed in closed form: they take a kernel matrix, and folds of linear
+/// machines are cheap.
+const MAX_CLOSED_ROWS: usize = 5000;
+
 /// Rows of the data matrix.
 pub(crate) struct LinearSpace<'a> {
     matrix: MatrixOf<'a>,
@@ -199,15 +203,23 @@ impl Space for LinearSpace<'_> {
     fn leave_one_out(&self, trained: &Trained, setup: &Setup, request: Request<'_>) -> Result<Option<LeftOut>> {
         let Request { options, memory, control } = request;
         let Proven { beta, bias, scores, .. } = &trained.proven;
-        let closed = options.penalty == Penalty::L2 && options.intercept_scaling.is_none();
-        if !closed || scores.len() != self.points.len() {
+        let n = self.points.len();
+        if options.penalty != Penalty::L2 || scores.len() != n || n > MAX_CLOSED_ROWS {
             return Ok(None);
         }
-        let gram = control.backend().square_gram(Kernel::Linear, &self.points)?;
+        // A penalised bias is the weight of a constant feature.
+        let (points, f) = match options.intercept_scaling {
+            Some(scaling) if scaling.is_finite() => {
+                let b = trained.proven.machine.bias;
+                (self.points.with_constant(scaling), scores.iter().map(|f| f + b).collect())
+            }
+            Some(_) => return Ok(None),
+            None => (self.points.clone(), scores.clone()),
+        };
+        let bias = if options.intercept_scaling.is_some() { &[][..] } else { bias.as_slice() };
+        let gram = control.backend().square_gram(Kernel::Linear, &points)?;
         // If time runs out here, folds are used instead.
-        setup.with(gram.as_ref(), |problem| {
-            Ok(leave_one_out(problem, beta, bias, scores, memory, control).unwrap_or(None))
-        })
+        setup.with(gram.as_ref(), |problem| Ok(leave_one_out(problem, beta, bias, &f, memory, control).unwrap_or(None)))
     }
 }
 

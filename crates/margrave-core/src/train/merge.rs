@@ -57,7 +57,7 @@ pub(crate) fn equal_among(first: &[u32], rows: &[u32]) -> Option<Vec<u32>> {
 }
 
 /// A hash of the nonzero values of a row.
-fn hash(points: &Points, row: usize) -> u64 {
+pub(crate) fn hash(points: &Points, row: usize) -> u64 {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let mut mix = |word: u64| {
         state = (state.rotate_left(5) ^ word).wrapping_mul(0x517C_C1B7_2722_0A95);

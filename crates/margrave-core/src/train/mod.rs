@@ -28,7 +28,7 @@ pub mod verdict;
 mod verify;
 
 pub use caution::Caution;
-pub use fit::Fit;
+pub use fit::{Fit, LeaveOneOut};
 pub use options::{LossChoice, Probability, ProbabilityRule, SolverName, Tradeoff, TrainOptions};
 pub use plan::{Plan, Shape};
 pub use proof::{Proven, certify_machine, prove, prove_linear};

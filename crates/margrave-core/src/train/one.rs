@@ -1,6 +1,6 @@
 //! One machine over all rows.
 
-use super::calibrate::{Subject, out_of_sample, settle};
+use super::calibrate::{Subject, Unseen, ascending, settle, unseen};
 use super::caution;
 use super::fit::Fit;
 use super::kernel_space::KernelSpace;
@@ -63,16 +63,13 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     let memory = options.budget.memory.max(LEAST_MEMORY);
     let request = Request { options, memory, control };
     let trained = space.solve(&setup, start, request, observer)?;
-    let (calibration, threshold) = match options.probability.is_some() || options.threshold.is_some() {
-        false => (None, None),
-        true => {
-            let problem =
-                |space: &dyn Space, targets: &[f64], weights: Option<&[f64]>| problem(plan, space, targets, weights);
-            let subject = Subject { space: space.as_ref(), targets, weights, problem: &problem };
-            let (left, origin) = out_of_sample(&subject, &setup, &trained, request)?;
-            settle(plan, &left, targets, origin)
-        }
+    let subject = Subject { plan, space: space.as_ref(), rows: None, targets, weights };
+    let Unseen { used, closed } = unseen(&subject, &setup, &trained, request)?;
+    let (calibration, threshold) = match used {
+        Some((left, origin)) => settle(plan, &left, targets, origin),
+        None => (None, None),
     };
+    let left_out = closed.map(|left| ascending(plan, left));
     let mut z = trained.scores(targets.len());
     if let Formulation::Svdd { .. } = plan.formulation {
         z.iter_mut().zip(space.diag()).for_each(|(z, k)| *z -= 0.5 * k);
@@ -104,6 +101,7 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
         device: control.backend().name(),
         merged,
         cautions,
+        left_out,
     })
 }
 

@@ -165,6 +165,8 @@ pub struct TrainOptions {
     pub probability_rule: ProbabilityRule,
     /// Two classes: choose the decision threshold by this rule, on left-out scores; it is saved with the model.
     pub threshold: Option<ThresholdRule>,
+    /// Also compute leave-one-out scores of the training rows in closed form, where there is one.
+    pub leave_one_out: bool,
     /// Scaling of the features; it is saved with the model.
     pub scale: Option<ScaleKind>,
     /// The solver.
@@ -226,6 +228,7 @@ impl TrainOptions {
             probability: None,
             probability_rule: ProbabilityRule::Auto,
             threshold: None,
+            leave_one_out: false,
             scale: None,
             solver: SolverName::Auto,
             stop: Stop::default(),

@@ -1,11 +1,12 @@
-//! Several regression targets: least squares with one factorisation, shared rows, and a certificate for every target.
+//! Several regression targets: shared rows and a certificate for every target. Least squares takes one factorisation, other losses
+//! are trained one after the other.
 
 use std::time::Instant;
 
-use super::fit::Fit;
+use super::fit::{Fit, LeaveOneOut};
 use super::kernel_space::KernelSpace;
 use super::one::problem;
-use super::options::{Probability, SolverName, TrainOptions};
+use super::options::{LossChoice, Probability, SolverName, TrainOptions};
 use super::plan::Plan;
 use super::proof::{prove, prove_linear};
 use crate::compose::calibrate::residual_scale;
@@ -13,9 +14,10 @@ use crate::control::{Control, Interrupt, Status};
 use crate::data::{Dataset, Targets};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
+use crate::loss::LossSpec;
 use crate::model::{Calibration, Model, Origin, Record, SHARES};
 use crate::observe::{Begin, Observer, Step};
-use crate::problem::{Penalty, Setup};
+use crate::problem::{Formulation, Penalty, Setup};
 use crate::solver::Solution;
 use crate::solver::ridge::{self, Halt, RidgeOptions, Source};
 
@@ -93,14 +95,54 @@ fn weights_of(job: &Outputs<'_>, fit: &ridge::Fit) -> Vec<f64> {
     w
 }
 
+/// Whether one factorisation solves all targets.
+pub(crate) fn solved_at_once(plan: &Plan<'_>) -> bool {
+    let options = &plan.options;
+    matches!(options.loss, LossChoice::Spec(LossSpec::Square))
+        && matches!(options.solver, SolverName::Auto | SolverName::Ridge)
+        && options.penalty == Penalty::L2
+        && options.intercept_scaling.is_none()
+        && !matches!(options.probability, Some(Probability::Folds(_)))
+        && matches!(plan.formulation, Formulation::Cost { .. })
+}
+
+/// Which solver trains the first target, and why, where each is trained by itself.
+pub(crate) fn solver(plan: &Plan<'_>, k: usize) -> Result<(&'static str, String)> {
+    let (options, data) = single(plan, k, 0)?;
+    let (solver, reason) = Plan::new(&options, &data)?.solver()?;
+    Ok((solver, format!("{k} targets, one after the other; {reason}")))
+}
+
+/// The training of one of k targets.
+fn single(plan: &Plan<'_>, k: usize, at: usize) -> Result<(TrainOptions, Dataset)> {
+    let Plan { options, prepared, .. } = plan;
+    let targets = Targets::Real(prepared.targets.iter().skip(at).step_by(k).copied().collect());
+    // Folds learn scaling, γ and what stands for missing values again; otherwise those of the plan are used as they are.
+    Ok(match &plan.raw {
+        Some(raw) => {
+            let data = Dataset { targets, ..raw.clone() };
+            (TrainOptions { schema: None, ..options.clone() }, data)
+        }
+        None => {
+            let mut data = Dataset::new(prepared.points.clone(), targets)?;
+            data.weights = prepared.weights.clone();
+            (TrainOptions { kernel: plan.kernel, gamma: None, scale: None, schema: None, ..options.clone() }, data)
+        }
+    })
+}
+
 pub(crate) fn train(plan: &Plan<'_>, k: usize, control: &Control, observer: &mut dyn Observer) -> Result<Fit> {
     let begun = Instant::now();
     let Plan { options, prepared, kernel, .. } = plan;
-    let space = KernelSpace::new(*kernel, &prepared.points, control)?.kept(control);
+    let space = KernelSpace::new(*kernel, &prepared.points, control)?;
+    let space = if solved_at_once(plan) { space.kept(control) } else { space };
     let job = &Outputs { plan, k, space, costs: prepared.costs(plan.formulation), control };
     let (n, linear) = (job.rows(), *kernel == Kernel::Linear);
+    if !solved_at_once(plan) {
+        return one_by_one(job, observer, None);
+    }
     let gram = job.space.gram();
-    let loo = options.probability == Some(Probability::LeaveOneOut);
+    let loo = options.probability == Some(Probability::LeaveOneOut) || options.leave_one_out;
     let ridge_options = RidgeOptions { loo, memory: options.budget.memory, ..RidgeOptions::default() };
     let source = if linear { Source::Linear(&prepared.points, gram) } else { Source::Gram(gram) };
     let mut last = Step { phase: "factor", ..Step::default() };
@@ -114,7 +156,7 @@ pub(crate) fn train(plan: &Plan<'_>, k: usize, control: &Control, observer: &mut
         Ok(fit) => (fit, None),
         Err(Halt::Interrupted(why)) => (nothing_yet(job), Some(Status::from(why))),
         Err(Halt::Error(Error::Memory { .. })) if options.solver == SolverName::Auto => {
-            return one_by_one(job, observer, "as a factorisation does not fit in the memory");
+            return one_by_one(job, observer, Some("as a factorisation does not fit in the memory"));
         }
         Err(Halt::Error(error)) => return Err(error),
     };
@@ -156,7 +198,7 @@ pub(crate) fn train(plan: &Plan<'_>, k: usize, control: &Control, observer: &mut
     if short && options.solver == SolverName::Auto && control.check().is_ok() {
         // The system is too ill-conditioned to factorise: each target separately, where other solvers can be tried.
         let why = "as the factorisation ended short of the proof";
-        return one_by_one(job, observer, why);
+        return one_by_one(job, observer, Some(why));
     }
     let mut reason = format!("square loss: one factorisation for {k} targets");
     if fit.jitter > 0.0 {
@@ -165,7 +207,12 @@ pub(crate) fn train(plan: &Plan<'_>, k: usize, control: &Control, observer: &mut
     let error = job.error(&scores);
     let mut model =
         Model::outputs(plan.recipe("ridge"), *kernel, &prepared.points, &fit.beta, weights, bias, &job.costs, records)?;
-    model.calibration = fit.loo.as_ref().map(|left| {
+    let left_out = fit.loo.as_ref().filter(|_| options.leave_one_out).map(|residuals| LeaveOneOut {
+        rows: (0..n as u32).collect(),
+        scores: job.targets().iter().zip(residuals).map(|(y, r)| y - r).collect(),
+        exact: true,
+    });
+    model.calibration = fit.loo.as_ref().filter(|_| options.probability.is_some()).map(|left| {
         let each = (0..k).map(|at| residual_scale(&job.column(left, at), &SHARES));
         let (sigma, radii) = each.unzip();
         Calibration::ResidualsByOutput { sigma, radii, origin: Origin::LeaveOneOut }
@@ -175,7 +222,7 @@ pub(crate) fn train(plan: &Plan<'_>, k: usize, control: &Control, observer: &mut
     last.kernel_entries = Some(entries);
     last.fraction = Some(1.0);
     observer.finish(model.totals().status, &last);
-    Ok(finished(plan, model, reason, error, entries))
+    Ok(Fit { left_out, ..finished(plan, model, reason, error, entries) })
 }
 
 fn finished(plan: &Plan<'_>, model: Model, reason: String, train_error: f64, kernel_entries: u64) -> Fit {
@@ -189,12 +236,13 @@ fn finished(plan: &Plan<'_>, model: Model, reason: String, train_error: f64, ker
         asked: plan.asked(),
         merged: 0,
         cautions: vec![],
+        left_out: None,
         device: plan.options.device.backend().name(),
     }
 }
 
-/// Trains each target separately; `why`: the reason there is no shared factorisation.
-fn one_by_one(job: &Outputs<'_>, observer: &mut dyn Observer, why: &str) -> Result<Fit> {
+/// Trains each target separately; `why`: the reason there is no shared factorisation, where there could be one.
+fn one_by_one(job: &Outputs<'_>, observer: &mut dyn Observer, why: Option<&str>) -> Result<Fit> {
     let Plan { options, prepared, kernel, .. } = job.plan;
     let (k, n) = (job.k, job.rows());
     let by_weights = *kernel == Kernel::Linear;
@@ -202,13 +250,12 @@ fn one_by_one(job: &Outputs<'_>, observer: &mut dyn Observer, why: &str) -> Resu
     let mut weights = vec![0.0; if by_weights { prepared.points.dims() * k } else { 0 }];
     let (mut bias, mut records, mut calibrations) = (Vec::new(), Vec::new(), Vec::new());
     let (mut solver, mut reason, mut error, mut entries) = (String::new(), String::new(), 0.0, 0);
+    let mut closed: Vec<LeaveOneOut> = Vec::new();
     for at in 0..k {
-        let mut single = TrainOptions { kernel: *kernel, gamma: None, scale: None, schema: None, ..options.clone() };
-        (single.stop, single.default_tol) = (options.stop_of(Some(job.targets())), false);
+        let (mut single, data) = single(job.plan, k, at)?;
         single.budget.seconds = options.budget.seconds.map(|all| (all - job.control.seconds()).max(0.0));
-        let mut data = Dataset::new(prepared.points.clone(), Targets::Real(job.column(job.targets(), at)))?;
-        data.weights = prepared.weights.clone();
         let fit = Plan::new(&single, &data)?.train(observer)?;
+        closed.extend(fit.leave_one_out().cloned());
         if at == 0 {
             (solver, reason) = (fit.model().solver.clone(), fit.reason().to_owned());
         }
@@ -239,6 +286,22 @@ fn one_by_one(job: &Outputs<'_>, observer: &mut dyn Observer, why: &str) -> Resu
     if sigmas.len() == k {
         model.calibration = Some(Calibration::ResidualsByOutput { sigma: sigmas, radii: all, origin: from });
     }
-    let reason = format!("{k} targets, one after the other, {why}; {reason}");
-    Ok(finished(job.plan, model, reason, error, entries))
+    let why = why.map_or_else(String::new, |why| format!(", {why}"));
+    let reason = format!("{k} targets, one after the other{why}; {reason}");
+    let left_out = side_by_side(&closed, k);
+    Ok(Fit { left_out, ..finished(job.plan, model, reason, error, entries) })
+}
+
+/// The leave-one-out scores of k targets side by side, for the rows that all of them have.
+fn side_by_side(each: &[LeaveOneOut], k: usize) -> Option<LeaveOneOut> {
+    let first = each.first().filter(|_| each.len() == k)?;
+    let places = |row: &u32| each.iter().map(|one| one.rows.binary_search(row).ok()).collect::<Option<Vec<usize>>>();
+    let (mut rows, mut scores) = (Vec::new(), Vec::new());
+    for row in &first.rows {
+        if let Some(places) = places(row) {
+            rows.push(*row);
+            scores.extend(each.iter().zip(places).map(|(one, place)| one.scores[place]));
+        }
+    }
+    Some(LeaveOneOut { rows, scores, exact: each.iter().all(|one| one.exact) })
 }

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::options::{LossChoice, Probability, SolverName, Tradeoff, TrainOptions};
+use super::options::{LossChoice, SolverName, Tradeoff, TrainOptions};
 use super::prepared::Prepared;
 use super::verdict::Asked;
 use super::{classes, crammer_singer, fit::Fit, linear_space, one, outputs};
 use crate::conflict::{OptionName, Remedy, Setting, With};
 use crate::control::Control;
-use crate::data::{Dataset, Scaling, Targets};
+use crate::data::{Dataset, Points, Scaling, Targets};
 use crate::error::{Error, Result};
 use crate::gram::Matrix;
 use crate::kernel::Kernel;
@@ -44,6 +44,8 @@ pub struct Plan<'a> {
     /// Whether machines are trained on X itself, without a kernel matrix.
     pub(crate) linear: bool,
     pub(crate) streamed: Option<&'a dyn Matrix>,
+    /// The data before filling and scaling, if folds learn those from their own training rows.
+    pub(crate) raw: Option<Dataset>,
     loss_spec: Option<LossSpec>,
     scaling: Option<Scaling>,
     /// Seconds spent preparing the data; they count as training time.
@@ -117,9 +119,26 @@ impl<'a> Plan<'a> {
                 OptionName::Memory
             )));
         }
+        let learns = options.scale.is_some() || data.fills.is_some();
+        // Folds are made where scores of left-out rows are used.
+        let folds = options.probability.is_some() || options.threshold.is_some();
+        let raw = (learns && folds).then(|| data.clone());
         let spent = begun.elapsed().as_secs_f64();
         let options = options.clone();
-        Ok(Self { options, prepared, kernel, loss, formulation, shape, linear, streamed, loss_spec, scaling, spent })
+        Ok(Self {
+            options,
+            prepared,
+            kernel,
+            loss,
+            formulation,
+            shape,
+            linear,
+            streamed,
+            raw,
+            loss_spec,
+            scaling,
+            spent,
+        })
     }
 
     /// Trains.
@@ -139,6 +158,26 @@ impl<'a> Plan<'a> {
         };
         fit.seconds = self.spent + begun.elapsed().as_secs_f64();
         Ok(fit)
+    }
+
+    /// Points and kernel as a training without the rows `held` has them: missing values, scaling and γ from the other rows alone.
+    /// `None` if they are the same.
+    pub(crate) fn without(&self, held: &[u32]) -> Result<Option<(Points, Kernel)>> {
+        let Some(data) = &self.raw else { return Ok(None) };
+        let mut leave = vec![false; data.len()];
+        held.iter().for_each(|&row| leave[row as usize] = true);
+        let kept: Vec<u32> = (0..data.len() as u32).filter(|&row| !leave[row as usize]).collect();
+        let mut points = data.points_for(&kept)?;
+        if let Some(kind) = self.options.scale {
+            points = Scaling::fit(kind, &points.gather(&kept)).apply(&points)?;
+        }
+        let kernel = match self.options.gamma {
+            Some(rule) if self.kernel.gamma().is_some() => {
+                self.kernel.with_gamma(rule.resolve(&points.gather(&kept), self.options.seed)?)
+            }
+            _ => self.kernel,
+        };
+        Ok(Some((points, kernel)))
     }
 
     /// What the model file says about its training.
@@ -231,9 +270,12 @@ impl<'a> Plan<'a> {
     }
 
     /// The solver of the first machine, and why.
-    fn solver(&self) -> Result<(&'static str, String)> {
+    pub(crate) fn solver(&self) -> Result<(&'static str, String)> {
         match self.shape {
-            Shape::Outputs(k) => Ok(("ridge", format!("square loss: one factorisation for {k} targets"))),
+            Shape::Outputs(k) if outputs::solved_at_once(self) => {
+                Ok(("ridge", format!("square loss: one factorisation for {k} targets")))
+            }
+            Shape::Outputs(k) => outputs::solver(self, k),
             Shape::CrammerSinger => Ok(("linear", linear_space::reason_for(&self.options, "dual coordinate descent"))),
             Shape::Classes(Scheme::OneVsRest) if classes::solved_at_once(self, Scheme::OneVsRest) => {
                 Ok(("ridge", "square loss: one factorisation for all classes".to_owned()))
@@ -358,47 +400,22 @@ pub(crate) fn check(options: &TrainOptions, kernel: &Kernel, formulation: &Formu
     }
 }
 
-/// Rejects everything but least squares for several targets.
+/// Rejects what several targets do not support.
 fn check_outputs(options: &TrainOptions, k: usize) -> Result<()> {
     use OptionName as Name;
     let with = With::Targets(k);
-    let square = || Remedy::Use(vec![Name::Task.at("regress"), Name::Loss.at("square")]);
     if options.task != Task::Regress {
-        return Err(conflict(
-            Name::Task.at(options.task.name()),
-            with,
-            "several targets are for least squares; choose one otherwise",
-            square(),
-        ));
+        let why = "several targets are for regression; choose one otherwise";
+        let remedy = Remedy::Use(vec![Name::Task.at("regress")]);
+        return Err(conflict(Name::Task.at(options.task.name()), with, why, remedy));
     }
-    if options.nu.is_some() {
-        return Err(conflict(Name::Nu, with, "", Remedy::LeaveOut(Name::Nu)));
-    }
-    if !matches!(options.loss, LossChoice::Spec(LossSpec::Square)) {
-        let why = "several targets are for least squares; choose one otherwise";
-        return Err(conflict(Name::Loss, with, why, Remedy::Use(vec![Name::Loss.at("square")])));
-    }
-    let leave_out = |name: Name| Remedy::LeaveOut(name);
     let rules = [
-        (
-            !matches!(options.solver, SolverName::Auto | SolverName::Ridge),
-            Name::Solver.at(options.solver.name()),
-            Remedy::Use(vec![Name::Solver.at("ridge")]),
-        ),
-        (options.penalty == Penalty::L1, Name::Penalty.at("l1"), leave_out(Name::Penalty)),
-        (options.intercept_scaling.is_some(), Name::InterceptScaling.into(), leave_out(Name::InterceptScaling)),
-        (options.compact.is_some(), Name::Compact.into(), leave_out(Name::Compact)),
-        (options.anneal > 0, Name::Anneal.into(), leave_out(Name::Anneal)),
-        (options.multiclass.is_some(), Name::Multiclass.into(), leave_out(Name::Multiclass)),
-        (options.start.is_some(), Name::Resume.into(), leave_out(Name::Resume)),
-        (
-            matches!(options.probability, Some(Probability::Folds(_))),
-            Name::Probability.at("K"),
-            Remedy::Use(vec![Name::Probability.into()]),
-        ),
+        (options.compact.is_some(), Name::Compact),
+        (options.multiclass.is_some(), Name::Multiclass),
+        (options.start.is_some(), Name::Resume),
     ];
     match rules.into_iter().find(|rule| rule.0) {
-        Some((_, option, remedy)) => Err(conflict(option, with, "", remedy)),
+        Some((_, option)) => Err(conflict(option, with, "", Remedy::LeaveOut(option))),
         None => Ok(()),
     }
 }
@@ -475,9 +492,9 @@ pub(crate) fn formulation_of(options: &TrainOptions, n: usize) -> Result<Formula
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Points;
     use crate::problem::ClassWeight;
     use crate::solver::Stop;
+    use crate::train::Probability;
 
     fn two_classes() -> Dataset {
         let x = vec![0.0, 0.0, 0.1, 1.0, 1.0, 0.2, 1.1, 1.0];

@@ -50,7 +50,6 @@ pub fn certify_all(
     };
     let loss: Arc<dyn Loss> = match (&model.loss, formulation) {
         (Some(spec), _) => LossSpec::build(spec)?,
-        (None, Formulation::Cost { .. }) if model.scheme == Scheme::Outputs => LossSpec::Square.build()?,
         (None, Formulation::Cost { .. }) => {
             return Err(Error::data("the model was trained with a user's own loss, which the file cannot hold"));
         }

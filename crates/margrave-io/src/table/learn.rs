@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use margrave_core::conflict::OptionName;
+use margrave_core::data::{FillRule, FilledColumn, Fills, most_frequent};
 
 use super::dates::IsoDate;
 use super::{Action, NO_TEXT, TablePlan, TableRows, TextEntry, list};
@@ -256,8 +257,8 @@ fn learn_fill<T: Number>(
         ));
     }
     note_filled(plan, column, missing, n, rule, notes);
-    let typical = if rule == Missing::Median { median } else { mean };
-    let values = seen.into_iter().map(typical).collect();
+    let typical = if rule == Missing::Median { FillRule::Median } else { FillRule::Mean };
+    let values = seen.into_iter().filter_map(|all| typical.of(all)).collect();
     Ok(Fill { values, indicator: rule == Missing::Indicator && missing > 0 })
 }
 
@@ -271,50 +272,37 @@ fn note_filled(plan: &TablePlan, column: usize, missing: usize, n: usize, rule: 
 /// The most frequent text, or none of them with an indicator.
 fn fill_texts(seen: &[Vec<(f64, f64)>], indicator: bool) -> Fill {
     let total: Vec<f64> = seen.iter().map(|all| all.iter().map(|(_, weight)| weight).sum()).collect();
-    let most = (0..total.len()).rev().max_by(|a, b| total[*a].total_cmp(&total[*b]));
-    let values = (0..total.len()).map(|at| f64::from(!indicator && Some(at) == most)).collect();
+    let values = if indicator { vec![0.0; total.len()] } else { most_frequent(&total) };
     Fill { values, indicator }
 }
 
-fn mean(values: Vec<(f64, f64)>) -> f64 {
-    let total: f64 = values.iter().map(|(_, weight)| weight).sum();
-    if total > 0.0 {
-        // Around the first value, so that a constant column keeps its value exactly.
-        let first = values[0].0;
-        return first + values.iter().map(|(value, weight)| (value - first) * (weight / total)).sum::<f64>();
+/// The cells that are filled, by feature, for folds that fill them again.
+pub(super) fn fills<T: Number>(plan: &TablePlan, rows: &TableRows<T>, columns: &[Column]) -> Option<Fills> {
+    if plan.schema.is_some() || matches!(plan.missing, Missing::Refuse | Missing::Row) {
+        return None;
     }
-    values.iter().map(|(value, _)| value / values.len() as f64).sum()
-}
-
-fn median(mut values: Vec<(f64, f64)>) -> f64 {
-    values.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let half = values.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
-    let mut below = 0.0;
-    for (at, (value, weight)) in values.iter().enumerate() {
-        below += weight;
-        if below > half || at + 1 == values.len() {
-            return *value;
+    let mut from = 0;
+    let mut found = Vec::new();
+    for column in columns {
+        let features = from..from + column.feature.encoding.width();
+        from += column.feature.width();
+        let text = matches!(column.feature.encoding, Encoding::OneHot(_));
+        let indicator = column.feature.fill.as_ref().is_some_and(|fill| fill.indicator);
+        // A text column with an indicator has zeros where it is missing: nothing is learnt.
+        if text && indicator {
+            continue;
         }
-        if below == half {
-            // Between this value and the next one that has weight.
-            let next = values[at + 1..].iter().find(|(_, weight)| *weight > 0.0).map_or(*value, |(next, _)| *next);
-            return value + (next - value) / 2.0;
-        }
+        let rule = match plan.missing {
+            _ if text => FillRule::MostFrequent,
+            Missing::Median => FillRule::Median,
+            _ => FillRule::Mean,
+        };
+        let missing = |row: usize| match &column.texts {
+            None => rows.numbers[row * (rows.numbers.len() / rows.count) + column.place].to_f64().is_nan(),
+            Some((slot, _)) => rows.codes[row * rows.dictionaries.len() + slot] == NO_TEXT,
+        };
+        let rows = (0..rows.count).filter(|row| missing(*row)).map(|row| row as u32).collect();
+        found.push(FilledColumn { features, rule, rows });
     }
-    0.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians_count_weights_as_copies() {
-        let ones = |v: &[f64]| v.iter().map(|v| (*v, 1.0)).collect::<Vec<_>>();
-        assert_eq!(median(ones(&[3.0, 1.0, 2.0])), 2.0);
-        assert_eq!(median(ones(&[4.0, 1.0, 2.0, 3.0])), 2.5);
-        assert_eq!(median(vec![(1.0, 3.0), (5.0, 1.0)]), median(ones(&[1.0, 1.0, 1.0, 5.0])));
-        assert_eq!(median(vec![(1.0, 1.0), (2.0, 0.0), (3.0, 1.0)]), 2.0);
-        assert_eq!(mean(vec![(1.0, 3.0), (5.0, 1.0)]), 2.0);
-    }
+    Fills::new(found)
 }

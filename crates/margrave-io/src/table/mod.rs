@@ -7,6 +7,7 @@ mod learn;
 mod plan;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use margrave_core::conflict::OptionName;
 use margrave_core::data::{Csr, Dataset, Dense, Points, Targets};
@@ -321,6 +322,7 @@ where
     }
     let n = rows.count;
     let columns = learn::columns(plan, &rows, &place, &mut notes)?;
+    let fills = learn::fills(plan, &rows, &columns);
     let data_error = |source| ReadError::Data { file: file.to_owned(), source };
     let encoded = encode::points(plan, &mut rows, &columns).map_err(data_error)?;
     let find = |role: ColumnRole| plan.roles.iter().position(|r| *r == role);
@@ -350,6 +352,7 @@ where
         data = data.with_weights(rows.weights).map_err(data_error)?;
     }
     data.names = schema.feature_names();
+    data.fills = fills.map(Arc::new);
     Ok(Loaded { data, format, schema, serials: None, left_out, notes })
 }
 

@@ -36,7 +36,7 @@ Examples:
   margrave train heart.svm                                   classify: RBF kernel, hinge loss
   margrave train heart.svm -o heart.model -C 10 --gamma 0.1
   margrave train houses.csv --task regress --scale standard --epsilon 0.05
-  margrave train robot.csv --task regress --loss square --target x,y,z   several targets
+  margrave train robot.csv --task regress --target x,y,z     several targets
   margrave train heart.svm --loss logistic                   see 'margrave losses'
   margrave train heart.svm --loss sigmoid:eta=2 --anneal 3   not convex, so no gap
   margrave train fraud.csv --class-weight balanced --probability --threshold recall=0.9
@@ -74,7 +74,7 @@ pub(crate) struct Train {
     /// Write the progress of the solver to this file, one JSON object per line
     #[arg(long, value_name = "FILE.jsonl", help_heading = "Output")]
     trace: Option<PathBuf>,
-    /// Write an HTML report: left-out figures from five more trainings beside those of the training data
+    /// Write an HTML report: left-out figures, from five more trainings and by leave-one-out, beside those of the training data
     #[arg(long, value_name = "FILE.html", help_heading = "Output")]
     report: Option<PathBuf>,
     /// In the report, show how much left-out predictions rely on each feature, and the effects of the most important
@@ -109,6 +109,7 @@ impl Train {
         if let Some(model) = resumed {
             svm = svm.start(model);
         }
+        svm = svm.leave_one_out(self.report.is_some());
 
         if self.explain {
             return explain(&svm, &loaded, rows.as_ref(), &chosen, terminal);

@@ -151,7 +151,7 @@ impl Training<'_> {
             )),
             Targets::Several { outputs, .. } => Err(Failure::with_hint(
                 format!("{} has {outputs} targets, and classification needs one", self.data.name()),
-                "add --task regress --loss square, or choose one column with --target",
+                "add --task regress, or choose one column with --target",
             )),
             targets if !targets.looks_like_classes() => Err(Failure::with_hint(
                 format!("the target of {} has fractions, so it cannot be class labels", self.data.name()),

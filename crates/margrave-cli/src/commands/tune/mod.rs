@@ -236,6 +236,9 @@ impl Tune {
         if let Some(kind) = self.settings.scale.0 {
             key += &format!("/{}-by-fold", kind.name());
         }
+        if data.fills.is_some() {
+            key += "/filled-by-fold";
+        }
         if let Some(path) = &self.resume {
             let text = std::fs::read_to_string(path)
                 .map_err(|e| Failure::new(format!("{}: could not be read: {e}", path.display())))?;

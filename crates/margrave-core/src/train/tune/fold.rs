@@ -59,7 +59,7 @@ pub(super) struct FoldTrainer<'a> {
     pub(super) judge: &'a Judge<'a>,
     /// Bytes one training may use.
     pub(super) memory: u64,
-    /// Whether all folds have the same K; otherwise each scales its points.
+    /// Whether all folds have the same K; otherwise each fills and scales its points.
     pub(super) same_points: bool,
     /// Buffers of finished trainings, to be reused.
     pub(super) spare: &'a Mutex<Vec<Scratch>>,

@@ -5,9 +5,9 @@
 //! and losses (if n² numbers fit in memory; otherwise rows are computed on demand). Machines with a box-quadratic dual are
 //! trained on that matrix in place, and the scores of the held-out rows come with the solution. On each fold C ascends: every
 //! machine is warm-started from the one for the previous C, or from its own on another fold. Kernels and folds run in
-//! parallel. Combinations that fall too far behind are dropped after some folds (see [`Tuner::race`]). Scaling, if enabled, is
-//! fitted on the training rows of each fold, so that held-out rows have no part in what they are judged by; statistics and
-//! matrices are then computed once per fold. A rule for γ is resolved once, from all rows: a combination is a number. The
+//! parallel. Combinations that fall too far behind are dropped after some folds (see [`Tuner::race`]). Scaling
+//! and what stands for missing values are fitted on the training rows of each fold, so that held-out rows have no part in what
+//! they are judged by; statistics and matrices are then computed once per fold. A rule for γ is resolved once, from all rows: a combination is a number. The
 //! result does not depend on the number of threads.
 
 mod fold;
@@ -28,7 +28,7 @@ use crate::{Control, Error, Result, Status};
 
 use self::judge::Judge;
 use self::order::Ordered;
-use self::search::Search;
+use self::search::{ByFold, Search};
 use crate::train::options::{Tradeoff, TrainOptions};
 use crate::train::plan::{check, check_tunable, formulation_of, loss_of};
 use crate::train::prepared::Prepared;
@@ -157,8 +157,9 @@ impl Tuner {
         let judge = Judge::new(self, &prepared, &ordered)?;
         let n = prepared.points.len();
         let flow = observer.begin(&Begin { solver: "tune", n, tol: options.stop.tol, gap: options.stop.gap });
-        let unscaled = options.scale.map(|kind| (kind, &data.points));
-        let mut search = Search::new(self, &prepared, &ordered, &judge, unscaled, by_kernel);
+        let learns = options.scale.is_some() || data.fills.is_some();
+        let by_fold = learns.then_some(ByFold { data, scale: options.scale });
+        let mut search = Search::new(self, &prepared, &ordered, &judge, by_fold, by_kernel);
         let stopped = search.run(&control, observer, flow.is_break())?;
         let mut found = search.cells;
         judge.finish(|state| fold::scheme_of(&self.machine(&state.cell.params), &prepared), &mut found);

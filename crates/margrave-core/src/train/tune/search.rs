@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::backend::cpu::{CpuGram, Statistics};
 use crate::compose::{LANES, run};
-use crate::data::{Points, ScaleKind, Scaling};
+use crate::data::{Dataset, Points, ScaleKind, Scaling};
 use crate::gram::{Gram, Pick, Picked, PrecomputedGram, StoredGram};
 use crate::kernel::Kernel;
 use crate::linalg::pages;
@@ -58,8 +58,8 @@ pub(super) struct Search<'a> {
     prepared: &'a Prepared,
     ordered: &'a Ordered,
     judge: &'a Judge<'a>,
-    /// The unscaled points and how each fold scales them, from its own training rows; `None` without scaling.
-    unscaled: Option<(ScaleKind, &'a Points)>,
+    /// What each fold learns from its own training rows; `None` if all folds have the same points.
+    by_fold: Option<ByFold<'a>>,
     kernels: Vec<Kernel>,
     /// First cell of each kernel, then the number of cells.
     firsts: Vec<usize>,
@@ -70,6 +70,13 @@ pub(super) struct Search<'a> {
     kept: Vec<Mutex<Option<StoredGram>>>,
     spare: Mutex<Vec<Vec<f32>>>,
     scratch: Mutex<Vec<Scratch>>,
+}
+
+/// What folds learn from their own training rows: what stands for missing values, and the scaling.
+#[derive(Clone, Copy)]
+pub(super) struct ByFold<'a> {
+    pub(super) data: &'a Dataset,
+    pub(super) scale: Option<ScaleKind>,
 }
 
 /// A cell on a fold: cell, fold, the result (`None` if time ran out), and the seconds it took.
@@ -91,7 +98,7 @@ impl<'a> Search<'a> {
         prepared: &'a Prepared,
         ordered: &'a Ordered,
         judge: &'a Judge<'a>,
-        unscaled: Option<(ScaleKind, &'a Points)>,
+        by_fold: Option<ByFold<'a>>,
         by_kernel: Vec<Vec<Params>>,
     ) -> Self {
         let k = ordered.folds();
@@ -114,7 +121,7 @@ impl<'a> Search<'a> {
             prepared,
             ordered,
             judge,
-            unscaled,
+            by_fold,
             kernels,
             firsts,
             cells,
@@ -134,8 +141,8 @@ impl<'a> Search<'a> {
             .kernels
             .iter()
             .all(|kernel| Statistics::serves(kernel.statistic()) && kernel.statistic() == self.kernels[0].statistic());
-        // Few kernels with a scaling of each fold: folds run in parallel, each with matrices of its own.
-        let by_fold = self.unscaled.is_some() && self.few();
+        // Few kernels with points of each fold: folds run in parallel, each with matrices of its own.
+        let by_fold = self.by_fold.is_some() && self.few();
         let statistics = served && self.kernels.len() > 1 && Statistics::bytes(n) + one <= left && !by_fold;
         let left = if statistics { left - Statistics::bytes(n) } else { left };
         let most = if by_fold { self.kernels.len() * self.ordered.folds() } else { self.kernels.len() };
@@ -156,7 +163,7 @@ impl<'a> Search<'a> {
     /// The folds of each round: all at once; one per round in a race; where each fold has matrices of its own, as many as fit.
     fn rounds(&self, plan: &MemoryPlan) -> Vec<Vec<usize>> {
         let k = self.ordered.folds();
-        let at_once = match (self.race(), self.unscaled.is_some(), self.few()) {
+        let at_once = match (self.race(), self.by_fold.is_some(), self.few()) {
             (Some(_), ..) | (None, true, false) => 1,
             (None, true, true) if plan.matrices > 0 => plan.matrices.min(k),
             _ => k,
@@ -165,14 +172,17 @@ impl<'a> Search<'a> {
         all.chunks(at_once).map(<[usize]>::to_vec).collect()
     }
 
-    /// The points in the order of the folds, scaled for a fold: its held-out rows have no part in the scaling.
+    /// The points in the order of the folds, filled and scaled for a fold: its held-out rows have no part in either.
     fn points(&self, fold: usize) -> Result<Points> {
-        let Some((kind, points)) = self.unscaled else { return Ok(self.prepared.points.gather(&self.ordered.rows)) };
+        let rows = &self.ordered.rows;
+        let Some(ByFold { data, scale }) = self.by_fold else { return Ok(self.prepared.points.gather(rows)) };
         let (from, to) = self.ordered.held_out(fold);
-        let ordered = points.gather(&self.ordered.rows);
-        let n = ordered.len() as u32;
-        let kept: Vec<u32> = (0..from as u32).chain(to as u32..n).collect();
-        Scaling::fit(kind, &ordered.gather(&kept)).apply(&ordered)
+        let kept: Vec<u32> = rows[..from].iter().chain(&rows[to..]).copied().collect();
+        let points = data.points_for(&kept)?;
+        match scale {
+            Some(kind) => Scaling::fit(kind, &points.gather(&kept)).apply(&points.gather(rows)),
+            None => Ok(points.gather(rows)),
+        }
     }
 
     /// Runs all rounds. Returns whether the observer requested a stop.
@@ -183,8 +193,8 @@ impl<'a> Search<'a> {
         // With few kernels, folds run in parallel; otherwise kernels do, each task with its own matrix.
         let few = self.few();
         for folds in self.rounds(&plan) {
-            // Scaled points differ from fold to fold, and so do their distances.
-            if plan.matrices > 0 && plan.statistics && (self.statistics.is_none() || self.unscaled.is_some()) {
+            // Filled and scaled points differ from fold to fold, and so do their distances.
+            if plan.matrices > 0 && plan.statistics && (self.statistics.is_none() || self.by_fold.is_some()) {
                 self.statistics = None;
                 match Statistics::new(&self.points(folds[0])?, self.kernels[0].statistic(), control) {
                     Ok(made) => self.statistics = Some(made),
@@ -226,7 +236,7 @@ impl<'a> Search<'a> {
 
     /// Number of kernels whose matrices fit in memory together.
     fn kernels_at_once(&self, plan: &MemoryPlan, folds: &[usize]) -> usize {
-        let each = if self.unscaled.is_some() { folds.len().max(1) } else { 1 };
+        let each = if self.by_fold.is_some() { folds.len().max(1) } else { 1 };
         (plan.matrices / each).max(1)
     }
 
@@ -248,8 +258,8 @@ impl<'a> Search<'a> {
         control: &Control,
         observer: &mut dyn Observer,
     ) -> Result<Vec<Tried>> {
-        // One matrix for all folds, or one for each where each scales its points.
-        let own = if self.unscaled.is_some() { folds } else { &folds[..1] };
+        // One matrix for all folds, or one for each where each has points of its own.
+        let own = if self.by_fold.is_some() { folds } else { &folds[..1] };
         let of_kernel = |&at: &usize| own.iter().map(move |&fold| self.matrix(at, fold, plan, control));
         let matrices: Vec<KernelMatrix> = batch.iter().flat_map(of_kernel).collect::<Result<_>>()?;
         let place = |at: usize, fold: usize| at * own.len() + own.iter().position(|f| *f == fold).unwrap_or(0);
@@ -289,7 +299,7 @@ impl<'a> Search<'a> {
         let begin = Begin { solver: "tune", n: self.ordered.rows.len(), tol: None, gap: None };
         let found = run(&sizes, &begin, &control, observer, |task, control, _| {
             let at = batch[task];
-            // With a scaling of each fold a round has one fold.
+            // With points of each fold a round has one fold.
             let matrix = match self.matrix(at, folds[0], plan, control) {
                 Ok(matrix) => matrix,
                 Err(Error::Interrupted(_)) => return Ok(vec![]),
@@ -336,7 +346,7 @@ impl<'a> Search<'a> {
             ordered: self.ordered,
             judge: self.judge,
             memory: plan.training,
-            same_points: self.unscaled.is_none(),
+            same_points: self.by_fold.is_none(),
             spare: &self.scratch,
         };
         let params: Vec<&Params> = list.iter().map(|&cell| &self.cells[cell].cell.params).collect();
@@ -364,7 +374,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// K of a kernel, stored or computed on demand; `fold` matters where each fold scales its points.
+    /// K of a kernel, stored or computed on demand; `fold` matters where each fold has points of its own.
     fn matrix(&self, at: usize, fold: usize, plan: &MemoryPlan, control: &Control) -> Result<KernelMatrix> {
         if let Some(kept) = self.kept[at].lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Ok(KernelMatrix::Stored(kept));
@@ -390,7 +400,7 @@ impl<'a> Search<'a> {
     /// Keeps a matrix for the next round, or its memory for reuse.
     fn put_back(&self, at: usize, matrix: KernelMatrix, plan: &MemoryPlan) {
         let KernelMatrix::Stored(stored) = matrix else { return };
-        if plan.matrices >= self.kernels.len() && self.unscaled.is_none() {
+        if plan.matrices >= self.kernels.len() && self.by_fold.is_none() {
             *self.kept[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(stored);
         } else if self.statistics.is_some() {
             self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(stored.into_values());
