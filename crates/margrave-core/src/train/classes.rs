@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::gram::Precision;
 use crate::kernel::Kernel;
 use crate::loss::LossSpec;
-use crate::model::{Calibration, Column, Model, Origin, Record, Scheme, multi};
+use crate::model::{Calibration, Column, DualPoint, Model, Origin, Record, Scheme, multi};
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Formulation, Penalty};
 use crate::solver::Solution;
@@ -35,6 +35,8 @@ struct One {
     scores: Vec<f64>,
     /// w, if the machine is stored as weights.
     weights: Option<Vec<f64>>,
+    /// The dual point over all rows, of a machine on few centres.
+    dual: Option<DualPoint>,
     /// Its left-out scores and how they were computed, if probabilities are enabled.
     left: Option<(Labelled, Origin)>,
     solver: &'static str,
@@ -98,15 +100,17 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
         _ => merged.sum::<usize>() / (classes - 1).max(1),
     };
     let weights = stacked_weights(&machines, prepared.points.dims());
+    let duals: Option<Vec<DualPoint>> = machines.iter().map(|machine| machine.dual.clone()).collect();
     let columns = machines.into_iter().map(|machine| machine.column).collect();
     let mut model = match weights {
         Some(w) => Model::several_linear(recipe, w, prepared.points.dims(), scheme, &codes, &costs, columns)?,
         None => Model::several(recipe, *kernel, &prepared.points, scheme, &codes, &costs, columns)?,
     };
     model.calibration = calibration;
+    model.dual = duals.unwrap_or_default();
     let train_error = error(&model, prepared, &codes, &lost, &mut predicted, &control.for_proof())?;
     let cautions = caution::of(plan, &predicted);
-    let asked = Asked::from(plan.options.stop);
+    let asked = plan.options.asked_of(plan.options.stop);
     Ok(Fit {
         model,
         reason,
@@ -148,6 +152,7 @@ pub(crate) fn solved_at_once(plan: &Plan<'_>, scheme: Scheme) -> bool {
         && matches!(options.loss, LossChoice::Spec(LossSpec::Square))
         && options.start.is_none()
         && options.solver == SolverName::Auto
+        && options.approx.is_none()
         && options.penalty == Penalty::L2
         && options.intercept_scaling.is_none()
         && !matches!(options.probability, Some(Probability::Folds(_)))
@@ -283,10 +288,11 @@ fn one_machine(
     trained.proven.certificate = trained.proven.certificate.with_rows(rows);
     // Without a proof there are no scores: every row may be on the wrong side.
     let scores = trained.scores(rows.len());
+    let dual = trained.dual().map(|dual| dual.with_rows(rows));
     let Trained { proven, weights, solver, reason, compact: _, merged } = trained;
     let record = Record::new(&setup, &proven, begun.elapsed().as_secs_f64(), space.entries() - before);
     let column = Column::new(&proven.machine, rows, record);
-    Ok(One { column, part: part.clone(), scores, weights, left, solver, reason, merged })
+    Ok(One { column, part: part.clone(), scores, weights, dual, left, solver, reason, merged })
 }
 
 /// One-vs-rest least squares for all classes: one factorisation, one right-hand side per class.
@@ -351,7 +357,17 @@ fn all_at_once(
         });
         let column = Column::new(machine, &part.rows, record);
         let reason = "square loss: one factorisation for all classes".to_owned();
-        machines.push(One { column, part, scores, weights: None, left, solver: "ridge", reason, merged: 0 });
+        machines.push(One {
+            column,
+            part,
+            scores,
+            weights: None,
+            dual: None,
+            left,
+            solver: "ridge",
+            reason,
+            merged: 0,
+        });
     }
     last.seconds = control.seconds();
     last.fraction = Some(1.0);
