@@ -12,7 +12,10 @@ use std::fmt;
 #[allow(missing_docs)]
 pub enum OptionName {
     Anneal,
+    Approx,
     Bias,
+    BudgetVectors,
+    Certify,
     ClassWeight,
     Compact,
     Cost,
@@ -32,6 +35,7 @@ pub enum OptionName {
     Only,
     Ordinal,
     Penalty,
+    Polish,
     Probability,
     ProbabilityRule,
     Resume,
@@ -48,9 +52,12 @@ pub enum OptionName {
 
 impl OptionName {
     /// Every option by its plain name.
-    pub const ALL: [(&'static str, OptionName); 33] = [
+    pub const ALL: [(&'static str, OptionName); 37] = [
         ("anneal", OptionName::Anneal),
+        ("approx", OptionName::Approx),
         ("bias", OptionName::Bias),
+        ("budget_vectors", OptionName::BudgetVectors),
+        ("certify", OptionName::Certify),
         ("class_weight", OptionName::ClassWeight),
         ("compact", OptionName::Compact),
         ("cost", OptionName::Cost),
@@ -70,6 +77,7 @@ impl OptionName {
         ("only", OptionName::Only),
         ("ordinal", OptionName::Ordinal),
         ("penalty", OptionName::Penalty),
+        ("polish", OptionName::Polish),
         ("probability", OptionName::Probability),
         ("probability_rule", OptionName::ProbabilityRule),
         ("resume", OptionName::Resume),
@@ -194,6 +202,8 @@ pub enum With {
     Blocks,
     /// A search over a grid.
     Tuning,
+    /// A machine that is trained on all rows.
+    AllRows,
 }
 
 impl fmt::Display for With {
@@ -208,6 +218,7 @@ impl fmt::Display for With {
             With::Textbook => f.write_str("the textbook solvers"),
             With::Blocks => f.write_str("rows that are read in blocks"),
             With::Tuning => f.write_str("tuning"),
+            With::AllRows => f.write_str("a machine on all rows"),
         }
     }
 }

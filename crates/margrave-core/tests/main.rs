@@ -1,6 +1,7 @@
 //! All tests of the public interface in one program, which is linked once rather than once for every file.
 
 mod agreement;
+mod approximate;
 mod endings;
 mod gram;
 mod gram_properties;

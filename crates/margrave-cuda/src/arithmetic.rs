@@ -6,7 +6,7 @@
 //! largest. The error of K is that times the largest slope of the kernel, whatever the distance. Double precision uses the points as
 //! they are.
 
-use margrave_core::backend::cpu::{is_definite, size_of};
+use margrave_core::backend::cpu::size_of;
 use margrave_core::data::{Points, Real, Storage};
 use margrave_core::gram::Accuracy;
 use margrave_core::kernel::{Kernel, Statistic};
@@ -131,7 +131,7 @@ impl Arithmetic {
     /// The accuracy of double-precision entries of a square Gram.
     pub(crate) fn accuracy(&self, kernel: &Kernel, points: &Points) -> Accuracy {
         let size = points.squared_norms().iter().map(|s| size_of(kernel, *s)).collect();
-        Accuracy { size, relative: self.double_error, definite: is_definite(kernel) }
+        Accuracy { size, relative: self.double_error, definite: kernel.is_definite() }
     }
 }
 

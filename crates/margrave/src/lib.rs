@@ -27,7 +27,7 @@ use std::path::Path;
 pub use fit::Fit;
 pub use margrave_core as engine;
 pub use margrave_core::backend::Device;
-pub use margrave_core::certificate::Certificate;
+pub use margrave_core::certificate::{Approximation, Certificate, TailCheck};
 pub use margrave_core::conflict;
 pub use margrave_core::data::{Dataset, Label, Points, ScaleKind, Targets};
 pub use margrave_core::kernel::{Gamma, Kernel};
@@ -37,7 +37,7 @@ pub use margrave_core::observe::{Observer, Recorder, Silent, Step};
 pub use margrave_core::problem::{ClassWeight, Formulation, Penalty, Task};
 pub use margrave_core::solver::Stop;
 pub use margrave_core::train::{
-    Caution, Compacted, Plan, Probability, ProbabilityRule, SolverName, TrainOptions, tune, verify,
+    Approx, Caution, Compacted, Plan, Probability, ProbabilityRule, SolverName, TrainOptions, tune, verify,
 };
 pub use margrave_core::{Budget, Cancel, Control, Error, Interrupt, Result, Status, Threads};
 pub use margrave_io as io;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use margrave_core::backend::Device;
+use margrave_core::certificate::TailCheck;
 use margrave_core::data::{Dataset, ScaleKind};
 use margrave_core::kernel::{Gamma, Kernel};
 use margrave_core::loss::{Loss, LossSpec};
@@ -10,7 +11,9 @@ use margrave_core::model::{Model, Scheme, ThresholdRule};
 use margrave_core::observe::{Observer, Silent};
 use margrave_core::problem::{ClassWeight, Penalty, Task};
 use margrave_core::solver::Stop;
-use margrave_core::train::{LossChoice, Plan, Probability, ProbabilityRule, SolverName, Tradeoff, TrainOptions};
+use margrave_core::train::{
+    Approx, LossChoice, Plan, Probability, ProbabilityRule, SolverName, Tradeoff, TrainOptions,
+};
 use margrave_core::{Budget, Cancel, Error, Result, Threads};
 
 use crate::fit::Fit;
@@ -195,6 +198,31 @@ impl Svm {
     /// The solver; chosen by the problem by default.
     pub fn solver(mut self, solver: SolverName) -> Self {
         self.options.solver = solver;
+        self
+    }
+
+    /// Train on few centres instead of all rows, for many rows. The certificate is that of the exact problem; a relative gap
+    /// given with [`stop`](Self::stop) is required of it, and 1e-4 of the problem on the centres. `None`, the default: all rows.
+    pub fn approx(mut self, approx: Option<Approx>) -> Self {
+        self.options.approx = approx;
+        self
+    }
+
+    /// How a machine on few centres is compared with the exact problem.
+    pub fn certify(mut self, check: TailCheck) -> Self {
+        self.options.certify = check;
+        self
+    }
+
+    /// Continue from the machine on few centres to the exact one.
+    pub fn polish(mut self, polish: bool) -> Self {
+        self.options.polish = polish;
+        self
+    }
+
+    /// After training, the best machine on at most this many centres, for fast predictions.
+    pub fn budget_vectors(mut self, most: Option<usize>) -> Self {
+        self.options.budget_vectors = most;
         self
     }
 

@@ -148,7 +148,9 @@ impl Verify {
     /// Whether a certificate is within the gap, by the rule of trainings: a gap within its own rounding counts.
     fn is_met(&self, certificate: &Certificate) -> bool {
         match certificate {
-            Certificate::Optimality(_) => Asked { tol: None, gap: Some(self.gap) }.met(certificate) != Met::No,
+            Certificate::Optimality(_) => {
+                Asked { tol: None, gap: Some(self.gap), own: None }.met(certificate) != Met::No
+            }
             Certificate::Stationarity(s) => s.stationarity() <= self.gap,
             Certificate::Unknown => false,
         }

@@ -6,7 +6,7 @@ use margrave::engine::model::Scheme;
 use margrave::engine::problem::{ClassWeight, Penalty, Task};
 use margrave::engine::solver::Stop;
 use margrave::loss::LossSpec;
-use margrave::{Budget, Probability, ProbabilityRule, SolverName, ThresholdRule};
+use margrave::{Approx, Budget, Probability, ProbabilityRule, SolverName, Svm, TailCheck, ThresholdRule};
 use margrave_cuda::DeviceName;
 
 use super::value;
@@ -77,7 +77,7 @@ pub(crate) struct Scale(pub(crate) Option<ScaleKind>);
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Solver")]
 pub(crate) struct SolverOptions {
-    /// auto, decomposition, irwls (any loss), ridge (square loss), linear, smo or svmtorch
+    /// auto, decomposition, irwls (any loss), ridge (square loss), linear, nystrom, smo or svmtorch
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = solver)]
     pub(crate) solver: SolverName,
     /// Stop at this KKT violation [default: 1e-3, unless --gap is given]
@@ -104,6 +104,49 @@ pub(crate) struct SolverOptions {
     /// Where to compute: cpu, cuda or cuda:N, or auto; see 'margrave devices'
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = super::device::name)]
     pub(crate) device: DeviceName,
+}
+
+/// Machines on few centres.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Many rows")]
+pub(crate) struct ApproxOptions {
+    /// Train on M centres instead of all rows, and prove how far the exact machine is; auto: as many as --gap needs
+    #[arg(long, value_name = "M|auto", value_parser = approx, allow_negative_numbers = true)]
+    pub(crate) approx: Option<Approx>,
+    /// How that is proven: exact, sampled (with probability 1 − 1e-9), or own: not at all [default: by size]
+    #[arg(long, value_name = "HOW", value_parser = certify)]
+    pub(crate) certify: Option<TailCheck>,
+    /// Go on from the machine on centres to the exact one
+    #[arg(long)]
+    pub(crate) polish: bool,
+    /// After training, the best machine on at most B vectors, for fast predictions
+    #[arg(long, value_name = "B", value_parser = budget_vectors, allow_negative_numbers = true)]
+    pub(crate) budget_vectors: Option<usize>,
+}
+
+impl ApproxOptions {
+    /// The builder with these options.
+    pub(crate) fn choose(&self, svm: Svm) -> Svm {
+        svm.approx(self.approx)
+            .certify(self.certify.unwrap_or_default())
+            .polish(self.polish)
+            .budget_vectors(self.budget_vectors)
+    }
+}
+
+fn approx(text: &str) -> Result<Approx, String> {
+    text.parse().map_err(allowed)
+}
+
+fn certify(text: &str) -> Result<TailCheck, String> {
+    text.parse().map_err(allowed)
+}
+
+fn budget_vectors(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("expected a number of vectors ≥ 1".to_owned()),
+        Ok(count) => Ok(count),
+    }
 }
 
 impl SolverOptions {
@@ -219,7 +262,7 @@ fn class_weight(text: &str) -> Result<ClassWeight, String> {
 }
 
 /// Whether each parser of this file accepts a text.
-pub(crate) fn accepts(text: &str) -> [bool; 11] {
+pub(crate) fn accepts(text: &str) -> [bool; 14] {
     [
         task(text).is_ok(),
         probability(text).is_ok(),
@@ -232,6 +275,9 @@ pub(crate) fn accepts(text: &str) -> [bool; 11] {
         class_weight(text).is_ok(),
         probability_rule(text).is_ok(),
         threshold(text).is_ok(),
+        approx(text).is_ok(),
+        certify(text).is_ok(),
+        budget_vectors(text).is_ok(),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Results as JSON. Scripts rely on the keys.
 
-use margrave::engine::certificate::Certificate;
+use margrave::engine::certificate::{Approximation, Certificate, TAIL_PROBABILITY, TailCheck};
 use margrave::engine::metrics::Metric;
 use margrave::engine::model::Scheme;
 use margrave::engine::problem::Task;
@@ -43,6 +43,24 @@ pub(crate) fn certificate(certificate: &Certificate) -> Map<String, Value> {
         }),
     };
     extend(&mut object, keys);
+    if let Some(a) = certificate.approximation() {
+        object.insert("approximation".into(), approximation(a));
+    }
+    object
+}
+
+/// How a machine on few centres compares with the exact one; infinite bounds are null.
+fn approximation(a: &Approximation) -> Value {
+    let mut object = json!(a);
+    if !a.bias_distance.is_finite() || a.bias_distance >= f64::MAX {
+        object["bias_distance"] = Value::Null;
+    }
+    if a.check == TailCheck::Own {
+        object["kernel_gap"] = Value::Null;
+    }
+    if a.check == TailCheck::Sampled {
+        object["probability"] = json!(1.0 - TAIL_PROBABILITY);
+    }
     object
 }
 

@@ -131,5 +131,6 @@ pub fn certify_crammer_singer(
         squared_norm,
         definite: true,
         worst: Vec::new(),
+        approximation: None,
     }))
 }

@@ -72,5 +72,6 @@ pub fn certify_l1(
         squared_norm: weights.iter().map(|w| w * w).sum(),
         definite: true,
         worst: Vec::new(),
+        approximation: None,
     }))
 }

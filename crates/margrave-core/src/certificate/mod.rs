@@ -17,6 +17,8 @@
 //! this module can construct an [`Optimality`] or a [`Stationarity`]. Cost: one product K·β, then O(n), and one product
 //! restricted to the samples that had to be repaired.
 
+mod approximate;
+mod betting;
 mod bias;
 mod bulk;
 mod crammer_singer;
@@ -25,15 +27,18 @@ mod linear;
 mod repair;
 mod report;
 mod rounding;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod violation;
 
+pub use approximate::{Approximation, OnCentres, TailCheck, dual_from_scores};
 pub use crammer_singer::certify_crammer_singer;
 pub use l1::certify_l1;
 pub use linear::{best_bias_linear, certify_linear};
 pub(crate) use report::relative;
 pub use report::{Certificate, Optimality, Stationarity, Worst};
+pub use tail::TAIL_PROBABILITY;
 
 use crate::control::{Control, Interrupt};
 use crate::gram::{Pick, Precision};
@@ -360,6 +365,7 @@ fn optimality(
         squared_norm,
         definite: true,
         worst: worst(p, &shares, gap),
+        approximation: None,
     }))
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::approximate::{Approximation, TailCheck};
+
 /// A sample and its contribution to the gap.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Worst {
@@ -32,6 +34,8 @@ pub struct Optimality {
     #[serde(default)]
     pub(super) definite: bool,
     pub(super) worst: Vec<Worst>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) approximation: Option<Approximation>,
 }
 
 impl Optimality {
@@ -98,6 +102,12 @@ impl Optimality {
     /// The samples with the largest contributions to the gap, worst first.
     pub fn worst(&self) -> &[Worst] {
         &self.worst
+    }
+
+    /// For a model on few centres: the parts of its gap. If its check is [`TailCheck::Own`], all bounds are those of the
+    /// problem on the centres.
+    pub fn approximation(&self) -> Option<&Approximation> {
+        self.approximation.as_ref()
     }
 }
 
@@ -196,6 +206,11 @@ impl Certificate {
         self.optimality().map(|o| o.dual)
     }
 
+    /// The parts of the gap of a model on few centres.
+    pub fn approximation(&self) -> Option<&Approximation> {
+        self.optimality().and_then(Optimality::approximation)
+    }
+
     /// P − D, for a convex problem.
     pub fn gap(&self) -> Option<f64> {
         self.optimality().map(|o| o.gap)
@@ -270,6 +285,11 @@ impl Certificate {
                     &mut o.squared_norm,
                 ];
                 scalars.into_iter().chain(&mut o.bias).for_each(tame);
+                if let Some(a) = &mut o.approximation {
+                    [&mut a.own_gap, &mut a.own_relative_gap, &mut a.kernel_gap, &mut a.bias_distance]
+                        .into_iter()
+                        .for_each(tame);
+                }
                 o.worst.iter_mut().flat_map(|w| [&mut w.gap, &mut w.share]).for_each(tame);
             }
             Certificate::Stationarity(s) => {
@@ -302,6 +322,14 @@ impl fmt::Display for Optimality {
             self.gap, self.relative_gap, self.rounding
         )?;
         write!(f, "violation {:.3e}", self.violation)?;
+        if let Some(a) = &self.approximation {
+            let kernel = match a.check {
+                TailCheck::Own => "kernel not checked".to_owned(),
+                TailCheck::Sampled => format!("kernel {:.3e}, with probability 1 − 1e-9", a.kernel_gap),
+                TailCheck::Exact | TailCheck::Auto => format!("kernel {:.3e}", a.kernel_gap),
+            };
+            write!(f, "\ncentres   {}  (own gap {:.3e} + {kernel})", a.centres, a.own_gap)?;
+        }
         if !self.feasible {
             write!(f, "\nthe dual point was {:.1e} from feasible and was repaired", self.infeasibility)?;
         }

@@ -160,6 +160,15 @@ impl Kernel {
         }
     }
 
+    /// Whether the kernel is positive semi-definite for all points.
+    pub fn is_definite(&self) -> bool {
+        match *self {
+            Kernel::Poly { coef0, .. } => coef0 >= 0.0,
+            Kernel::Sigmoid { .. } | Kernel::Precomputed => false,
+            _ => true,
+        }
+    }
+
     /// Fails if a parameter is outside its range.
     pub fn check(&self) -> Result<()> {
         if let Some(gamma) = self.gamma()

@@ -51,6 +51,40 @@ pub struct Record {
     pub tube: Option<f64>,
 }
 
+/// The dual point of a machine whose coefficients are not one: β of the training rows, zeros left out.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DualPoint {
+    /// Rows with β ≠ 0, ascending.
+    pub rows: Vec<u32>,
+    /// Their β.
+    pub beta: Vec<f64>,
+}
+
+impl DualPoint {
+    /// From β of every row.
+    pub fn new(beta: &[f64]) -> Self {
+        let rows: Vec<u32> = (0..beta.len() as u32).filter(|&row| beta[row as usize] != 0.0).collect();
+        Self { beta: rows.iter().map(|&row| beta[row as usize]).collect(), rows }
+    }
+
+    /// Renumbers the rows: row i becomes row `of[i]`.
+    pub fn with_rows(mut self, of: &[u32]) -> Self {
+        self.rows.iter_mut().for_each(|row| *row = of[*row as usize]);
+        self
+    }
+
+    /// β of all `n` rows; rows that do not exist are ignored.
+    pub fn over(&self, n: usize) -> Vec<f64> {
+        let mut beta = vec![0.0; n];
+        for (&row, value) in self.rows.iter().zip(&self.beta) {
+            if let Some(to) = beta.get_mut(row as usize) {
+                *to = *value;
+            }
+        }
+        beta
+    }
+}
+
 /// What a model predicts for every point.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prediction {
@@ -102,6 +136,9 @@ pub struct Model {
     pub calibration: Option<Calibration>,
     /// Two classes: where the second is predicted, if not at scores above 0.
     pub threshold: Option<Threshold>,
+    /// Machines on few centres: the dual point of each, with which it is certified. Empty if the coefficients are the dual
+    /// point, or if there is none.
+    pub dual: Vec<DualPoint>,
 }
 
 /// The parameters of a fit that a model keeps, apart from the data.
@@ -416,6 +453,7 @@ impl Model {
             n,
             calibration: None,
             threshold: None,
+            dual: Vec::new(),
         }
     }
 

@@ -9,6 +9,7 @@ pub mod decomposition;
 mod gap;
 pub mod irwls;
 pub mod linear;
+pub mod nystrom;
 pub mod ridge;
 pub mod textbook;
 

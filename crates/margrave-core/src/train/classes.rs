@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::gram::Precision;
 use crate::kernel::Kernel;
 use crate::loss::LossSpec;
-use crate::model::{Calibration, Column, Model, Origin, Record, Scheme, multi};
+use crate::model::{Calibration, Column, DualPoint, Model, Origin, Record, Scheme, multi};
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Formulation, Penalty};
 use crate::solver::Solution;
@@ -36,6 +36,8 @@ struct One {
     scores: Vec<f64>,
     /// w, if the machine is stored as weights.
     weights: Option<Vec<f64>>,
+    /// The dual point over all rows, of a machine on few centres.
+    dual: Option<DualPoint>,
     /// Its left-out scores and how they were computed, if probabilities are enabled.
     left: Option<(Labelled, Origin)>,
     /// Its leave-one-out scores in closed form, if they were asked for.
@@ -105,6 +107,7 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
         true => machines.iter().map(|m| Some((m.part.clone(), m.closed.clone()?))).collect(),
         false => None,
     };
+    let duals: Option<Vec<DualPoint>> = machines.iter().map(|machine| machine.dual.clone()).collect();
     let columns = machines.into_iter().map(|machine| machine.column).collect();
     let mut model = match weights {
         Some(w) => Model::several_linear(recipe, w, prepared.points.dims(), scheme, &codes, &costs, columns)?,
@@ -115,9 +118,10 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
         Some(closed) => together(plan, &model, &closed, &control.for_calibration())?,
         None => None,
     };
+    model.dual = duals.unwrap_or_default();
     let train_error = error(&model, prepared, &codes, &lost, &mut predicted, &control.for_proof())?;
     let cautions = caution::of(plan, &predicted);
-    let asked = Asked::from(plan.options.stop);
+    let asked = plan.options.asked_of(plan.options.stop);
     Ok(Fit {
         model,
         reason,
@@ -199,6 +203,7 @@ pub(crate) fn solved_at_once(plan: &Plan<'_>, scheme: Scheme) -> bool {
         && matches!(options.loss, LossChoice::Spec(LossSpec::Square))
         && options.start.is_none()
         && options.solver == SolverName::Auto
+        && options.approx.is_none()
         && options.penalty == Penalty::L2
         && options.intercept_scaling.is_none()
         && !matches!(options.probability, Some(Probability::Folds(_)))
@@ -328,10 +333,11 @@ fn one_machine(
     trained.proven.certificate = trained.proven.certificate.with_rows(rows);
     // Without a proof there are no scores: every row may be on the wrong side.
     let scores = trained.scores(rows.len());
+    let dual = trained.dual().map(|dual| dual.with_rows(rows));
     let Trained { proven, weights, solver, reason, compact: _, merged } = trained;
     let record = Record::new(&setup, &proven, begun.elapsed().as_secs_f64(), space.entries() - before);
     let column = Column::new(&proven.machine, rows, record);
-    Ok(One { column, part: part.clone(), scores, weights, left, closed, solver, reason, merged })
+    Ok(One { column, part: part.clone(), scores, weights, dual, left, closed, solver, reason, merged })
 }
 
 /// One-vs-rest least squares for all classes: one factorisation, one right-hand side per class.
@@ -398,7 +404,18 @@ fn all_at_once(
         let left = left.map(|left| (labelled(left, &part.targets, counts.as_deref()), Origin::LeaveOneOut));
         let column = Column::new(machine, &part.rows, record);
         let reason = "square loss: one factorisation for all classes".to_owned();
-        machines.push(One { column, part, scores, weights: None, left, closed, solver: "ridge", reason, merged: 0 });
+        machines.push(One {
+            column,
+            part,
+            scores,
+            weights: None,
+            dual: None,
+            left,
+            closed,
+            solver: "ridge",
+            reason,
+            merged: 0,
+        });
     }
     last.seconds = control.seconds();
     last.fraction = Some(1.0);

@@ -142,9 +142,11 @@ impl Space for KernelSpace<'_> {
         Box::new(KernelSpace { gram, linear, equal, shared: self.shared.clone(), part_of })
     }
 
-    fn start(&self, _: &Model, _: usize, machine: &Machine, setup: &Setup) -> StartPoint {
+    fn start(&self, model: &Model, at: usize, machine: &Machine, setup: &Setup) -> StartPoint {
         let (beta, bias) = setup.solution(machine);
-        StartPoint { beta, bias, weights: Vec::new() }
+        // The coefficients of few centres are no dual point.
+        let dual = model.dual.get(at).filter(|_| self.len() == model.n && setup.len() == model.n);
+        StartPoint { beta: dual.map_or(beta, |dual| dual.over(self.len())), bias, weights: Vec::new() }
     }
 
     fn solve(
@@ -286,6 +288,11 @@ fn pick(
         SolverName::Linear => Err(Error::Unsupported {
             solver: "linear",
             what: "this machine: it is for the linear kernel with a cost C".into(),
+            instead: "decomposition".into(),
+        }),
+        SolverName::Nystrom => Err(Error::Unsupported {
+            solver: "nystrom",
+            what: "a machine on all rows".into(),
             instead: "decomposition".into(),
         }),
         SolverName::Smo => asked(Which::Smo, "smo"),

@@ -7,6 +7,7 @@
 //! independently; and [`verdict`](mod@verdict) alone turns the criteria, the certificate and the solver's ending into a
 //! [`Status`].
 
+mod approximate_space;
 mod calibrate;
 pub mod caution;
 mod classes;
@@ -29,7 +30,7 @@ mod verify;
 
 pub use caution::Caution;
 pub use fit::{Fit, LeaveOneOut};
-pub use options::{LossChoice, Probability, ProbabilityRule, SolverName, Tradeoff, TrainOptions};
+pub use options::{Approx, LossChoice, Probability, ProbabilityRule, SolverName, Tradeoff, TrainOptions};
 pub use plan::{Plan, Shape};
 pub use proof::{Proven, certify_machine, prove, prove_linear};
 pub use space::Compacted;

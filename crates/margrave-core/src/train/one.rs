@@ -1,5 +1,6 @@
 //! One machine over all rows.
 
+use super::approximate_space::ApproximateSpace;
 use super::calibrate::{Subject, Unseen, ascending, settle, unseen};
 use super::caution;
 use super::fit::Fit;
@@ -9,7 +10,6 @@ use super::options::SolverName;
 use super::plan::Plan;
 use super::prepared::check_same_rows;
 use super::space::{LEAST_MEMORY, Request, Space, Trained};
-use super::verdict::Asked;
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::gram::Matrix;
@@ -22,6 +22,15 @@ pub(crate) fn space<'a>(plan: &'a Plan<'_>, control: &Control) -> Result<Box<dyn
     // The textbook solvers train on what their papers train on.
     let textbook = matches!(plan.options.solver, SolverName::Smo | SolverName::SvmTorch);
     let merges = plan.options.merge_equal && !textbook;
+    if let Some(approx) = plan.options.centres() {
+        return Ok(Box::new(ApproximateSpace::new(
+            plan.kernel,
+            &plan.prepared.points,
+            approx,
+            &plan.options,
+            control,
+        )?));
+    }
     Ok(match plan.linear {
         true => Box::new(LinearSpace::new(&plan.prepared.points, plan.streamed, control)),
         false if merges => {
@@ -79,6 +88,7 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     let train_error = train_error(options.task, targets, &z, cut);
     let above = z.iter().filter(|z| **z > cut).count();
     let cautions = caution::of(plan, &[(targets.len() - above) as u64, above as u64]);
+    let dual = trained.dual();
     let Trained { proven, weights, solver, reason, compact, merged } = trained;
     let (recipe, seconds) = (plan.recipe(solver), control.seconds());
     let mut model = match weights {
@@ -89,7 +99,8 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
         None => Model::binary(recipe, plan.kernel, &prepared.points, &setup, &proven, seconds, entries)?,
     };
     (model.calibration, model.threshold) = (calibration, threshold);
-    let asked = Asked::from(options.stop_for(&setup));
+    model.dual.extend(dual);
+    let asked = options.asked_for(&setup);
     Ok(Fit {
         model,
         reason,

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::backend::Device;
+use crate::certificate::TailCheck;
 use crate::control::{Budget, Cancel, Threads};
 use crate::data::ScaleKind;
 use crate::error::{Error, Result};
@@ -12,7 +13,7 @@ use crate::loss::{Loss, LossSpec};
 use crate::model::{Model, Scheme, ThresholdRule};
 use crate::problem::{Bias, ClassWeight, Formulation, Penalty, Setup, Task};
 use crate::solver::Stop;
-use crate::train::verdict::default_tol;
+use crate::train::verdict::{Asked, DEFAULT_GAP, DEFAULT_OWN_GAP, default_tol};
 
 /// Which solver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,6 +30,8 @@ pub enum SolverName {
     Irwls,
     /// One linear system: the square loss.
     Ridge,
+    /// Machines on few centres, certified against the exact problem: many rows.
+    Nystrom,
     /// The teaching solver of paper 004: hinge loss.
     Smo,
     /// The regression solver of paper 001.
@@ -37,12 +40,13 @@ pub enum SolverName {
 
 impl SolverName {
     /// Every solver with its name in the interfaces.
-    pub const ALL: [(&'static str, SolverName); 7] = [
+    pub const ALL: [(&'static str, SolverName); 8] = [
         ("auto", SolverName::Auto),
         ("decomposition", SolverName::Decomposition),
         ("irwls", SolverName::Irwls),
         ("ridge", SolverName::Ridge),
         ("linear", SolverName::Linear),
+        ("nystrom", SolverName::Nystrom),
         ("smo", SolverName::Smo),
         ("svmtorch", SolverName::SvmTorch),
     ];
@@ -59,10 +63,30 @@ impl FromStr for SolverName {
         let names = Self::ALL.map(|(name, _)| name).join(", ");
         match Self::ALL.into_iter().find(|(name, _)| *name == text) {
             Some((_, solver)) => Ok(solver),
-            None if text == "nystrom" => {
-                Err(Error::option("solver", text, format!("it is not built yet; there are {names}")))
-            }
             None => Err(Error::option("solver", text, format!("one of {names}"))),
+        }
+    }
+}
+
+/// On how many centres an approximate machine is trained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Approx {
+    /// This many, or fewer if K is exhausted before.
+    Centres(usize),
+    /// As many as it takes to prove the required gap.
+    Auto,
+}
+
+impl FromStr for Approx {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        let expected = "a number of centres ≥ 1, or auto";
+        match text {
+            "auto" => Ok(Approx::Auto),
+            _ => match text.parse() {
+                Ok(0) | Err(_) => Err(Error::option("approx", text, expected)),
+                Ok(m) => Ok(Approx::Centres(m)),
+            },
         }
     }
 }
@@ -199,6 +223,14 @@ pub struct TrainOptions {
     pub merge_equal: bool,
     /// Drop training rows whose share of f is below this.
     pub compact: Option<f64>,
+    /// Train on few centres instead of all rows.
+    pub approx: Option<Approx>,
+    /// How a machine on few centres is certified against the exact problem.
+    pub certify: TailCheck,
+    /// Continue from the machine on few centres to the exact one.
+    pub polish: bool,
+    /// Replace the trained machine by the best one on at most this many centres.
+    pub budget_vectors: Option<usize>,
 }
 
 impl std::fmt::Debug for TrainOptions {
@@ -245,6 +277,35 @@ impl TrainOptions {
             anneal: 0,
             merge_equal: true,
             compact: None,
+            approx: None,
+            certify: TailCheck::Auto,
+            polish: false,
+            budget_vectors: None,
+        }
+    }
+
+    /// On how many centres machines are trained; `None`: on all rows.
+    pub(crate) fn centres(&self) -> Option<Approx> {
+        self.approx.or((self.solver == SolverName::Nystrom).then_some(Approx::Auto))
+    }
+
+    /// The criteria for a problem.
+    pub(crate) fn asked_for(&self, setup: &Setup) -> Asked {
+        self.asked_of(self.stop_for(setup))
+    }
+
+    /// The criteria for a stopping rule: a machine on few centres has to solve its own problem, and come as close to the
+    /// exact one as was asked for.
+    pub(crate) fn asked_of(&self, stop: Stop) -> Asked {
+        let Some(approx) = self.centres().filter(|_| !self.polish) else { return Asked::from(stop) };
+        let gap = match (stop.gap, approx) {
+            (None, Approx::Auto) => Some(DEFAULT_GAP),
+            (gap, _) => gap,
+        };
+        let tol = if self.default_tol { None } else { stop.tol };
+        match self.certify {
+            TailCheck::Own => Asked { tol, gap: None, own: Some(stop.gap.unwrap_or(DEFAULT_OWN_GAP)) },
+            _ => Asked { tol, gap, own: Some(DEFAULT_OWN_GAP.max(gap.unwrap_or(0.0))) },
         }
     }
 
@@ -270,7 +331,7 @@ impl TrainOptions {
     pub(crate) fn scheme(&self, kernel: &Kernel, formulation: &Formulation) -> Scheme {
         match self.multiclass {
             Some(scheme @ (Scheme::OneVsRest | Scheme::CrammerSinger)) => scheme,
-            None if self.is_linear(kernel, formulation) => Scheme::OneVsRest,
+            None if self.centres().is_some() || self.is_linear(kernel, formulation) => Scheme::OneVsRest,
             _ => Scheme::OneVsOne,
         }
     }
@@ -306,11 +367,11 @@ mod tests {
 
     #[test]
     fn every_solver_has_a_name() {
-        use SolverName::{Auto, Decomposition, Irwls, Linear, Ridge, Smo, SvmTorch};
-        for solver in [Auto, Decomposition, Irwls, Linear, Ridge, Smo, SvmTorch] {
+        use SolverName::{Auto, Decomposition, Irwls, Linear, Nystrom, Ridge, Smo, SvmTorch};
+        for solver in [Auto, Decomposition, Irwls, Linear, Nystrom, Ridge, Smo, SvmTorch] {
             // A new solver belongs in this list and in `ALL`: the match does not compile without it.
             match solver {
-                Auto | Decomposition | Irwls | Linear | Ridge | Smo | SvmTorch => {}
+                Auto | Decomposition | Irwls | Linear | Nystrom | Ridge | Smo | SvmTorch => {}
             }
             assert_eq!(solver.name().parse(), Ok(solver));
         }

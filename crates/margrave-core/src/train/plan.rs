@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::options::{LossChoice, SolverName, Tradeoff, TrainOptions};
+use super::options::{Approx, LossChoice, SolverName, Tradeoff, TrainOptions};
 use super::prepared::Prepared;
 use super::verdict::Asked;
 use super::{classes, crammer_singer, fit::Fit, linear_space, one, outputs};
+use crate::certificate::TailCheck;
 use crate::conflict::{OptionName, Remedy, Setting, With};
 use crate::control::Control;
 use crate::data::{Dataset, Points, Scaling, Targets};
@@ -92,6 +93,7 @@ impl<'a> Plan<'a> {
             _ => options.kernel,
         };
         kernel.check()?;
+        check_centres(options, &kernel, &formulation, loss.as_ref(), data.len(), outputs)?;
         let classify = options.task == Task::Classify;
         let shape = match outputs {
             Some(k) => Shape::Outputs(k),
@@ -206,7 +208,7 @@ impl<'a> Plan<'a> {
     /// The criteria every machine has to meet to count as optimal.
     pub(crate) fn asked(&self) -> Asked {
         let regression = (self.options.task == Task::Regress).then_some(self.prepared.targets.as_slice());
-        Asked::from(self.options.stop_of(regression))
+        self.options.asked_of(self.options.stop_of(regression))
     }
 
     /// Every decision, with its reason: the name of what was decided and the decision.
@@ -261,6 +263,15 @@ impl<'a> Plan<'a> {
         Ok(lines)
     }
 
+    fn approximate_reason(&self) -> String {
+        let centres = match self.options.centres() {
+            Some(Approx::Centres(m)) => format!("{m} centres"),
+            _ => "as many centres as the gap needs".to_owned(),
+        };
+        let polish = if self.options.polish { ", then the exact machine from there" } else { "" };
+        format!("asked for; {centres}{polish}")
+    }
+
     fn bias_text(&self) -> String {
         match (self.options.bias, self.options.intercept_scaling) {
             (false, _) => "none".to_owned(),
@@ -280,6 +291,7 @@ impl<'a> Plan<'a> {
             Shape::Classes(Scheme::OneVsRest) if classes::solved_at_once(self, Scheme::OneVsRest) => {
                 Ok(("ridge", "square loss: one factorisation for all classes".to_owned()))
             }
+            _ if self.options.centres().is_some() => Ok(("nystrom", self.approximate_reason())),
             _ if self.linear => Ok(("linear", linear_space::reason_for(&self.options, "trained on the data itself"))),
             Shape::One => one::solver(self),
             Shape::Classes(scheme) => classes::solver(self, scheme),
@@ -396,6 +408,83 @@ pub(crate) fn check(options: &TrainOptions, kernel: &Kernel, formulation: &Formu
     ];
     match rules.into_iter().find(|rule| rule.0) {
         Some((_, option, with, why, remedy)) => Err(conflict(option, with, why, remedy)),
+        None => Ok(()),
+    }
+}
+
+/// Rejects what machines on few centres do not support.
+fn check_centres(
+    options: &TrainOptions,
+    kernel: &Kernel,
+    formulation: &Formulation,
+    loss: &dyn Loss,
+    n: usize,
+    outputs: Option<usize>,
+) -> Result<()> {
+    use OptionName as Name;
+    let asked = match (options.centres(), options.polish, options.certify) {
+        (Some(_), ..) => Name::Approx,
+        (None, true, _) => {
+            let remedy = Remedy::Use(vec![Name::Approx.at("auto")]);
+            return Err(conflict(Name::Polish, With::AllRows, "it continues from few centres", remedy));
+        }
+        (None, _, TailCheck::Auto) => return Ok(()),
+        (None, ..) => {
+            let remedy = Remedy::Use(vec![Name::Approx.at("auto")]);
+            return Err(conflict(Name::Certify, With::AllRows, "it is about few centres", remedy));
+        }
+    };
+    if let Some(Approx::Centres(m)) = options.approx
+        && (m == 0 || m > n)
+    {
+        return Err(Error::option(
+            "approx",
+            m,
+            format!("a number of centres from 1 to {n}, the number of rows, or auto"),
+        ));
+    }
+    let leave_out = Remedy::LeaveOut(asked);
+    if *kernel == Kernel::Precomputed {
+        let why = "centres need rows of features, and there is only a matrix";
+        return Err(conflict(asked, With::Setting(Name::Kernel.at("precomputed")), why, leave_out));
+    }
+    if !kernel.is_definite() {
+        let why = "the kernel may not be positive semi-definite, and then nothing is proven";
+        return Err(conflict(
+            asked,
+            With::Setting(Name::Kernel.at(kernel.name())),
+            why,
+            Remedy::Use(vec![Name::Kernel.at("rbf")]),
+        ));
+    }
+    if *kernel == Kernel::Linear {
+        let why = "linear machines are trained exactly, on the data itself";
+        return Err(conflict(asked, With::Setting(Name::Kernel.at("linear")), why, leave_out));
+    }
+    if !matches!(formulation, Formulation::Cost { .. }) {
+        let with = if options.task == Task::Novelty { Name::Task.at("novelty") } else { Name::Nu.into() };
+        return Err(conflict(asked, With::Setting(with), "it is for machines with a cost C", leave_out));
+    }
+    if !loss.properties().convex {
+        return Err(conflict(asked, With::NonConvexLoss, "without a dual nothing is proven", leave_out));
+    }
+    if let Some(k) = outputs {
+        return Err(conflict(asked, With::Targets(k), "", leave_out));
+    }
+    if options.multiclass == Some(Scheme::OneVsOne) {
+        let why = "machines of all classes share their centres";
+        let remedy = Remedy::Use(vec![Name::Multiclass.at("ovr")]);
+        return Err(conflict(Name::Multiclass.at("ovo"), With::Setting(asked.into()), why, remedy));
+    }
+    let rules = [
+        (!matches!(options.solver, SolverName::Auto | SolverName::Nystrom), Name::Solver),
+        (options.compact.is_some(), Name::Compact),
+        (options.start.is_some(), Name::Resume),
+        (options.intercept_scaling.is_some(), Name::InterceptScaling),
+        (options.penalty == Penalty::L1, Name::Penalty),
+    ];
+    match rules.into_iter().find(|rule| rule.0) {
+        Some((_, other)) => Err(conflict(asked, With::Setting(other.into()), "", Remedy::LeaveOutOne(asked, other))),
         None => Ok(()),
     }
 }

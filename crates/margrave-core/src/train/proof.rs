@@ -1,12 +1,17 @@
 //! The machine that will be saved, and its proof.
 
 use super::Status;
-use super::verdict::{Asked, verdict};
-use crate::certificate::{self, Certificate, best_bias_linear, certify, certify_l1, certify_linear};
+use super::verdict::{Asked, default_tol, verdict};
+use crate::certificate::{
+    self, Certificate, OnCentres, Scores, TailCheck, best_bias_linear, certify, certify_l1, certify_linear,
+    dual_from_scores,
+};
 use crate::control::{Control, Interrupt};
+use crate::data::Points;
 use crate::error::Result;
 use crate::gram::Gram;
-use crate::problem::{LinearProblem, Machine, Penalty, Setup};
+use crate::kernel::Kernel;
+use crate::problem::{LinearProblem, Machine, Penalty, Setup, Task};
 use crate::solver::Solution;
 
 /// A machine as it is saved, with its certificate.
@@ -63,6 +68,118 @@ pub fn certify_machine(setup: &Setup, gram: &dyn Gram, machine: &Machine, contro
         }
         Ok(certify(problem, &beta, Some(&bias), Some(&scores), control)?)
     })
+}
+
+/// How machines on few centres are certified: the kernel over rows and centres, and how closely the exact problem is
+/// approached.
+pub(crate) struct ProofOnCentres<'a> {
+    pub(crate) kernel: Kernel,
+    pub(crate) points: &'a Points,
+    /// K over the points.
+    pub(crate) gram: &'a dyn Gram,
+    /// The centres: rows of the points.
+    pub(crate) rows: &'a [u32],
+    pub(crate) centres: &'a Points,
+    pub(crate) check: TailCheck,
+    pub(crate) seed: u64,
+    /// A relative size of the kernel's part of the gap that needs no better bound.
+    pub(crate) enough: f64,
+}
+
+impl ProofOnCentres<'_> {
+    /// Calls `work` with the problem and the kernels of its centres.
+    fn with<T>(&self, setup: &Setup, control: &Control, work: impl FnOnce(&OnCentres<'_>) -> Result<T>) -> Result<T> {
+        let backend = control.backend();
+        let cross = backend.gram(self.kernel, self.points, self.centres)?;
+        let transposed = backend.gram(self.kernel, self.centres, self.points)?;
+        let centres = backend.square_gram(self.kernel, self.centres)?;
+        setup.with(self.gram, |problem| {
+            let on = OnCentres {
+                problem,
+                cross: cross.as_ref(),
+                transposed: transposed.as_ref(),
+                centres: centres.as_ref(),
+            };
+            work(&on)
+        })
+    }
+
+    /// The machine with these coefficients of the centres, and its proof. The solution has its dual point and bias. If
+    /// there is no time for the whole proof, the problem on the centres alone is certified; if not even for that, the
+    /// certificate is unknown.
+    pub(crate) fn prove(
+        &self,
+        setup: &Setup,
+        coefficients: &[f64],
+        solution: &Solution,
+        asked: &Asked,
+        control: &Control,
+    ) -> Result<Proven> {
+        let beta: Vec<f64> = solution.beta.iter().map(|b| if b.is_finite() { *b } else { 0.0 }).collect();
+        self.with(setup, control, |on| {
+            let scored = || -> std::result::Result<_, Interrupt> {
+                let scores = on.scores(coefficients, control)?;
+                let bias = on.best_bias(&scores, Some(&solution.bias), control)?;
+                Ok((scores, bias))
+            };
+            let certified = |scores: &Scores, bias: &[f64]| {
+                let certify = |check: TailCheck| {
+                    on.certify(coefficients, bias, &beta, scores, check, self.seed, self.enough, control)
+                };
+                certify(self.check).or_else(|_| certify(TailCheck::Own)).unwrap_or(Certificate::Unknown)
+            };
+            let (bias, scores, certificate) = match scored() {
+                Ok((scores, bias)) => {
+                    let certificate = certified(&scores, &bias);
+                    (bias, scores.values().to_vec(), certificate)
+                }
+                Err(_) => (solution.bias.clone(), Vec::new(), Certificate::Unknown),
+            };
+            let machine = self.machine(setup, coefficients, &bias);
+            let status = verdict(asked, &certificate, solution.status);
+            let iterations = solution.iterations;
+            Ok(Proven { machine, beta: beta.clone(), bias, scores, certificate, status, iterations })
+        })
+    }
+
+    /// The machine with these coefficients of the centres.
+    fn machine(&self, setup: &Setup, coefficients: &[f64], bias: &[f64]) -> Machine {
+        let mut by_row = vec![0.0; setup.rows()];
+        self.rows.iter().zip(coefficients).for_each(|(&row, a)| by_row[row as usize] += a);
+        setup.machine(&by_row, bias)
+    }
+
+    /// The certificate of a stored machine. Without its dual point one is made from its scores, at the best of several
+    /// widths.
+    pub(crate) fn certify(
+        &self,
+        setup: &Setup,
+        coefficients: &[f64],
+        bias: &[f64],
+        dual: Option<&[f64]>,
+        control: &Control,
+    ) -> Result<Certificate> {
+        self.with(setup, control, |on| {
+            let scores = on.scores(coefficients, control)?;
+            let certify = |beta: &[f64], check: TailCheck| {
+                on.certify(coefficients, bias, beta, &scores, check, self.seed, self.enough, control)
+            };
+            if let Some(beta) = dual {
+                return Ok(certify(beta, self.check)?);
+            }
+            let unit = if setup.task() == Task::Classify { 1.0 } else { 1e3 * default_tol(Some(setup.targets())) };
+            let mut best: Option<(f64, Vec<f64>)> = None;
+            for width in [1.0, 0.3, 0.1, 0.03, 0.01] {
+                let beta = dual_from_scores(on.problem, &scores, bias, width * unit, control)?;
+                let gap = certify(&beta, TailCheck::Own)?.gap().unwrap_or(f64::INFINITY);
+                if best.as_ref().is_none_or(|(least, _)| gap < *least) {
+                    best = Some((gap, beta));
+                }
+            }
+            let beta = best.map_or_else(|| vec![0.0; setup.len()], |(_, beta)| beta);
+            Ok(certify(&beta, self.check)?)
+        })
+    }
 }
 
 /// The same for the linear machine (w, b) of a solution; `solution.bias` is empty without a bias.

@@ -10,7 +10,7 @@ use crate::certificate::Certificate;
 use crate::compose::calibrate::LeftOut;
 use crate::control::{Control, Status};
 use crate::error::Result;
-use crate::model::Model;
+use crate::model::{DualPoint, Model};
 use crate::observe::Observer;
 use crate::problem::{Machine, Setup};
 use crate::solver::Stop;
@@ -41,6 +41,11 @@ pub(crate) struct Trained {
 }
 
 impl Trained {
+    /// The dual point of a machine on few centres, which its coefficients do not contain.
+    pub(crate) fn dual(&self) -> Option<DualPoint> {
+        self.proven.certificate.approximation().map(|_| DualPoint::new(&self.proven.beta))
+    }
+
     /// z = f + b of the training rows; NaN if the proof, which computes them, was interrupted.
     pub(crate) fn scores(&self, rows: usize) -> Vec<f64> {
         let machine = &self.proven.machine;

@@ -2,12 +2,15 @@
 
 use serde::Serialize;
 
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, TailCheck};
 use crate::control::Status;
 use crate::solver::Stop;
 
 /// The relative gap required where only a KKT violation was given: at large costs a small violation proves little.
 pub const DEFAULT_GAP: f64 = 1e-2;
+
+/// The relative gap on its centres that is required of an approximate machine.
+pub const DEFAULT_OWN_GAP: f64 = 1e-4;
 
 /// The KKT violation required where nothing was given, in units of the score of a classifier or of the spread of the targets.
 pub const DEFAULT_TOL: f64 = 1e-3;
@@ -25,6 +28,9 @@ pub struct Asked {
     pub tol: Option<f64>,
     /// Largest relative gap.
     pub gap: Option<f64>,
+    /// Largest relative gap of the problem on its centres, for an approximate machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own: Option<f64>,
 }
 
 /// Whether a certificate meets the criteria.
@@ -41,7 +47,7 @@ pub enum Met {
 impl From<Stop> for Asked {
     /// A violation alone is not enough: see [`DEFAULT_GAP`].
     fn from(stop: Stop) -> Self {
-        Self { tol: stop.tol, gap: stop.gap.or(stop.tol.map(|_| DEFAULT_GAP)) }
+        Self { tol: stop.tol, gap: stop.gap.or(stop.tol.map(|_| DEFAULT_GAP)), own: None }
     }
 }
 
@@ -64,9 +70,19 @@ impl Asked {
                 let enough = |gap: f64| o.relative_gap() <= gap;
                 // If the optimum is 0, every relative gap is large: then the optimality conditions decide.
                 let conditions = o.violation() <= VIOLATION_SLACK * self.tol.unwrap_or(DEFAULT_TOL).min(DEFAULT_TOL);
-                let as_good_as_it_gets =
-                    o.gap() <= 2.0 * o.rounding() && (o.relative_gap() <= MAX_ROUNDING_GAP || conditions);
-                match (self.gap.is_none_or(enough), self.violation_met(certificate)) {
+                let as_good_as_it_gets = o.approximation().is_none()
+                    && o.gap() <= 2.0 * o.rounding()
+                    && (o.relative_gap() <= MAX_ROUNDING_GAP || conditions);
+                let own_met = match (self.own, o.approximation()) {
+                    (Some(own), Some(a)) => a.own_relative_gap <= own || a.own_gap <= 2.0 * o.rounding(),
+                    // Only a machine on centres has a gap of its own.
+                    (Some(own), None) => enough(own),
+                    (None, _) => true,
+                };
+                // What was certified on the centres alone says nothing about the exact problem.
+                let exact = o.approximation().is_none_or(|a| a.check != TailCheck::Own);
+                let gap_met = self.gap.is_none_or(|gap| exact && enough(gap));
+                match (gap_met && own_met, self.violation_met(certificate)) {
                     (true, true) => Met::Yes,
                     // Rounding affects the violation of a machine, too.
                     _ if as_good_as_it_gets => Met::WithinRounding,
@@ -138,7 +154,7 @@ mod tests {
     #[test]
     fn the_certificate_decides() {
         let asked = Asked::from(Stop::default());
-        assert_eq!(asked, Asked { tol: Some(1e-3), gap: Some(DEFAULT_GAP) });
+        assert_eq!(asked, Asked { tol: Some(1e-3), gap: Some(DEFAULT_GAP), own: None });
         for ended in [Status::Optimal, Status::Stalled, Status::TimeLimit, Status::IterationLimit] {
             assert_eq!(verdict(&asked, &at(0.5), ended), Status::Optimal);
         }
@@ -153,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_gap_within_its_rounding_is_met_and_that_is_known() {
-        let asked = Asked { tol: None, gap: Some(1e-30) };
+        let asked = Asked { tol: None, gap: Some(1e-30), own: None };
         assert_eq!(asked.met(&at(0.5)), Met::WithinRounding);
         assert_eq!(asked.met(&at(0.5 - 1e-9)), Met::No);
     }

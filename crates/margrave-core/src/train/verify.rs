@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::approximate_space::ApproximateSpace;
 use super::classes::parts;
 use super::crammer_singer;
 use super::kernel_space::KernelSpace;
 use super::linear_space::LinearSpace;
+use super::options::{Approx, TrainOptions};
 use super::prepared::{Prepared, check_same_rows};
 use super::space::Space;
 use crate::certificate::Certificate;
@@ -62,8 +64,14 @@ pub fn certify_all(
     }
     // Only linear machines have these options; `is_weights` alone misses models without features.
     let linear = model.intercept_scaling.is_some() || model.penalty == Penalty::L1 || model.expansion.is_weights();
+    let approximate = !model.dual.is_empty() || model.solver == "nystrom";
     let space: Box<dyn Space> = match linear && *model.expansion.kernel() == Kernel::Linear {
         true => Box::new(LinearSpace::new(&prepared.points, None, control)),
+        false if approximate => {
+            let options = TrainOptions::new(model.task);
+            let kernel = *model.expansion.kernel();
+            Box::new(ApproximateSpace::new(kernel, &prepared.points, Approx::Auto, &options, control)?)
+        }
         false => Box::new(KernelSpace::new(*model.expansion.kernel(), &prepared.points, control)?),
     };
     let parts = machines(model, &prepared);

@@ -4,12 +4,13 @@
 //! Arrays: `beta` (m × k; for one-vs-one m × (classes − 1), see [`Layout`], with `classes` (m)), `bias` (k), `costs`
 //! (m), `rows` (m); the centres as `centres` (m × d) or, sparse, as `centres.starts` (m + 1), `centres.columns`,
 //! `centres.values`; `scaling.shift` and `scaling.factor` (d) if there is a scaling. A linear model given by its
-//! weights has them as `weights` (d × k), and centres without features. Everything else is in the JSON header.
+//! weights has them as `weights` (d × k), and centres without features. Machines on few centres have their dual points,
+//! one after the other, as `dual.rows` and `dual.beta`, with `dual.starts` (k + 1). Everything else is in the JSON header.
 
 use margrave_core::data::{Csr, Dense, Label, Points, ScaleKind, Scaling, Storage};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::LossSpec;
-use margrave_core::model::{Calibration, Expansion, Layout, Model, Recipe, Record, Rule, Scheme, Threshold};
+use margrave_core::model::{Calibration, DualPoint, Expansion, Layout, Model, Recipe, Record, Rule, Scheme, Threshold};
 use margrave_core::problem::{Formulation, Penalty, Task};
 use serde::{Deserialize, Serialize};
 
@@ -125,6 +126,17 @@ pub(super) fn write(model: &Model) -> Result<Vec<u8>, Broken> {
     if let Some(weights) = f.weights().filter(|_| f.is_weights()) {
         put("weights", &[f.width(), k], ArrayValues::F64(weights.to_vec()));
     }
+    if !model.dual.is_empty() {
+        let starts = std::iter::once(0).chain(model.dual.iter().scan(0u64, |sum, dual| {
+            *sum += dual.rows.len() as u64;
+            Some(*sum)
+        }));
+        let rows: Vec<u32> = model.dual.iter().flat_map(|dual| &dual.rows).copied().collect();
+        let beta: Vec<f64> = model.dual.iter().flat_map(|dual| &dual.beta).copied().collect();
+        put("dual.starts", &[model.dual.len() + 1], ArrayValues::U64(starts.collect()));
+        put("dual.rows", &[rows.len()], ArrayValues::U32(rows));
+        put("dual.beta", &[beta.len()], ArrayValues::F64(beta));
+    }
     if let Some(scaling) = &model.scaling {
         put("scaling.shift", &[scaling.shift.len()], ArrayValues::F64(scaling.shift.clone()));
         put("scaling.factor", &[scaling.factor.len()], ArrayValues::F64(scaling.factor.clone()));
@@ -198,6 +210,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
             Some(Scaling { kind, shift, factor })
         }
     };
+    let dual = duals(&mut file, header.machines.len(), header.n)?;
     let (rows, beta, bias) = (file.u32s("rows", m)?, file.f64s("beta", coefficients)?, file.f64s("bias", k)?);
     let schema = header.schema.map(|schema| serde_json::to_string(&schema)).transpose().map_err(json)?;
     let recipe = Recipe {
@@ -226,6 +239,28 @@ pub(super) fn read(bytes: &[u8]) -> Result<Model, Broken> {
         header.machines,
         header.n,
     );
-    (model.calibration, model.threshold) = (header.calibration, header.threshold);
+    (model.calibration, model.threshold, model.dual) = (header.calibration, header.threshold, dual);
     Ok(model)
+}
+
+/// The dual points of machines on few centres; none for other machines.
+fn duals(file: &mut Container, machines: usize, n: usize) -> Result<Vec<DualPoint>, Broken> {
+    if !file.arrays.contains_key("dual.starts") {
+        return Ok(Vec::new());
+    }
+    let starts = machines.checked_add(1).ok_or_else(|| Broken::new(format!("{machines} machines")))?;
+    let starts = file.sizes("dual.starts", starts)?;
+    let total = starts.last().copied().unwrap_or(0);
+    if starts.first() != Some(&0) || starts.windows(2).any(|pair| pair[0] > pair[1]) {
+        return Err(Broken::new("the dual points do not follow each other"));
+    }
+    let (rows, beta) = (file.u32s("dual.rows", total)?, file.f64s("dual.beta", total)?);
+    if rows.iter().any(|&row| row as usize >= n) || beta.iter().any(|b| !b.is_finite()) {
+        return Err(Broken::new(format!(
+            "a dual point has a row beyond the {n} of the training, or a number that is not finite"
+        )));
+    }
+    let part =
+        |pair: &[usize]| DualPoint { rows: rows[pair[0]..pair[1]].to_vec(), beta: beta[pair[0]..pair[1]].to_vec() };
+    Ok(starts.windows(2).map(part).collect())
 }

@@ -23,7 +23,7 @@ use crate::options::data::DataOptions;
 use crate::options::device;
 use crate::options::kernel::KernelOptions;
 use crate::options::table::TableOptions;
-use crate::options::train::{ModelOptions, SolverOptions};
+use crate::options::train::{ApproxOptions, ModelOptions, SolverOptions};
 use crate::present::html::{self, Report};
 use crate::present::{FitContext, json, prose};
 use crate::progress::Progress;
@@ -42,6 +42,8 @@ Examples:
   margrave train fraud.csv --class-weight balanced --probability --threshold recall=0.9
   margrave train iris.csv --task novelty --nu 0.1 --no-target
   margrave train news.svm --kernel linear --penalty l1 --loss squared-hinge
+  margrave train big.csv --approx 2000                       many rows: few centres, and a proof of the rest
+  margrave train big.csv --approx auto --gap 1e-2            as many centres as that takes
   margrave train big.svm.gz --max-seconds 60 -o big.model    exit code 3 if not optimal by then
   margrave train big.svm.gz --resume big.model -o big.model  continue from there
 
@@ -65,6 +67,8 @@ pub(crate) struct Train {
     kernel: KernelOptions,
     #[command(flatten)]
     solver: SolverOptions,
+    #[command(flatten)]
+    approx: ApproxOptions,
     /// Start from this model, trained on the same data
     #[arg(long, value_name = "MODEL", help_heading = "Solver")]
     resume: Option<PathBuf>,
@@ -105,6 +109,7 @@ impl Train {
         };
         let chosen = device::choose(self.solver.device, loaded.data.len(), terminal)?;
         let mut svm = training.svm(&loaded, threads, chosen.device, flag)?;
+        svm = self.approx.choose(svm);
         let remarks = training.remarks(&loaded);
         if let Some(model) = resumed {
             svm = svm.start(model);

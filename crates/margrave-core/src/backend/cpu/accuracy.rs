@@ -60,15 +60,6 @@ pub fn size_of(kernel: &Kernel, square: f64) -> f64 {
     }
 }
 
-/// Whether the kernel is positive semi-definite for all points.
-pub fn is_definite(kernel: &Kernel) -> bool {
-    match *kernel {
-        Kernel::Poly { coef0, .. } => coef0 >= 0.0,
-        Kernel::Sigmoid { .. } | Kernel::Precomputed => false,
-        _ => true,
-    }
-}
-
 impl Arithmetic {
     /// The cheapest arithmetic that is accurate enough for these points.
     pub(crate) fn choose(kernel: &Kernel, rows: &Points, cols: &Points, square: bool) -> Self {

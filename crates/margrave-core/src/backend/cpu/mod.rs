@@ -24,7 +24,7 @@ mod statistics;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-pub use accuracy::{is_definite, size_of};
+pub use accuracy::size_of;
 pub use simd::Level;
 pub use statistics::Statistics;
 
@@ -371,7 +371,7 @@ impl Gram for CpuGram {
 
     fn accuracy(&self) -> Accuracy {
         let size = self.rows.squared_norms().iter().map(|s| accuracy::size_of(&self.kernel, *s)).collect();
-        Accuracy { size, relative: self.arithmetic.double_error, definite: accuracy::is_definite(&self.kernel) }
+        Accuracy { size, relative: self.arithmetic.double_error, definite: self.kernel.is_definite() }
     }
 
     fn rough(&self) -> Option<Box<dyn Gram + '_>> {

@@ -248,6 +248,24 @@ impl<T: Scalar> Cholesky<T> {
         Ok(())
     }
 
+    /// The diagonal of L.
+    pub fn diagonal(&self) -> Vec<f64> {
+        (0..self.n).map(|i| self.l[i * self.ld + i].wide()).collect()
+    }
+
+    /// L·v. Held variables are ignored.
+    pub fn multiply_lower(&self, v: &[f64]) -> Vec<f64> {
+        assert_eq!(v.len(), self.n);
+        (0..self.n).map(|i| super::sweep::dot(&self.l[i * self.ld..i * self.ld + i + 1], &v[..=i])).collect()
+    }
+
+    /// The factor of the leading `k` × `k` block of the matrix. Held variables are ignored.
+    pub fn leading(&self, k: usize) -> Self {
+        assert!(k <= self.n);
+        let l = (0..k).flat_map(|i| &self.l[i * self.ld..i * self.ld + k]).copied().collect();
+        Self { n: k, ld: k, l, held: None }
+    }
+
     /// B·L⁻ᵀ in place for the `m` rows of `b`, each of the factor's length: features whose inner products are B·K⁻¹·Bᵀ.
     pub fn whiten(&self, b: &mut [T], m: usize, threads: &Threads) {
         assert_eq!(b.len(), m * self.n);

@@ -104,6 +104,18 @@ impl<T: Scalar> Cholesky<T> {
         held.which.iter().for_each(|&i| r[i as usize] = 0.0);
     }
 
+    /// L⁻¹·r in place. Held variables are ignored.
+    pub fn solve_lower(&self, r: &mut [f64], threads: &Threads) {
+        assert_eq!(r.len(), self.n);
+        self.forward(r, threads);
+    }
+
+    /// L⁻ᵀ·r in place. Held variables are ignored.
+    pub fn solve_upper(&self, r: &mut [f64], threads: &Threads) {
+        assert_eq!(r.len(), self.n);
+        self.backward(r, threads);
+    }
+
     /// L·x = r: strip by strip: first the contribution of the rows above, in parallel, then the strip itself.
     fn forward(&self, r: &mut [f64], threads: &Threads) {
         for from in (0..self.n).step_by(STRIP) {

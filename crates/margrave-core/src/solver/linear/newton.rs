@@ -26,8 +26,6 @@ use crate::work_limit::ITERATION;
 const MAX_ACTIVE_STEPS: usize = 30;
 /// Most conjugate gradient steps.
 const MAX_CG_STEPS: usize = 300;
-/// Most features for which the system is formed.
-const MAX_DIRECT_FEATURES: usize = 1500;
 
 /// A direction of all variables.
 struct NewtonDirection {
@@ -203,7 +201,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
         let (curved, weights) = (curved.concat(), weights.concat());
         let gradient: Vec<f64> = self.w.iter().zip(&self.v).map(|(w, v)| w - v).collect();
         let d = self.x.dims();
-        if d <= MAX_DIRECT_FEATURES && 24 * (d * d) as u64 <= self.memory {
+        if d <= self.direct && 24 * (d * d) as u64 <= self.memory {
             self.direct_direction(&curved, &weights, &gradient)
         } else {
             self.cg_direction(&curved, &weights, &gradient)

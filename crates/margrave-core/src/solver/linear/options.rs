@@ -57,11 +57,21 @@ pub struct Options {
     pub seed: u64,
     /// The method.
     pub method: Method,
+    /// Most features for which the Newton system is formed and factored; with more it is solved by conjugate gradients.
+    pub direct: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { stop: Stop::default(), start: None, iterations: None, memory: 2 << 30, seed: 0, method: Method::Auto }
+        Self {
+            stop: Stop::default(),
+            start: None,
+            iterations: None,
+            memory: 2 << 30,
+            seed: 0,
+            method: Method::Auto,
+            direct: 1500,
+        }
     }
 }
 

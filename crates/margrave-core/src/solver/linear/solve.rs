@@ -39,6 +39,8 @@ const ROWS_PER_FEATURE: usize = 200;
 /// Largest relative gap of a slow descent whose end is a better start for Newton's method than 0: on badly scaled
 /// features w = Xᵀβ can be far worse.
 const MAX_START_GAP: f64 = 0.5;
+/// Width of the smoothing that gives β at the scores of a start without β, in units of the score.
+const START_WIDTH: f64 = 0.1;
 /// Most proximal steps on a loss that is not convex.
 const MAX_ROUNDS: usize = 80;
 
@@ -180,6 +182,7 @@ impl<'a, 'o> LinearRun<'a, 'o> {
             iterations: 0,
             limit: options.iterations.unwrap_or(u64::MAX),
             memory: options.memory,
+            direct: options.direct,
             moments: None,
         };
         Self {
@@ -302,6 +305,11 @@ impl<'a, 'o> LinearRun<'a, 'o> {
         state.w = if start.weights.len() == state.w.len() { start.weights.clone() } else { state.v.clone() };
         state.b = if state.rho.is_some() && start.bias.is_finite() { start.bias } else { 0.0 };
         state.update_scores()?;
+        if let (true, Some(terms)) = (start.beta.is_empty(), terms) {
+            let losses = SmoothedDual::new(terms, START_WIDTH * self.unit, &vec![0.0; state.n()]);
+            state.update_beta(&losses, Pick::All)?;
+            state.balance_bias(&losses)?;
+        }
         Ok(true)
     }
 

@@ -104,6 +104,8 @@ pub(super) struct LinearState<'a, 'o> {
     pub(super) limit: u64,
     /// Bytes for a d × d matrix and its factor.
     pub(super) memory: u64,
+    /// Most features for which the system is formed.
+    pub(super) direct: usize,
     /// Second moments of the last Newton step, updated with the rows whose weight changed.
     pub(super) moments: Option<Moments>,
 }

@@ -1,0 +1,197 @@
+//! The centres and the features F = K_nS·L⁻ᵀ of all rows.
+
+use rand::SeedableRng;
+use rand::seq::index;
+use rand_chacha::ChaCha8Rng;
+
+use super::centres::CentreSearch;
+use super::recomputed::RecomputedFeatures;
+use crate::control::{Control, Threads};
+use crate::data::Points;
+use crate::error::{Error, Result};
+use crate::gram::{Gram, Matrix, Pick};
+use crate::kernel::Kernel;
+use crate::linalg::factor::{Cholesky, FactorError};
+
+/// Fewest rows among which centres are drawn, if there are so many.
+const MIN_CANDIDATES: usize = 8192;
+/// Candidates per centre.
+const CANDIDATES_PER_CENTRE: usize = 16;
+/// Rows per task when features are stored.
+const TASK_ROWS: usize = 256;
+
+/// m centres: rows of the data, and the Cholesky factor of K over them, in the order they were drawn.
+pub struct Centres {
+    /// Rows of the data.
+    pub rows: Vec<u32>,
+    /// The centres themselves.
+    pub points: Points,
+    /// K_SS = L·Lᵀ.
+    pub factor: Cholesky<f64>,
+    /// Smallest entry of the diagonal of L, squared, relative to the largest: how nearly dependent the centres are.
+    pub least_pivot: f64,
+}
+
+impl Centres {
+    /// Number of centres.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// a = L⁻ᵀw: the coefficients of the centres.
+    pub fn coefficients(&self, weights: &[f64], threads: &Threads) -> Vec<f64> {
+        let mut a = weights.to_vec();
+        self.factor.solve_upper(&mut a, threads);
+        a
+    }
+}
+
+/// Where centres are drawn, and the features of those rows.
+struct Candidates {
+    /// Ascending.
+    rows: Vec<u32>,
+    gram: Box<dyn Gram>,
+    search: CentreSearch,
+}
+
+/// The features of all rows on nested sets of centres.
+pub struct Features {
+    kernel: Kernel,
+    points: Points,
+    candidates: Candidates,
+    memory: u64,
+    entries_before: u64,
+}
+
+/// The features on one set of centres.
+pub struct FeatureSet {
+    /// The centres.
+    pub centres: Centres,
+    /// F of all rows.
+    pub matrix: Box<dyn Matrix>,
+    /// Whether F is stored.
+    pub stored: bool,
+    /// Rows with stored features that solvers may start from, and those features; empty if all are stored.
+    pub sample: Option<(Vec<u32>, Points)>,
+}
+
+impl Features {
+    /// Prepares a search for up to `most` centres among the rows of `points`. `memory`: bytes for features.
+    pub fn new(
+        kernel: Kernel,
+        points: &Points,
+        most: usize,
+        memory: u64,
+        seed: u64,
+        control: &Control,
+    ) -> Result<Self> {
+        let n = points.len();
+        // Three quarters of the candidates' share of memory are their features.
+        let affordable = usize::try_from(memory / (3 * 8 * most.max(1) as u64)).unwrap_or(usize::MAX);
+        let wanted = (CANDIDATES_PER_CENTRE * most).max(MIN_CANDIDATES).min(affordable).max(2 * most).min(n);
+        let rows: Vec<u32> = if wanted >= n || 10 * wanted >= 9 * n && affordable >= n {
+            (0..n as u32).collect()
+        } else {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x63_61_6e_64);
+            let mut rows: Vec<u32> = index::sample(&mut rng, n, wanted).iter().map(|i| i as u32).collect();
+            rows.sort_unstable();
+            rows
+        };
+        let chosen = if rows.len() == n { points.clone() } else { points.gather(&rows) };
+        let gram = control.backend().square_gram(kernel, &chosen)?;
+        let search = CentreSearch::new(gram.diag(), seed);
+        let candidates = Candidates { rows, gram, search };
+        Ok(Self { kernel, points: points.clone(), candidates, memory, entries_before: 0 })
+    }
+
+    /// Kernel entries computed so far for the choice of centres and for stored features.
+    pub fn entries(&self) -> u64 {
+        self.candidates.gram.entries() + self.entries_before
+    }
+
+    /// Share of the trace of K that the centres drawn so far do not represent, over the candidates.
+    pub fn residual_share(&self) -> f64 {
+        self.candidates.search.residual_share()
+    }
+
+    /// The features on the first `m` centres, or on fewer if K is exhausted.
+    pub fn on(&mut self, m: usize, control: &Control) -> Result<FeatureSet> {
+        let Candidates { rows, gram, search } = &mut self.candidates;
+        search.grow(gram.as_ref(), m, control)?;
+        let m = m.min(search.pivots().len());
+        if m == 0 {
+            return Err(Error::data("every k(x, x) is 0: there is nothing to approximate"));
+        }
+        let places = &search.pivots()[..m];
+        let centre_rows: Vec<u32> = places.iter().map(|&at| rows[at as usize]).collect();
+        let (factor, m) = factor(gram.as_ref(), places, control)?;
+        let centre_rows = centre_rows[..m].to_vec();
+        let points = self.points.gather(&centre_rows);
+        let least_pivot = least_pivot(&factor);
+        let centres = Centres { rows: centre_rows, points, factor, least_pivot };
+        let all = self.candidates.rows.len() == self.points.len();
+        let n = self.points.len();
+        let bytes = n as u64 * m as u64 * 8;
+        let sampled = |search: &CentreSearch, q: usize| Points::dense_f64(q, m, search.features(m));
+        if all && bytes <= self.memory {
+            let features = sampled(&self.candidates.search, n)?;
+            let matrix = control.backend().matrix(&features);
+            return Ok(FeatureSet { centres, matrix, stored: true, sample: None });
+        }
+        if bytes / 2 <= self.memory {
+            let features = self.store(&centres, control)?;
+            let matrix = control.backend().matrix(&features);
+            return Ok(FeatureSet { centres, matrix, stored: true, sample: None });
+        }
+        let q = self.candidates.rows.len();
+        let sample = (self.candidates.rows.clone(), sampled(&self.candidates.search, q)?);
+        let matrix = RecomputedFeatures::new(self.kernel, &self.points, &centres, control)?;
+        Ok(FeatureSet { centres, matrix: Box::new(matrix), stored: false, sample: Some(sample) })
+    }
+
+    /// F in single precision, computed in double.
+    fn store(&mut self, centres: &Centres, control: &Control) -> Result<Points> {
+        let (n, m) = (self.points.len(), centres.len());
+        let gram = control.backend().gram(self.kernel, &self.points, &centres.points)?;
+        let mut values = vec![0f32; n * m];
+        let one = control.with_threads(Threads::one());
+        control.threads.chunks(&mut values, TASK_ROWS * m, |task, part| {
+            let (from, count) = (task * TASK_ROWS, part.len() / m);
+            let mut block = vec![0.0; part.len()];
+            if gram.block_f64(Pick::Range(from, from + count), Pick::All, &mut block, &one).is_ok() {
+                centres.factor.whiten(&mut block, count, &one.threads);
+                part.iter_mut().zip(&block).for_each(|(to, v)| *to = *v as f32);
+            }
+        });
+        control.check()?;
+        self.entries_before += gram.entries();
+        Points::dense_f32(n, m, values)
+    }
+}
+
+/// The factor of K over the pivots, of fewer of them if the last ones are dependent to working precision.
+fn factor(gram: &dyn Gram, places: &[u32], control: &Control) -> Result<(Cholesky<f64>, usize)> {
+    let mut m = places.len();
+    loop {
+        let of = &places[..m];
+        let mut k = vec![0.0; m * m];
+        gram.block_f64(Pick::List(of), Pick::List(of), &mut k, control)?;
+        match Cholesky::new(k, m, m, control) {
+            Ok(factor) => return Ok((factor, m)),
+            Err(FactorError::Interrupted(why)) => return Err(why.into()),
+            Err(FactorError::NotPositive(0)) => return Err(Error::data("the kernel matrix is not positive definite")),
+            Err(FactorError::NotPositive(at)) => m = at,
+        }
+    }
+}
+
+fn least_pivot(factor: &Cholesky<f64>) -> f64 {
+    let diagonal = factor.diagonal();
+    let (least, largest) = diagonal.iter().fold((f64::INFINITY, 0.0f64), |(a, b), l| (a.min(*l), b.max(*l)));
+    (least / largest).powi(2)
+}

@@ -1,0 +1,28 @@
+//! Kernel models on few centres for many rows: K is replaced by K̂ = FFᵀ with F = K_nS·L⁻ᵀ, K_SS = L·Lᵀ.
+//!
+//! ```text
+//! minimise over w, b:   ½‖w‖² + Σᵢ cᵢ·ℓ(yᵢ, Fᵢw + b),        f = Σⱼ aⱼ·k(sⱼ, ·),  a = L⁻ᵀw,  ‖f‖² = ‖w‖²
+//! ```
+//!
+//! This is the exact problem restricted to the span of the centres S, and a linear problem on the features F: the linear
+//! solver trains it for every loss. What the restriction costs is not known here: `certificate/` bounds it.
+//!
+//! Centres are drawn by accelerated randomly pivoted Cholesky (`centres.rs`). F is stored if it fits into memory;
+//! otherwise products with it are computed from blocks of K_nS that are never kept (`features.rs`). A solution for some
+//! of the rows, with all features stored, is the start for all of them (`solve.rs`).
+//!
+//! Cost of m centres for n rows of d features: q·m² multiply–adds to choose them among q rows, n·m² for stored features,
+//! n·m·d for each product with features that are not stored. Memory: m² + q·m, and n·m for stored features.
+
+mod centres;
+mod features;
+mod options;
+mod recomputed;
+mod solve;
+#[cfg(test)]
+mod tests;
+
+pub use centres::CentreSearch;
+pub use features::{Centres, FeatureSet, Features};
+pub use options::Options;
+pub use solve::{NystromSolution, solve};

@@ -1,0 +1,220 @@
+//! Features that are not stored: products with F = K_nS·L⁻ᵀ from blocks of K_nS.
+//!
+//! Fw = K_nS(L⁻ᵀw) and Fᵀβ = L⁻¹(K_Snβ), so a product costs n·m kernel entries and two triangular solves. The second
+//! moments of r rows cost r·m² multiply–adds: Σ a·k·kᵀ over rows k of K_nS, then L⁻¹(·)L⁻ᵀ.
+//!
+//! Entries are single precision unless the centres are nearly dependent: L⁻¹ then amplifies their rounding.
+
+use faer::linalg::matmul::triangular::{BlockStructure, matmul};
+use faer::{Accum, MatMut, MatRef, Par};
+
+use super::features::Centres;
+use crate::control::{Control, Interrupt, Threads};
+use crate::data::Points;
+use crate::error::Result;
+use crate::gram::{Gram, Matrix, Pick, Precision};
+use crate::kernel::Kernel;
+use crate::linalg::factor::Cholesky;
+
+/// Rows whose kernel entries are held at once.
+const HEIGHT: usize = 1024;
+/// Side of the tiles of second moments that threads share.
+const TILE: usize = 256;
+/// Smallest relative pivot of the centres for which single-precision entries suffice.
+const SINGLE_PIVOT: f64 = 1e-3;
+
+pub(super) struct RecomputedFeatures {
+    /// n × m.
+    rows: Box<dyn Gram>,
+    /// m × n.
+    columns: Box<dyn Gram>,
+    factor: Cholesky<f64>,
+    precision: Precision,
+}
+
+impl RecomputedFeatures {
+    pub(super) fn new(kernel: Kernel, points: &Points, centres: &Centres, control: &Control) -> Result<Self> {
+        let precision = if centres.least_pivot >= SINGLE_PIVOT { Precision::Single } else { Precision::Double };
+        Ok(Self {
+            rows: control.backend().gram(kernel, points, &centres.points)?,
+            columns: control.backend().gram(kernel, &centres.points, points)?,
+            factor: centres.factor.clone(),
+            precision,
+        })
+    }
+
+    fn m(&self) -> usize {
+        self.factor.len()
+    }
+
+    /// Calls `work(first place, K of those rows)` for blocks of the chosen rows.
+    fn each_block(
+        &self,
+        rows: Pick<'_>,
+        control: &Control,
+        mut work: impl FnMut(usize, &mut [f64]),
+    ) -> Result<(), Interrupt> {
+        let (count, m) = (rows.len(self.rows()), self.m());
+        let mut block = vec![0.0; HEIGHT.min(count) * m];
+        for from in (0..count).step_by(HEIGHT) {
+            let until = (from + HEIGHT).min(count);
+            let part = match rows {
+                Pick::All => Pick::Range(from, until),
+                Pick::Range(first, _) => Pick::Range(first + from, first + until),
+                Pick::List(list) => Pick::List(&list[from..until]),
+            };
+            let block = &mut block[..(until - from) * m];
+            self.rows.block_f64(part, Pick::All, block, control)?;
+            work(from, block);
+            control.check()?;
+        }
+        Ok(())
+    }
+}
+
+impl Matrix for RecomputedFeatures {
+    fn rows(&self) -> usize {
+        self.rows.shape().0
+    }
+
+    fn dims(&self) -> usize {
+        self.m()
+    }
+
+    fn stored(&self) -> usize {
+        self.rows().saturating_mul(self.m())
+    }
+
+    fn dots(&self, rows: Pick<'_>, w: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        let mut a = w.to_vec();
+        self.factor.solve_upper(&mut a, &control.threads);
+        self.rows.apply(self.precision, rows, &a, 1, out, control)
+    }
+
+    fn combine(
+        &self,
+        rows: Pick<'_>,
+        coefficients: &[f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let n = self.rows();
+        let mut spread;
+        let by_row = match rows {
+            Pick::All => coefficients,
+            _ => {
+                spread = vec![0.0; n];
+                coefficients.iter().enumerate().for_each(|(k, c)| spread[rows.get(k)] += c);
+                &spread
+            }
+        };
+        let mut q = vec![0.0; self.m()];
+        self.columns.apply(self.precision, Pick::All, by_row, 1, &mut q, control)?;
+        self.factor.solve_lower(&mut q, &control.threads);
+        out.iter_mut().zip(&q).for_each(|(o, v)| *o += v);
+        Ok(())
+    }
+
+    fn moments(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        centre: &[f64],
+        first: &mut [f64],
+        second: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let m = self.m();
+        let (mut sum, mut products) = (vec![0.0; m], vec![0.0; m * m]);
+        let total: f64 = weights.iter().sum();
+        self.each_block(rows, control, |from, block| {
+            for (k, row) in block.chunks_mut(m).enumerate() {
+                let (a, root) = (weights[from + k], weights[from + k].sqrt());
+                for (s, x) in sum.iter_mut().zip(row) {
+                    *s += a * *x;
+                    *x *= root;
+                }
+            }
+            add_products(block, m, &mut products, &control.threads);
+            control.spend(block.len() * m / 2);
+        })?;
+        // About the centre in features, which is L·centre among the rows of K.
+        let raw_centre = lower_product(&self.factor, centre);
+        for i in 0..m {
+            for j in 0..=i {
+                let at = &mut products[i * m + j];
+                if let (Some(ci), Some(cj)) = (raw_centre.get(i), raw_centre.get(j)) {
+                    *at += total * ci * cj - sum[i] * cj - ci * sum[j];
+                }
+            }
+        }
+        if !raw_centre.is_empty() {
+            sum.iter_mut().zip(&raw_centre).for_each(|(s, c)| *s -= total * c);
+        }
+        mirror(&mut products, m);
+        // L⁻¹ from the right, then, by symmetry, from the right again.
+        self.factor.whiten(&mut products, m, &control.threads);
+        transpose(&mut products, m);
+        self.factor.whiten(&mut products, m, &control.threads);
+        control.check()?;
+        self.factor.solve_lower(&mut sum, &control.threads);
+        first.iter_mut().zip(&sum).for_each(|(f, s)| *f += s);
+        second.iter_mut().zip(&products).for_each(|(f, s)| *f += s);
+        Ok(())
+    }
+
+    fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        let m = self.m();
+        self.each_block(rows, control, |from, block| {
+            self.factor.whiten(block, block.len() / m, &control.threads);
+            for (k, row) in block.chunks(m).enumerate() {
+                out.iter_mut().zip(row).for_each(|(o, x)| *o += weights[from + k] * x * x);
+            }
+        })
+    }
+}
+
+/// Adds BᵀB to the lower triangle of `to`, B being row-major with rows of length m.
+pub(super) fn add_products(block: &[f64], m: usize, to: &mut [f64], threads: &Threads) {
+    let b = MatRef::from_row_major_slice(block, block.len() / m, m);
+    // One strip of rows of the result per task.
+    threads.chunks(to, TILE * m, |strip, part| {
+        let from = strip * TILE;
+        let height = part.len() / m;
+        let left = b.subcols(from, height);
+        let out = MatMut::from_row_major_slice_mut(part, height, m);
+        let full = BlockStructure::Rectangular;
+        let (beside, rest) = out.split_at_col_mut(from);
+        if from > 0 {
+            matmul(beside, full, Accum::Add, left.transpose(), full, b.subcols(0, from), full, 1.0, Par::Seq);
+        }
+        let own = rest.subcols_mut(0, height);
+        let lower = BlockStructure::TriangularLower;
+        matmul(own, lower, Accum::Add, left.transpose(), full, left, full, 1.0, Par::Seq);
+    });
+}
+
+/// L·v; empty for an empty v.
+fn lower_product(factor: &Cholesky<f64>, v: &[f64]) -> Vec<f64> {
+    if v.is_empty() {
+        return Vec::new();
+    }
+    factor.multiply_lower(v)
+}
+
+/// Copies the lower triangle to the upper one.
+fn mirror(a: &mut [f64], m: usize) {
+    for i in 0..m {
+        for j in 0..i {
+            a[j * m + i] = a[i * m + j];
+        }
+    }
+}
+
+fn transpose(a: &mut [f64], m: usize) {
+    for i in 0..m {
+        for j in 0..i {
+            a.swap(i * m + j, j * m + i);
+        }
+    }
+}

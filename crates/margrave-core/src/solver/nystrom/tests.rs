@@ -1,0 +1,145 @@
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+use crate::control::{Control, Threads};
+use crate::data::{Csr, Points};
+use crate::gram::{Gram, Matrix, Pick};
+use crate::kernel::Kernel;
+
+fn control() -> Control {
+    Control::unlimited(Threads::new(2))
+}
+
+fn uniform(n: usize, d: usize, seed: u64) -> Points {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    Points::dense_f64(n, d, (0..n * d).map(|_| rng.random_range(-1.0..1.0)).collect::<Vec<f64>>()).unwrap()
+}
+
+fn square(kernel: Kernel, points: &Points) -> Box<dyn Gram> {
+    control().backend().square_gram(kernel, points).unwrap()
+}
+
+fn full(gram: &dyn Gram) -> Vec<f64> {
+    let n = gram.shape().0;
+    let mut k = vec![0.0; n * n];
+    gram.block_f64(Pick::All, Pick::All, &mut k, &control()).unwrap();
+    k
+}
+
+/// F·Fᵀ.
+fn outer(f: &[f64], n: usize, m: usize) -> Vec<f64> {
+    let mut k = vec![0.0; n * n];
+    for i in 0..n {
+        for j in 0..n {
+            k[i * n + j] = (0..m).map(|c| f[i * m + c] * f[j * m + c]).sum();
+        }
+    }
+    k
+}
+
+#[test]
+fn the_factor_reproduces_k_on_the_centres_and_is_below_it_elsewhere() {
+    let (n, m) = (300, 60);
+    let points = uniform(n, 3, 1);
+    let gram = square(Kernel::rbf(2.0), &points);
+    let mut search = CentreSearch::new(gram.diag(), 5);
+    search.grow(gram.as_ref(), m, &control()).unwrap();
+    let total = search.pivots().len();
+    assert!(total >= m);
+    let f = search.features(m);
+    let (k, approx) = (full(gram.as_ref()), outer(&f, n, m));
+    for &s in &search.pivots()[..m] {
+        for i in 0..n {
+            let at = s as usize * n + i;
+            assert!((k[at] - approx[at]).abs() < 1e-9, "row {s}, column {i}");
+        }
+    }
+    let share: f64 = (0..n).map(|i| k[i * n + i] - approx[i * n + i]).sum::<f64>() / n as f64;
+    assert!((0.0..0.5).contains(&share), "{share}");
+    let mut all: Vec<u32> = search.pivots().to_vec();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), total, "a row was drawn twice");
+}
+
+#[test]
+fn growing_keeps_the_first_centres() {
+    let points = uniform(500, 4, 2);
+    let gram = square(Kernel::rbf(1.0), &points);
+    let run = |steps: &[usize]| {
+        let mut search = CentreSearch::new(gram.diag(), 9);
+        steps.iter().for_each(|&m| search.grow(gram.as_ref(), m, &control()).unwrap());
+        search.pivots()[..*steps.last().unwrap()].to_vec()
+    };
+    assert_eq!(run(&[20, 50, 200]), run(&[200]));
+    assert_ne!(run(&[200]), {
+        let mut other = CentreSearch::new(gram.diag(), 10);
+        other.grow(gram.as_ref(), 200, &control()).unwrap();
+        other.pivots()[..200].to_vec()
+    });
+}
+
+#[test]
+fn copies_and_a_low_rank_end_the_search() {
+    let distinct = uniform(7, 2, 3);
+    let rows: Vec<u32> = (0..200).map(|i| i % 7).collect();
+    let copies = distinct.gather(&rows);
+    let mut features = Features::new(Kernel::rbf(1.0), &copies, 50, 1 << 30, 0, &control()).unwrap();
+    assert_eq!(features.on(50, &control()).unwrap().centres.len(), 7);
+    // (x·y + 1)² in two dimensions has rank 6.
+    let kernel = Kernel::Poly { gamma: 1.0, coef0: 1.0, degree: 2 };
+    let mut features = Features::new(kernel, &uniform(100, 2, 4), 40, 1 << 30, 0, &control()).unwrap();
+    let set = features.on(40, &control()).unwrap();
+    assert_eq!(set.centres.len(), 6);
+    assert!(features.residual_share() < 1e-9);
+}
+
+/// Stored features, those stored in single precision and recomputed ones offer the same products.
+#[test]
+fn every_storage_gives_the_same_products() {
+    let (n, m) = (700, 40);
+    let dense = uniform(n, 5, 6);
+    let sparse: Points = {
+        let (mut starts, mut columns, mut values) = (vec![0], Vec::new(), Vec::new());
+        for i in 0..n {
+            dense.visit(i, |j, v| {
+                if v > -0.2 {
+                    columns.push(j as u32);
+                    values.push(v);
+                }
+            });
+            starts.push(columns.len());
+        }
+        Csr::new(5, starts, columns, values).unwrap().into()
+    };
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    for points in [dense, sparse] {
+        let mut random = |len: usize| -> Vec<f64> { (0..len).map(|_| rng.random_range(-1.0..1.0)).collect() };
+        let (w, c, weights) = (random(m), random(n), random(n).iter().map(|a: &f64| a.abs()).collect::<Vec<_>>());
+        let mut features = Features::new(Kernel::rbf(0.7), &points, m, 1 << 30, 3, &control()).unwrap();
+        let set = features.on(m, &control()).unwrap();
+        assert!(set.stored && set.centres.len() == m);
+        let recomputed =
+            recomputed::RecomputedFeatures::new(Kernel::rbf(0.7), &points, &set.centres, &control()).unwrap();
+        let rows: Vec<u32> = (0..n as u32).filter(|i| i % 3 != 1).collect();
+        let part: Vec<f64> = rows.iter().map(|&i| weights[i as usize]).collect();
+        let products = |x: &dyn Matrix| {
+            let mut z = vec![0.0; n];
+            x.dots(Pick::All, &w, &mut z, &control()).unwrap();
+            let mut v = vec![0.5; m];
+            x.combine(Pick::All, &c, &mut v, &control()).unwrap();
+            let mut some = vec![0.0; m];
+            x.combine(Pick::List(&rows), &part, &mut some, &control()).unwrap();
+            let (mut first, mut second) = (vec![0.0; m], vec![0.0; m * m]);
+            x.moments(Pick::List(&rows), &part, &w, &mut first, &mut second, &control()).unwrap();
+            let lower = (0..m * m).filter(|at| at % m <= at / m).map(|at| second[at]).collect::<Vec<f64>>();
+            let mut squares = vec![0.0; m];
+            x.squares(Pick::List(&rows), &part, &mut squares, &control()).unwrap();
+            [z, v, some, first, lower, squares].concat()
+        };
+        let (a, b) = (products(set.matrix.as_ref()), products(&recomputed));
+        let worst = a.iter().zip(&b).map(|(a, b)| (a - b).abs() / (1.0 + a.abs())).fold(0.0, f64::max);
+        assert!(worst < 2e-4, "{worst}");
+    }
+}

@@ -1,0 +1,310 @@
+//! The space of machines on few centres of a kernel: trained on features, certified against the exact problem.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::kernel_space::KernelSpace;
+use super::options::{Approx, SolverName, TrainOptions};
+use super::proof::ProofOnCentres;
+use super::space::{Request, Space, StartPoint, Trained};
+use super::verdict::{Asked, Met};
+use crate::certificate::{Certificate, TailCheck};
+use crate::compose::calibrate::LeftOut;
+use crate::control::{Control, Status};
+use crate::data::Points;
+use crate::error::{Error, Result};
+use crate::gram::Gram;
+use crate::kernel::Kernel;
+use crate::model::Model;
+use crate::observe::Observer;
+use crate::problem::{Machine, Setup};
+use crate::solver::linear::Start;
+use crate::solver::nystrom::{self, FeatureSet, Features};
+use crate::solver::{Solution, Stop};
+
+/// Centres of the first attempt if their number is chosen by the gap.
+const FIRST_CENTRES: usize = 256;
+/// Share of a required gap that the gap on the centres may take.
+const OWN_SHARE: f64 = 0.1;
+/// Relative gap on the centres from which an exact solver goes on.
+const POLISH_GAP: f64 = 1e-3;
+
+/// Rows of a kernel, accessed through features on centres among them.
+pub(crate) struct ApproximateSpace {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    kernel: Kernel,
+    points: Points,
+    gram: Box<dyn Gram>,
+    approx: Approx,
+    memory: u64,
+    seed: u64,
+    built: Mutex<Built>,
+}
+
+/// The search for centres, and the last features made from it: machines over the same rows share them.
+#[derive(Default)]
+struct Built {
+    features: Option<Features>,
+    last: Option<(usize, Arc<FeatureSet>)>,
+}
+
+impl ApproximateSpace {
+    pub(crate) fn new(
+        kernel: Kernel,
+        points: &Points,
+        approx: Approx,
+        options: &TrainOptions,
+        control: &Control,
+    ) -> Result<Self> {
+        let gram = control.backend().square_gram(kernel, points)?;
+        let (memory, seed) = (options.budget.memory, options.seed);
+        let shared = Shared { kernel, points: points.clone(), gram, approx, memory, seed, built: Mutex::default() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The most centres that may be used.
+    fn most(&self) -> usize {
+        let n = self.shared.points.len();
+        match self.shared.approx {
+            Approx::Centres(m) => m.min(n),
+            // Three squares of this size fit into half of the memory.
+            Approx::Auto => (((self.shared.memory / 48) as f64).sqrt() as usize).clamp(FIRST_CENTRES, 20_000).min(n),
+        }
+    }
+
+    /// The features on the first `m` centres.
+    fn features(&self, m: usize, control: &Control) -> Result<Arc<FeatureSet>> {
+        let mut built = self.shared.built.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, set)) = &built.last
+            && *of == m
+        {
+            return Ok(set.clone());
+        }
+        // Stored features of fewer centres are not needed any more.
+        built.last = None;
+        if built.features.is_none() {
+            let Shared { kernel, points, memory, seed, .. } = &*self.shared;
+            built.features = Some(Features::new(*kernel, points, self.most(), memory / 2, *seed, control)?);
+        }
+        let Some(features) = &mut built.features else { return Err(Error::data("no features")) };
+        let set = Arc::new(features.on(m, control)?);
+        built.last = Some((m, set.clone()));
+        Ok(set)
+    }
+
+    fn proof<'s>(&'s self, rows: &'s [u32], centres: &'s Points, check: TailCheck, enough: f64) -> ProofOnCentres<'s> {
+        let Shared { kernel, points, gram, seed, .. } = &*self.shared;
+        ProofOnCentres { kernel: *kernel, points, gram: gram.as_ref(), rows, centres, check, seed: *seed, enough }
+    }
+
+    /// One machine on the first `m` centres, and its w.
+    fn attempt(
+        &self,
+        m: usize,
+        setup: &Setup,
+        start: Option<Start>,
+        used: u64,
+        request: Request<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<(Trained, Vec<f64>)> {
+        let Request { options, memory, control } = request;
+        let asked = options.asked_for(setup);
+        let check = if options.polish { TailCheck::Own } else { options.certify };
+        let set = match self.features(m, control) {
+            Ok(set) => set,
+            Err(Error::Interrupted(why)) => return Ok((self.nothing(setup, why.into(), &asked, control)?, Vec::new())),
+            Err(other) => return Err(other),
+        };
+        let problem = setup.linear(set.matrix.as_ref())?;
+        let stop = own_stop(options, setup);
+        let solver = nystrom::Options {
+            stop,
+            start,
+            iterations: options.budget.iterations.map(|all| all.saturating_sub(used)),
+            memory,
+            seed: options.seed,
+        };
+        let found = nystrom::solve(&problem, &set, &solver, control, observer)?;
+        let coefficients = set.centres.coefficients(&found.weights, &control.threads);
+        let bias = if options.bias { vec![found.bias] } else { vec![] };
+        let solution = Solution {
+            beta: found.beta,
+            bias,
+            scores: None,
+            status: found.status,
+            iterations: used + found.iterations,
+            violation: f64::INFINITY,
+        };
+        let proof = self.proof(&set.centres.rows, &set.centres.points, check, 0.1 * asked.gap.unwrap_or(1e-3));
+        let proven = proof.prove(setup, &coefficients, &solution, &asked, &control.for_proof())?;
+        let count = set.centres.len();
+        let fewer = if count < m {
+            format!(" of {m} asked for: the others depend on them to working precision")
+        } else {
+            String::new()
+        };
+        let how = if set.stored { "features in memory" } else { "features recomputed in blocks" };
+        let reason = format!("{count} centres{fewer}, {how}; {}", found.reason);
+        let trained = Trained { proven, weights: None, solver: "nystrom", reason, compact: None, merged: 0 };
+        Ok((trained, found.weights))
+    }
+
+    /// The machine f = 0, where time ran out before there was another.
+    fn nothing(&self, setup: &Setup, status: Status, asked: &Asked, control: &Control) -> Result<Trained> {
+        let bias = if setup.constraint().groups() > 0 { vec![0.0] } else { vec![] };
+        let solution = Solution {
+            beta: vec![0.0; setup.len()],
+            bias,
+            scores: None,
+            status,
+            iterations: 0,
+            violation: f64::INFINITY,
+        };
+        let rows = [0];
+        let centre = self.shared.points.gather(&rows);
+        let proof = self.proof(&rows, &centre, TailCheck::Exact, 0.0);
+        let proven = proof.prove(setup, &[0.0], &solution, asked, &control.for_proof())?;
+        let reason = "the time ended before centres were chosen".to_owned();
+        Ok(Trained { proven, weights: None, solver: "nystrom", reason, compact: None, merged: 0 })
+    }
+
+    /// More and more centres until the criteria are met.
+    fn grow(&self, setup: &Setup, request: Request<'_>, observer: &mut dyn Observer) -> Result<Trained> {
+        let asked = request.options.asked_for(setup);
+        let (most, mut m) = (self.most(), FIRST_CENTRES.min(self.most()));
+        let (mut best, mut weights) = self.attempt(m, setup, None, 0, request, observer)?;
+        while m < most && asked.met(&best.proven.certificate) == Met::No && request.control.check().is_ok() {
+            let exhausted = best.proven.machine.coefficients.iter().filter(|a| **a != 0.0).count() + 1 < m;
+            if exhausted || matches!(best.proven.status, Status::Interrupted | Status::IterationLimit) {
+                break;
+            }
+            m = (2 * m).min(most);
+            let start = Start { weights, bias: best.proven.machine.bias, beta: best.proven.beta.clone() };
+            let (next, w) = self.attempt(m, setup, Some(start), best.proven.iterations, request, observer)?;
+            weights = w;
+            let gap = |t: &Trained| t.proven.certificate.gap().unwrap_or(f64::INFINITY);
+            if gap(&next) < gap(&best) {
+                best = next;
+            }
+        }
+        Ok(best)
+    }
+}
+
+/// When the problem on the centres counts as solved.
+fn own_stop(options: &TrainOptions, setup: &Setup) -> Stop {
+    let asked = options.asked_for(setup);
+    let own = asked.own.unwrap_or(super::verdict::DEFAULT_OWN_GAP);
+    let gap = match (options.polish, asked.gap) {
+        (true, _) => POLISH_GAP,
+        // Half, because the certificate adds a bound on rounding.
+        (false, Some(gap)) => 0.5 * own.min(OWN_SHARE * gap),
+        (false, None) => 0.5 * own,
+    };
+    Stop { tol: asked.tol, gap: Some(gap) }
+}
+
+impl Space for ApproximateSpace {
+    fn len(&self) -> usize {
+        self.shared.points.len()
+    }
+
+    fn diag(&self) -> Vec<f64> {
+        self.shared.gram.diag()
+    }
+
+    fn entries(&self) -> u64 {
+        let built = self.shared.built.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.gram.entries() + built.features.as_ref().map_or(0, Features::entries)
+    }
+
+    fn work(&self, rows: usize) -> u64 {
+        (rows as u64).saturating_mul(self.most() as u64)
+    }
+
+    fn restrict<'s>(&'s self, rows: &[u32], control: &Control) -> Box<dyn Space + 's> {
+        if rows.len() == self.len() {
+            return Box::new(ApproximateSpace { shared: self.shared.clone() });
+        }
+        let Shared { kernel, points, approx, memory, seed, .. } = &*self.shared;
+        let points = points.gather(rows);
+        let gram =
+            control.backend().square_gram(*kernel, &points).expect("the kernel fits some of the points if it fits all");
+        let shared = Shared {
+            kernel: *kernel,
+            points,
+            gram,
+            approx: *approx,
+            memory: *memory,
+            seed: *seed,
+            built: Mutex::default(),
+        };
+        Box::new(ApproximateSpace { shared: Arc::new(shared) })
+    }
+
+    fn start(&self, _: &Model, _: usize, machine: &Machine, setup: &Setup) -> StartPoint {
+        let (beta, bias) = setup.solution(machine);
+        StartPoint { beta, bias, weights: Vec::new() }
+    }
+
+    fn solve(
+        &self,
+        setup: &Setup,
+        _: Option<StartPoint>,
+        request: Request<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Trained> {
+        let Request { options, control, .. } = request;
+        let approximate = match self.shared.approx {
+            Approx::Centres(m) => self.attempt(m.min(self.len()), setup, None, 0, request, observer)?.0,
+            Approx::Auto if options.polish => self.attempt(self.most().min(2048), setup, None, 0, request, observer)?.0,
+            Approx::Auto => self.grow(setup, request, observer)?,
+        };
+        if !options.polish || control.check().is_err() {
+            return Ok(approximate);
+        }
+        let Shared { kernel, points, .. } = &*self.shared;
+        let space = match options.merge_equal {
+            true => KernelSpace::with_distinct(*kernel, points, control)?.kept(control),
+            false => KernelSpace::new(*kernel, points, control)?.kept(control),
+        };
+        let start = StartPoint {
+            beta: approximate.proven.beta.clone(),
+            bias: approximate.proven.bias.clone(),
+            weights: Vec::new(),
+        };
+        let exact = TrainOptions { approx: None, polish: false, solver: SolverName::Auto, ..options.clone() };
+        let polished = space.solve(setup, Some(start), Request { options: &exact, ..request }, observer)?;
+        let reason = format!("{}; from a machine on {}", polished.reason, approximate.reason);
+        Ok(Trained { reason, ..polished })
+    }
+
+    fn certify(
+        &self,
+        model: &Model,
+        at: usize,
+        machine: &Machine,
+        setup: &Setup,
+        control: &Control,
+    ) -> Result<Certificate> {
+        let rows: Vec<u32> = (0..self.len() as u32).filter(|&row| machine.coefficients[row as usize] != 0.0).collect();
+        let rows = if rows.is_empty() { vec![0] } else { rows };
+        let centres = self.shared.points.gather(&rows);
+        let coefficients: Vec<f64> = rows.iter().map(|&row| machine.coefficients[row as usize]).collect();
+        let bias = if setup.constraint().groups() > 0 { vec![machine.bias] } else { vec![] };
+        let dual = model.dual.get(at).map(|dual| dual.over(self.len()));
+        let proof = self.proof(&rows, &centres, TailCheck::Auto, 1e-4);
+        proof.certify(setup, &coefficients, &bias, dual.as_deref(), control)
+    }
+
+    fn score(&self, trained: &Trained, trained_on: &[u32], rows: &[u32], control: &Control) -> Result<Vec<f64>> {
+        KernelSpace::over(self.shared.gram.as_ref()).score(trained, trained_on, rows, control)
+    }
+
+    fn leave_one_out(&self, _: &Trained, _: &Setup, _: Request<'_>) -> Result<Option<LeftOut>> {
+        // There is no closed form for models on centres: folds.
+        Ok(None)
+    }
+}
