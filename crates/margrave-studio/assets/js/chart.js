@@ -1,0 +1,219 @@
+// Charts by uPlot, in the colours and type of the page.
+
+import vendored from "../vendor/uplot/uPlot.esm.js";
+import { number, ticks } from "./format.js";
+import { onTheme, theme } from "./theme.js";
+
+/**
+ * @typedef {object} Line
+ * @property {string} name
+ * @property {string | ((t: import("./theme.js").Theme) => string)} colour
+ * @property {number[]} [dash]
+ * @property {number} [width]
+ * @property {"line" | "steps" | "bars" | "dots"} [kind]
+ * @property {string} [fill]
+ */
+
+/**
+ * @typedef {object} ChartOptions
+ * @property {number} height
+ * @property {string} x  Name of the horizontal axis
+ * @property {string} [y]
+ * @property {boolean} [logY]
+ * @property {boolean} [logX]
+ * @property {Line[]} lines
+ * @property {[number, number] | null} [rangeX]
+ * @property {[number, number] | null} [rangeY]
+ * @property {(u: any, t: import("./theme.js").Theme) => void} [over]  Draws on top, in pixels of the canvas
+ * @property {(x: number, index: number) => void} [onpick]  A click at this place
+ * @property {boolean} [square]  As tall as wide
+ */
+
+/** @type {any} */
+const uPlot = vendored;
+const FONT = "11px Helvetica, Arial, 'Liberation Sans', sans-serif";
+
+/** A chart that fits the width of its box and follows the theme. */
+export class Chart {
+  /**
+   * @param {HTMLElement} box
+   * @param {ChartOptions} options
+   */
+  constructor(box, options) {
+    this.box = box;
+    this.options = options;
+    /** @type {(number | null)[][]} */
+    this.data = [[], ...options.lines.map(() => [])];
+    /** @type {any} */
+    this.plot = null;
+    this.width = 0;
+    new ResizeObserver(() => this.fit()).observe(box);
+    onTheme(() => this.remake());
+  }
+
+  /** @param {(ArrayLike<number | null>)[]} data */
+  set(data) {
+    this.data = /** @type {any} */ (data);
+    if (this.plot) this.plot.setData(this.data);
+    else this.remake();
+  }
+
+  /** Draws again what lies on top. */
+  redraw() {
+    this.plot?.redraw(false);
+  }
+
+  /** @param {Partial<ChartOptions>} options */
+  change(options) {
+    Object.assign(this.options, options);
+    this.remake();
+  }
+
+  fit() {
+    const width = Math.floor(this.box.clientWidth);
+    if (!width || width === this.width) return;
+    this.width = width;
+    if (this.plot) this.plot.setSize({ width, height: this.height() });
+    else this.remake();
+  }
+
+  height() {
+    return this.options.square ? Math.min(this.width, this.options.height) : this.options.height;
+  }
+
+  remake() {
+    this.width = Math.floor(this.box.clientWidth);
+    if (!this.width) return;
+    this.plot?.destroy();
+    this.plot = new uPlot(this.uplot(), this.data, this.box);
+  }
+
+  uplot() {
+    const t = theme();
+    const o = this.options;
+    const axis = (/** @type {string | undefined} */ label, /** @type {boolean} */ vertical, /** @type {boolean} */ log) => ({
+      stroke: t.dim,
+      font: FONT,
+      labelFont: FONT,
+      label,
+      labelSize: label ? 16 : 0,
+      labelGap: 0,
+      size: vertical ? 52 : 28,
+      gap: 4,
+      grid: { stroke: t.fine, width: 1 },
+      ticks: { stroke: t.line, width: 1, size: 4 },
+      space: vertical ? 26 : 56,
+      ...(log ? { splits: (/** @type {any} */ _u, /** @type {number} */ _axis, /** @type {number} */ low, /** @type {number} */ high) => decades(low, high, vertical ? 5 : 6) } : {}),
+      values: (/** @type {any} */ _u, /** @type {(number | null)[]} */ values) => values.map((v) => tickText(v, log)),
+    });
+    return {
+      width: this.width,
+      height: this.height(),
+      padding: [8, 10, 0, 0],
+      pxAlign: 0,
+      legend: { show: false },
+      cursor: { drag: { x: false, y: false }, points: { size: 6 }, y: false },
+      scales: {
+        x: { time: false, distr: o.logX ? 3 : 1, ...(o.rangeX ? { range: o.rangeX } : {}) },
+        y: { distr: o.logY ? 3 : 1, ...(o.rangeY ? { range: o.rangeY } : o.logY ? { range: spread } : {}) },
+      },
+      axes: [axis(o.x, false, Boolean(o.logX)), axis(o.y, true, Boolean(o.logY))],
+      series: [{}, ...o.lines.map((line) => series(line, t))],
+      hooks: {
+        draw: [(/** @type {any} */ u) => this.options.over?.(u, theme())],
+        ready: [(/** @type {any} */ u) => this.pick(u)],
+      },
+    };
+  }
+
+  /** @param {any} u */
+  pick(u) {
+    if (!this.options.onpick) return;
+    u.over.addEventListener("click", () => {
+      if (u.cursor.left >= 0) this.options.onpick?.(u.posToVal(u.cursor.left, "x"), u.cursor.idx ?? -1);
+    });
+  }
+}
+
+/**
+ * @param {Line} line
+ * @param {import("./theme.js").Theme} t
+ */
+function series(line, t) {
+  const colour = typeof line.colour === "string" ? line.colour : line.colour(t);
+  const kind = line.kind ?? "line";
+  const paths =
+    kind === "bars"
+      ? uPlot.paths.bars?.({ size: [1, 1000], gap: 1 })
+      : kind === "steps"
+        ? uPlot.paths.stepped?.({ align: 1 })
+        : kind === "dots"
+          ? () => null
+          : uPlot.paths.linear?.();
+  return {
+    label: line.name,
+    stroke: colour,
+    width: line.width ?? 1.6,
+    dash: line.dash,
+    fill: kind === "bars" ? `${colour}88` : line.fill,
+    paths,
+    points: { show: kind === "dots", size: 5, fill: colour },
+    spanGaps: true,
+  };
+}
+
+/**
+ * @param {number | null} value
+ * @param {boolean} log
+ */
+function tickText(value, log) {
+  if (value === null) return "";
+  if (!log) return number(value, 4);
+  return number(value, 2);
+}
+
+/**
+ * The range of a logarithmic axis: what there is and a little air.
+ * @param {any} _u
+ * @param {number | null} low
+ * @param {number | null} high
+ * @returns {[number, number]}
+ */
+function spread(_u, low, high) {
+  if (low === null || high === null || !(low > 0)) return [0.1, 1];
+  const air = Math.max((high / low) ** 0.06, 1.05);
+  return [low / air, high * air];
+}
+
+/**
+ * Ticks of a logarithmic axis: every decade, or every second, third …; finer ones where there is hardly a decade.
+ * @param {number} low
+ * @param {number} high
+ * @param {number} most
+ */
+function decades(low, high, most) {
+  const [from, to] = [Math.ceil(Math.log10(low) - 1e-9), Math.floor(Math.log10(high) + 1e-9)];
+  if (to - from < 1) return ticks(low, high, 4).filter((v) => v > 0);
+  const step = Math.ceil((to - from + 1) / most);
+  const out = [];
+  for (let power = Math.ceil(from / step) * step; power <= to; power += step) out.push(Number(`1e${power}`));
+  return out;
+}
+
+/**
+ * A line of keys below or above a chart.
+ * @param {{name: string, colour: string, dash?: "dash" | "dots"}[]} keys
+ */
+export function keys(keys) {
+  const row = document.createElement("div");
+  row.className = "keys";
+  for (const key of keys) {
+    const item = document.createElement("span");
+    const mark = document.createElement("i");
+    mark.style.color = key.colour;
+    if (key.dash) mark.className = key.dash;
+    item.append(mark, key.name);
+    row.append(item);
+  }
+  return row;
+}
