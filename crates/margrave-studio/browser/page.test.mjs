@@ -26,14 +26,14 @@ atEnd(async () => {
   await program?.end();
 });
 
-/** A test with a page of its own on a link; fails if anything went wrong on the page. */
-function pageTest(name, fragment, body, look) {
+/** A test with a page of its own on a link; fails if anything went wrong on the page, but for what `look.expected` describes. */
+function pageTest(name, fragment, body, look = {}) {
   test(name, { timeout: 90_000 }, async () => {
     const { page, faults, context } = await newPage(chromium, look);
     try {
       await visit(page, `${program.address}&${fragment}`);
       await body(page, context);
-      assert.deepEqual(faults, []);
+      assert.deepEqual(faults.filter((fault) => !look.expected?.test(fault)), []);
     } finally {
       await context.close();
     }
@@ -103,6 +103,7 @@ pageTest("the boundary lies where the score changes sign", "data=example:moons",
 });
 
 pageTest("numbers on the page are those of verify, to the digit", "data=path:heart_scale.svm&C=2", async (page) => {
+  await page.waitForSelector('#verdict[data-verified="true"]');
   const shown = await numbers(page);
   const model = await download(page, "model");
   const verified = margrave("verify", model, HEART, "--json");
@@ -110,7 +111,7 @@ pageTest("numbers on the page are those of verify, to the digit", "data=path:hea
   const certificate = JSON.parse(verified.stdout);
   for (const key of ["primal", "dual", "gap", "violation"]) assert.equal(shown[key].value, certificate[key], key);
   const lines = margrave("verify", model, HEART).stdout;
-  for (const key of ["primal", "dual"]) assert.equal(shown[key].text, new RegExp(`${key}\\s+(\\S+)`).exec(lines)[1], key);
+  for (const key of ["primal", "dual", "violation"]) assert.equal(shown[key].text, new RegExp(`${key}\\s+(\\S+)`).exec(lines)[1].replaceAll("-", "−"), key);
   const relative = /relative gap\s+([^,\s]+)/.exec(lines)[1].replaceAll("-", "−");
   assert.ok((await page.textContent("#verdict")).includes(`Within ${relative} of optimal`), `${await page.textContent("#verdict")} has not ${relative}`);
 });
@@ -213,7 +214,7 @@ pageTest("a link reproduces data, edits, settings and view", "data=example:moons
   const shown = await numbers(page);
   const { page: other, faults, context } = await newPage(chromium);
   await visit(other, `${program.address}&${link}`);
-  assert.equal(new URL(other.url()).hash.slice(1), link);
+  await other.waitForFunction((wanted) => location.hash.slice(1) === wanted, link);
   assert.equal(await other.getAttribute("#tab-loss", "aria-selected"), "true");
   assert.match(await other.textContent("#selected h2"), /Row 7/);
   const again = await numbers(other);
@@ -269,7 +270,7 @@ pageTest("an own loss is drawn, refused with its place, and trained", "data=exam
   await page.waitForFunction(() => document.querySelector("#expression-error").textContent === "");
   await after(page, () => page.click("#use-expression"));
   assert.match(await page.textContent("#verdict"), /Within/);
-});
+}, { expected: /status of 400/ });
 
 pageTest("text of data files stays text", "data=example:moons", async (page) => {
   const csv = "<img src=x onerror=alert(1)>,b,label\n0,1,a\n1,0,<b>c</b>\n0,2,a\n2,0,<b>c</b>\n";

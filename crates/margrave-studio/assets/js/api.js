@@ -25,8 +25,8 @@ export function takeToken() {
   const token = fragment.get("token");
   if (token) {
     sessionStorage.setItem(KEY, token);
-    fragment.delete("token");
-    history.replaceState(null, "", `#${fragment}`);
+    // Only this part is taken out; the rest stays as it is written.
+    history.replaceState(null, "", `#${location.hash.slice(1).replace(/(^|&)token=[^&]*/, "").replace(/^&/, "")}`);
   }
   return sessionStorage.getItem(KEY) !== null;
 }

@@ -87,7 +87,7 @@ function window_(...columns) {
   let [low, high] = [Infinity, 0];
   for (const v of values) [low, high] = [Math.min(low, v), Math.max(high, v)];
   [low, high] = [Math.max(low, best / 30), Math.min(high, best * 1000)];
-  const air = Math.max((high / low) ** 0.08, 1.001);
+  const air = Math.max((high / low) ** 0.08, 1.02);
   return [low / air, high * air];
 }
 

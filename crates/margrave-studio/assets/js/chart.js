@@ -1,7 +1,7 @@
 // Charts by uPlot, in the colours and type of the page.
 
 import vendored from "../vendor/uplot/uPlot.esm.js";
-import { number, ticks } from "./format.js";
+import { number, tick, ticks } from "./format.js";
 import { onTheme, theme } from "./theme.js";
 
 /**
@@ -100,11 +100,11 @@ export class Chart {
       labelGap: 0,
       size: vertical ? 52 : 28,
       gap: 4,
-      grid: { stroke: t.fine, width: 1 },
-      ticks: { stroke: t.line, width: 1, size: 4 },
+      grid: { stroke: t.fine, width: 1, ...(log ? { filter: keep } : {}) },
+      ticks: { stroke: t.line, width: 1, size: 4, ...(log ? { filter: keep } : {}) },
       space: vertical ? 26 : 56,
-      ...(log ? { splits: (/** @type {any} */ _u, /** @type {number} */ _axis, /** @type {number} */ low, /** @type {number} */ high) => decades(low, high, vertical ? 5 : 6) } : {}),
-      values: (/** @type {any} */ _u, /** @type {(number | null)[]} */ values) => values.map((v) => tickText(v, log)),
+      ...(log ? { splits: (/** @type {any} */ _u, /** @type {number} */ _axis, /** @type {number} */ low, /** @type {number} */ high) => decades(low, high, vertical ? 5 : 6), filter: keep } : {}),
+      values: (/** @type {any} */ _u, /** @type {number[]} */ values) => values.map((v) => tickText(v, values, log)),
     });
     return {
       width: this.width,
@@ -135,6 +135,9 @@ export class Chart {
   }
 }
 
+/** uPlot leaves out ticks of logarithmic axes; these are few already. */
+const keep = (/** @type {any} */ _u, /** @type {number[]} */ splits) => splits;
+
 /**
  * @param {Line} line
  * @param {import("./theme.js").Theme} t
@@ -164,12 +167,13 @@ function series(line, t) {
 
 /**
  * @param {number | null} value
+ * @param {number[]} all
  * @param {boolean} log
  */
-function tickText(value, log) {
+function tickText(value, all, log) {
   if (value === null) return "";
-  if (!log) return number(value, 4);
-  return number(value, 2);
+  const whole = Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9;
+  return log && whole ? number(value, 2) : tick(value, all);
 }
 
 /**

@@ -71,7 +71,7 @@ function quality(sets) {
  * @returns {[string, string][]}
  */
 function rows(q) {
-  return Object.entries(q ?? {}).filter(([, v]) => typeof v === "number").map(([k, v]) => [k, number(/** @type {number} */ (v), 4)]);
+  return Object.entries(q ?? {}).filter(([k, v]) => typeof v === "number" && k !== "positive" && k !== "n").map(([k, v]) => [k, number(/** @type {number} */ (v), 4)]);
 }
 
 /** @param {any[]} sets @param {string[]} labels */

@@ -1,6 +1,6 @@
 // Views of the run that is shown, fetched when they have become old and only while somebody can see them.
 
-import { ApiError, arrays, get } from "./api.js";
+import { ApiError, arrays, get, post } from "./api.js";
 import { latest } from "./dom.js";
 import { tell } from "./message.js";
 import { runIsCurrent, set, state } from "./store.js";
@@ -89,8 +89,30 @@ export const refreshRow = latest(async () => {
   }
 });
 
+/** Larger models are verified when asked. */
+const VERIFIED_AT_ONCE = 20_000;
+/** Milliseconds of rest before a model is verified: a slider makes many that nobody looks at. */
+const REST = 350;
+let resting = 0;
+
+/** Has the model verified as saved, once there is time. The numbers on the page are then those of `margrave verify`. */
+function verifyLater() {
+  clearTimeout(resting);
+  resting = window.setTimeout(async () => {
+    const { run, session, data, job } = state;
+    if (job || !run?.model_version || run.kept === false || run.status === "running" || data.n > VERIFIED_AT_ONCE || !runIsCurrent()) return;
+    try {
+      const certificate = await post(`sessions/${session}/runs/${run.run}/verify`);
+      if (state.run?.run === run.run && state.run.model_version === run.model_version) set({ verified: { run: run.run, version: run.model_version, certificate } });
+    } catch (error) {
+      unlessGone(error);
+    }
+  }, REST);
+}
+
 /** After a training has ended. */
 export function refreshRun() {
+  verifyLater();
   refreshPlane();
   refreshTrace();
   refreshMargins();

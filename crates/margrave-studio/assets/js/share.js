@@ -22,7 +22,7 @@ export function startShare() {
     const what = exported.value;
     exported.value = "";
     save(what).catch(tell);
-  } }, h("option", { value: "" }, "Export …"), h("option", { value: "report" }, "Report (HTML)"), h("option", { value: "model" }, "Model file"), h("option", { value: "picture" }, "Plane (PNG)"));
+  } }, h("option", { value: "" }, "Export …"), h("option", { value: "report" }, "Report (HTML)"), h("option", { value: "model" }, "Model file"), h("option", { value: "data" }, "Data (CSV)"), h("option", { value: "picture" }, "Plane (PNG)"));
   fill(byId("menus"), exported, h("button", { id: "copy", onclick: openCopy }, "Copy as …"), h("button", { id: "link", onclick: copyLink }, "Link"), look);
   on(["run", "job"], () => {
     exported.disabled = !state.run?.model_version || state.run.kept === false;
@@ -40,7 +40,7 @@ async function save(what) {
     return;
   }
   if (what === "report") tell("Writing the report; left-out figures are computed first if there are none …");
-  const { blob, name } = await download(`sessions/${state.session}/runs/${state.run.run}/${what}`);
+  const { blob, name } = await download(`sessions/${state.session}/${what === "data" ? what : `runs/${state.run.run}/${what}`}`);
   byId("message").hidden = true;
   saveBlob(blob, name);
 }
@@ -80,6 +80,11 @@ async function openCopy() {
     } }, "Copy");
     return h("section", null, h("div", { class: "head" }, h("h3", null, title), button), h("pre", { id }, text));
   };
-  fill(dialog, h("h2", { id: "copy-title" }, "The same elsewhere"), state.edits.length > 0 && h("p", { class: "small dim" }, "The data were edited here: export the model, or the commands train on the data as they were before."), part("Command", "command-text", both.command), part("Python", "python-text", both.python), h("div", { class: "actions" }, h("button", { onclick: () => dialog.close() }, "Close")));
+  const saved = both.save_data_first ? h("p", { class: "small dim" }, `The data exist only here: save them first, as ${both.file ?? "a file"}. `, h("button", { onclick: () => save("data").catch(tell) }, "Save the data")) : null;
+  const why = (/** @type {string} */ title, /** @type {string | null} */ reason) => h("section", null, h("h3", null, title), h("p", { class: "small dim" }, reason ?? "not possible"));
+  fill(dialog, h("h2", { id: "copy-title" }, "The same elsewhere"), saved,
+    both.command ? part("Command", "command-text", both.command) : why("Command", both.why_no_command),
+    both.python ? part("Python", "python-text", both.python) : why("Python", both.why_no_python),
+    h("div", { class: "actions" }, h("button", { onclick: () => dialog.close() }, "Close")));
   dialog.showModal();
 }
