@@ -81,6 +81,7 @@ function verdict() {
     fill(line, h("b", { class: fine ? "good" : "bad" }, `Within ${number(c.relative_gap, 3)} of optimal`), ` (${statusText(run.status)}${verified && fine ? ", verified" : ""})`, !runIsCurrent() && h("span", { class: "dim" }, ", before the last edit"));
   }
   const facts = numbersOf(c, s);
+  fill(byId("cautions"), [...(data?.notes ?? []), ...(s?.cautions ?? [])].map((text) => h("p", null, text)));
   fill(box, facts.map(([name, value, raw]) => h("div", null, h("dt", null, name), h("dd", { data: { key: name, value: raw } }, value))));
 }
 

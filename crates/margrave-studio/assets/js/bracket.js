@@ -29,13 +29,13 @@ export function startBracket() {
   bracket = new Chart(above, { height: 168, x: "", logY: true, lines: [
     { name: "primal", colour: (t) => t.classes[1] },
     { name: "dual", colour: (t) => t.classes[0] },
-    { name: "certified primal", colour: (t) => t.classes[1], kind: "dots" },
-    { name: "certified dual", colour: (t) => t.classes[0], kind: "dots" },
+    { name: "certified primal", colour: (t) => t.classes[1], kind: "marked" },
+    { name: "certified dual", colour: (t) => t.classes[0], kind: "marked" },
   ], over: drawPhases });
   distance = new Chart(below, { height: 150, x: "iterations", logY: true, lines: [
     { name: "relative gap", colour: (t) => t.ink, width: 2 },
     { name: "KKT violation", colour: (t) => t.classes[2], dash: [5, 3] },
-    { name: "certified gap", colour: (t) => t.ink, kind: "dots" },
+    { name: "certified gap", colour: (t) => t.ink, kind: "marked" },
   ], over: (u, t) => {
     drawPhases(u, t, false);
     drawAsked(u, t);
@@ -61,16 +61,23 @@ function show() {
   for (let k = 0; k < a.phase.length; k += 1) {
     if (k === 0 || a.phase[k] !== a.phase[k - 1]) phases.push({ x: x[k], name: trace.phases[a.phase[k]] });
   }
+  // Novelty's objective is negative: no logarithm.
+  const log = ![...a.primal, ...certified.map((/** @type {any} */ c) => c.primal)].some((v) => v < 0);
   const [xs, columns] = merged(x, [a.primal, a.dual, relative(a.primal, a.dual), a.violation], marks, [
     certified.map((/** @type {any} */ c) => c.primal ?? c.objective),
     certified.map((/** @type {any} */ c) => c.dual),
     certified.map((/** @type {any} */ c) => c.relative_gap),
-  ]);
+  ], log ? [] : [0, 1, 4, 5]);
   const [primal, dual, gap, violation, certainPrimal, certainDual, certainGap] = columns;
-  bracket.options.rangeY = window_(primal, dual, certainPrimal);
+  const last = xs.at(-1) ?? 1;
+  const ends = /** @type {[number, number]} */ ([0, last + 0.015 * last || 1]);
+  bracket.options.rangeX = distance.options.rangeX = ends;
+  bracket.options.logY = log;
+  bracket.options.rangeY = log ? window_(primal, dual, certainPrimal, certainDual) : null;
   bracket.data = [xs, primal, dual, certainPrimal, certainDual];
   bracket.remake();
-  distance.set([xs, gap, violation, certainGap]);
+  distance.data = [xs, gap, violation, certainGap];
+  distance.remake();
   byId("bracket-chart").dataset.drawn = (performance.now() - from).toFixed(1);
   byId("bracket-chart").dataset.total = String(trace.total);
 }
@@ -105,14 +112,29 @@ function relative(primal, dual) {
  * @param {ArrayLike<number>[]} columns
  * @param {number[]} marks
  * @param {number[][]} points
+ * @param {number[]} signed  Columns that may be negative
  * @returns {[number[], (number | null)[][]]}
  */
-function merged(x, columns, marks, points) {
+function merged(x, columns, marks, points, signed) {
   const order = [...Array.from(x, (v, k) => ({ v, k, mark: false })), ...marks.map((v, k) => ({ v, k, mark: true }))].filter((o) => Number.isFinite(o.v)).sort((p, q) => p.v - q.v || Number(p.mark) - Number(q.mark));
-  const positive = (/** @type {number | undefined | null} */ v) => (v !== undefined && v !== null && v > 0 ? v : null);
-  const lines = columns.map((column) => order.map((o) => (o.mark ? null : positive(column[o.k]))));
-  const dots = points.map((column) => order.map((o) => (o.mark ? positive(column[o.k]) : null)));
-  return [order.map((o) => o.v), [...lines, ...dots]];
+  const drawn = (/** @type {number | undefined | null} */ v, /** @type {number} */ at) => (v !== undefined && v !== null && (signed.includes(at) ? Number.isFinite(v) : v > 0) ? v : null);
+  /** @type {number[]} */
+  const xs = [];
+  /** @type {(number | null)[][]} */
+  const out = [...columns, ...points].map(() => []);
+  // A mark at the place of a step shares its row: charts want each place once.
+  for (const { v, k, mark } of order) {
+    const shared = mark && xs.length > 0 && xs.at(-1) === v && out.slice(columns.length).every((column) => column.at(-1) === null);
+    if (!shared) {
+      xs.push(v);
+      for (const column of out) column.push(null);
+    }
+    const [from, values] = mark ? [columns.length, points] : [0, columns];
+    values.forEach((column, at) => {
+      out[from + at][xs.length - 1] = drawn(column[k], from + at);
+    });
+  }
+  return [xs, out];
 }
 
 /** Thin lines where the solver goes from one phase to the next, with their names. */

@@ -10,8 +10,7 @@ import { onTheme, theme } from "./theme.js";
  * @property {string | ((t: import("./theme.js").Theme) => string)} colour
  * @property {number[]} [dash]
  * @property {number} [width]
- * @property {"line" | "steps" | "bars" | "dots"} [kind]
- * @property {string} [fill]
+ * @property {"line" | "marked" | "dots"} [kind]  A line, one with a dot at every point, or dots alone
  */
 
 /**
@@ -54,7 +53,7 @@ export class Chart {
   /** @param {(ArrayLike<number | null>)[]} data */
   set(data) {
     this.data = /** @type {any} */ (data);
-    if (this.plot) this.plot.setData(this.data);
+    if (this.plot && data[0].length) this.plot.setData(this.data);
     else this.remake();
   }
 
@@ -85,6 +84,9 @@ export class Chart {
     this.width = Math.floor(this.box.clientWidth);
     if (!this.width) return;
     this.plot?.destroy();
+    this.plot = null;
+    // Axes without data say nothing.
+    if (!this.data[0].length) return;
     this.plot = new uPlot(this.uplot(), this.data, this.box);
   }
 
@@ -145,22 +147,14 @@ const keep = (/** @type {any} */ _u, /** @type {number[]} */ splits) => splits;
 function series(line, t) {
   const colour = typeof line.colour === "string" ? line.colour : line.colour(t);
   const kind = line.kind ?? "line";
-  const paths =
-    kind === "bars"
-      ? uPlot.paths.bars?.({ size: [1, 1000], gap: 1 })
-      : kind === "steps"
-        ? uPlot.paths.stepped?.({ align: 1 })
-        : kind === "dots"
-          ? () => null
-          : uPlot.paths.linear?.();
+  const paths = kind === "dots" ? () => null : uPlot.paths.linear();
   return {
     label: line.name,
     stroke: colour,
     width: line.width ?? 1.6,
     dash: line.dash,
-    fill: kind === "bars" ? `${colour}88` : line.fill,
     paths,
-    points: { show: kind === "dots", size: 5, fill: colour },
+    points: { show: kind !== "line", size: 5, fill: colour },
     spanGaps: true,
   };
 }
@@ -185,7 +179,8 @@ function tickText(value, all, log) {
  */
 function spread(_u, low, high) {
   if (low === null || high === null || !(low > 0)) return [0.1, 1];
-  const air = Math.max((high / low) ** 0.06, 1.05);
+  // At least three decades: a single point needs surroundings.
+  const air = Math.max((high / low) ** 0.06, 1.05, high / low < 1000 ? Math.sqrt(1000 * (low / high)) : 1);
   return [low / air, high * air];
 }
 

@@ -49,16 +49,17 @@ function field(label, control, ...rest) {
 function problem(s, hello) {
   const regress = s.task === "regress";
   const losses = hello.losses.filter((/** @type {any} */ l) => (regress ? l.regression : l.classification));
-  const current = typeof s.loss === "string" ? s.loss.split(":")[0] : s.loss?.expression ? "own" : losses[0]?.name;
+  const current = typeof s.loss === "string" ? s.loss.split(":")[0] : s.loss?.expression ? "own" : regress ? "epsilon" : "hinge";
   const options = losses.map((/** @type {any} */ l) => ({ value: l.name, name: l.convex ? l.name : `${l.name} (not convex)`, title: l.about }));
   if (current === "own") options.push({ value: "own", name: "own expression" });
-  const tasks = [...new Set([state.data.task, ...(state.data.task === "regress" ? [] : ["classify"]), "novelty"])].filter((t) => t !== "classify" || state.data.classes?.length > 1);
+  const tasks = [...new Set([state.data.task, ...(state.data.task === "regress" ? [] : ["classify"]), "novelty"])].filter((t) => t !== "classify" || state.data.task === "classify" || state.data.classes?.length > 1);
   return h("fieldset", null, h("legend", null, "Problem"),
     field("Task", select({ label: "Task", id: "task", value: s.task, options: tasks.map((t) => ({ value: t, name: t })), onchange: (task) => changeSettings({ task, loss: null, nu: null }) })),
     s.task !== "novelty" && field("Loss", select({ label: "Loss", id: "loss", value: current ?? "", options, onchange: (name) => {
       const spec = losses.find((/** @type {any} */ l) => l.name === name)?.spec;
       changeSettings({ loss: withEpsilon(spec, s), nu: null });
     } })),
+    field("Scaling", select({ label: "Scaling", id: "scale", value: s.scale, options: [{ value: "none", name: "none" }, { value: "minmax", name: "to [−1, 1]" }, { value: "standard", name: "standard" }], onchange: (scale) => changeSettings({ scale }) })),
   );
 }
 
@@ -195,7 +196,6 @@ function more(s, hello, data, opened) {
     field(label, h("input", { id, class: "number", placeholder: "none", value: s[key] ?? "", onchange: (/** @type {any} */ e) => changeSettings({ [key]: readNumber(e.target.value) }) }));
   const several = data.classes?.length > 2;
   return h("details", { open: opened }, h("summary", null, "More"),
-    choice("scale", "Scaling", ["none", "minmax", "standard"], s.scale, (scale) => changeSettings({ scale })),
     choice("solver", "Solver", hello.solvers, s.solver, (solver) => changeSettings({ solver })),
     several && s.task === "classify" && choice("multiclass", "Several classes", ["usual", "ovo", "ovr", "crammer-singer"], s.multiclass ?? "usual", (v) => changeSettings({ multiclass: v === "usual" ? null : v })),
     s.task === "novelty" && flag("svdd", "SVDD", s.svdd, (svdd) => changeSettings({ svdd })),

@@ -68,8 +68,17 @@ export function freshStart() {
     settings: usualSettings(data),
     tool: simple ? "edit" : "select",
     label: data.task === "regress" ? Number(data.target?.mean?.toPrecision(3) ?? 0) : Math.min(1, Math.max(0, (data.classes?.length ?? 1) - 1)),
-    plane: { axes: data.d === 1 ? "curve" : "features", x: 0, y: Math.min(1, data.d - 1), held: "mean", output: 0 },
+    plane: { axes: data.d === 1 ? "curve" : "features", x: data.suggest?.x ?? 0, y: data.suggest?.y ?? Math.min(1, data.d - 1), held: "mean", output: 0 },
   });
+}
+
+/** Features whose ranges differ by more than this factor are standardised unless somebody chooses otherwise. */
+const UNEVEN = 20;
+
+/** @param {any} data */
+function usualScaling(data) {
+  const spans = (data.ranges ?? []).map((/** @type {number[]} */ r) => r[1] - r[0]).filter((/** @type {number} */ v) => v > 0);
+  return !data.sparse && spans.length > 1 && Math.max(...spans) > UNEVEN * Math.min(...spans) ? "standard" : "none";
 }
 
 /** @param {any} data */
@@ -79,8 +88,8 @@ export function usualSettings(data) {
   return {
     task: data.task,
     kernel: { name: same ? before.kernel.name : "rbf", gamma: "scale", degree: 3, coef0: 0 },
-    loss: null, C: 1, lambda: null, epsilon: 0.1, nu: null, class_weight: null, scale: same ? before.scale : "none", solver: "auto", multiclass: null,
-    bias: true, svdd: false, probability: false, anneal: 0, tol: 0.001, gap: null, max_seconds: null, max_iter: null, seed: 0,
+    loss: null, C: 1, lambda: null, epsilon: 0.1, nu: null, class_weight: null, scale: usualScaling(data), solver: "auto", multiclass: null,
+    bias: true, svdd: false, probability: false, anneal: 0, tol: null, gap: null, max_seconds: null, max_iter: null, seed: 0,
   };
 }
 

@@ -58,7 +58,7 @@ function encodeSettings(out, s) {
   for (const key of parameters) out.set(key, String(s.kernel[key]));
   if (typeof s.loss === "string") out.set("loss", s.loss);
   else if (s.loss?.expression) out.set("expression", s.loss.expression);
-  const usual = { scale: "none", solver: "auto", tol: 0.001, anneal: 0, seed: 0, ...(s.task === "regress" ? {} : { epsilon: 0.1 }) };
+  const usual = { solver: "auto", anneal: 0, seed: 0, ...(s.task === "regress" ? {} : { epsilon: 0.1 }) };
   for (const key of PLAIN) {
     const value = s[key];
     if (value !== null && value !== undefined && /** @type {any} */ (usual)[key] !== value) out.set(key, String(value));

@@ -40,13 +40,14 @@ function polygon(c, x, y, corners, r) {
  * @param {number} kind  0 not a support vector, 1 free, 2 bounded
  * @param {number} r
  * @param {import("./theme.js").Theme} t
+ * @param {boolean} [light]  Thinner, where there are many
  */
-export function ring(c, x, y, kind, r, t) {
+export function ring(c, x, y, kind, r, t, light = false) {
   if (!kind) return;
   c.beginPath();
   c.arc(x, y, r, 0, 7);
   c.strokeStyle = t.ink;
-  c.lineWidth = kind === 1 ? 1.7 : 1.1;
+  c.lineWidth = (kind === 1 ? 1.7 : 1.1) * (light ? 0.65 : 1);
   c.setLineDash(kind === 1 ? [] : [2.2, 2.2]);
   c.stroke();
   c.setLineDash([]);
@@ -78,4 +79,21 @@ export function markPicture(of, kind, t) {
 /** @param {number} of */
 export function shapeOf(of) {
   return SHAPES[of % SHAPES.length];
+}
+
+/**
+ * The colours of numbers, from low to high.
+ * @param {(share: number) => number[]} ramp
+ */
+export function rampPicture(ramp) {
+  const canvas = document.createElement("canvas");
+  canvas.width = 90;
+  canvas.height = 12;
+  canvas.setAttribute("aria-hidden", "true");
+  const c = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  for (let x = 0; x < 90; x += 1) {
+    c.fillStyle = `rgb(${ramp(x / 89).join(" ")})`;
+    c.fillRect(x, 0, 1, 12);
+  }
+  return canvas;
 }

@@ -101,7 +101,7 @@ function regions(/** @type {CanvasRenderingContext2D} */ c, /** @type {any} */ p
       const u = shares[x];
       const low = grid[k] + u * (grid[k + 1] - grid[k]);
       const high = grid[k + nx] + u * (grid[k + nx + 1] - grid[k + nx]);
-      paint(image.data, 4 * (y * wide + x), low + v * (high - low), k + (u > 0.5 ? 1 : 0) + (v > 0.5 ? nx : 0));
+      paint(image.data, 4 * (y * wide + x), low + v * (high - low), k, u, v);
     }
   }
   const off = new OffscreenCanvas(wide, tall);
@@ -109,7 +109,8 @@ function regions(/** @type {CanvasRenderingContext2D} */ c, /** @type {any} */ p
   c.drawImage(off, f.left, f.top, f.right - f.left, f.bottom - f.top);
 }
 
-/** @typedef {(out: Uint8ClampedArray, at: number, value: number, cell: number) => void} Paint */
+/** Colours a pixel: its value, the cell below and left of it, and where it lies between that and the next ones.
+ * @typedef {(out: Uint8ClampedArray, at: number, value: number, cell: number, u: number, v: number) => void} Paint */
 
 /** Two classes: the colour deepens with the score, up to the margin. Numbers: the ramp.
  * @returns {Paint} */
@@ -137,9 +138,23 @@ function paintScores(/** @type {any} */ p, /** @type {Theme} */ t) {
  * @returns {Paint} */
 function paintClasses(/** @type {any} */ p, /** @type {Theme} */ t) {
   const ground = t.ground;
-  const label = p.arrays.label;
-  return (out, at, value, cell) => {
-    const colour = t.rgb[label[cell] % t.rgb.length];
+  const { label, grid } = p.arrays;
+  const nx = p.nx;
+  // The class with the largest lead between the four nodes around a pixel.
+  const winner = (/** @type {number} */ cell, /** @type {number} */ u, /** @type {number} */ v) => {
+    const nodes = [cell, cell + 1, cell + nx, cell + nx + 1];
+    const first = label[cell];
+    if (nodes.every((k) => label[k] === first)) return first;
+    const weights = [(1 - u) * (1 - v), u * (1 - v), (1 - u) * v, u * v];
+    let [best, most] = [first, -Infinity];
+    for (const of of new Set(nodes.map((k) => label[k]))) {
+      const lead = nodes.reduce((sum, k, j) => sum + weights[j] * (label[k] === of ? grid[k] : -grid[k]), 0);
+      if (lead > most) [best, most] = [of, lead];
+    }
+    return best;
+  };
+  return (out, at, value, cell, u, v) => {
+    const colour = t.rgb[winner(cell, u, v) % t.rgb.length];
     const share = (t.dark ? 0.18 : 0.12) + 0.2 * Math.min(Math.max(value, 0), 1);
     for (let k = 0; k < 3; k += 1) out[at + k] = ground[k] + share * (colour[k] - ground[k]);
     out[at + 3] = 255;
@@ -165,8 +180,10 @@ function lines(/** @type {CanvasRenderingContext2D} */ c, /** @type {any} */ p, 
   if (label) {
     c.strokeStyle = t.boundary;
     c.lineWidth = 1.6;
+    // The lead falls to nothing at an edge, so that a class's own lead, negative elsewhere, changes its sign there.
+    const grid = p.arrays.grid;
     const classes = [...new Set(label)].sort();
-    for (const of of classes.slice(0, -1)) stroke(Float32Array.from(label, (v) => (v === of ? 1 : 0)), 0.5);
+    for (const of of classes.slice(0, -1)) stroke(Float32Array.from(label, (v, k) => (v === of ? grid[k] : -grid[k])), 0);
     return;
   }
   const main = p.levels.length === 1 ? p.levels[0] : 0;
@@ -219,6 +236,11 @@ function samples(/** @type {CanvasRenderingContext2D} */ c, /** @type {any} */ p
   const size = many ? 2.2 : px.length > 400 ? 3.1 : 4;
   const numbers = p.axes !== "curve" && !p.levels.length && !p.arrays.label && of[0] === 255 && target;
   const [low, high] = numbers ? p.range ?? [0, 1] : [0, 1];
+  let vectors = 0;
+  for (const k of kind) vectors += k ? 1 : 0;
+  // Where every sample is a support vector the rings say nothing.
+  const rings = vectors < px.length;
+  const light = vectors > 150;
   const sizes = markSizes(p, look.size, size);
   const draw = (/** @type {number} */ k) => {
     const size = sizes(k);
@@ -236,7 +258,7 @@ function samples(/** @type {CanvasRenderingContext2D} */ c, /** @type {any} */ p
       c.lineWidth = 0.8;
       c.stroke();
     }
-    if (!many || shown) ring(c, x, y, kind[k], size + 2.6, t);
+    if (rings && (!many || shown)) ring(c, x, y, kind[k], size + (light ? 1.9 : 2.6), t, light);
   };
   for (let k = 0; k < px.length; k += 1) if (!kind[k]) draw(k);
   for (let k = 0; k < px.length; k += 1) if (kind[k]) draw(k);

@@ -2,14 +2,14 @@
 
 import { byId, fill, h, perFrame, select } from "./dom.js";
 import { edit, whyNot } from "./edit.js";
-import { number } from "./format.js";
-import { markPicture } from "./marks.js";
+import { number, percent } from "./format.js";
+import { markPicture, rampPicture } from "./marks.js";
 import { tell } from "./message.js";
 import { drawPlane, frame, fromPixel, toX, toY } from "./plane-draw.js";
 import { holdWindow, refreshPlane } from "./refresh.js";
 import { choose } from "./session.js";
 import { on, set, state } from "./store.js";
-import { onTheme, theme } from "./theme.js";
+import { onTheme, ramp, theme } from "./theme.js";
 
 /** @type {HTMLCanvasElement} */
 let canvas;
@@ -147,27 +147,34 @@ function legend() {
   const { data } = state;
   if (!data) return;
   const grid = Boolean(state.picture?.arrays.beta);
-  const now = JSON.stringify([data.classes, data.task, state.label, state.plane, grid]);
+  const p = state.picture;
+  const numbersShown = grid && p.axes === "features" && !p.levels.length && !p.arrays.label;
+  const now = JSON.stringify([data.classes, data.task, data.editable, state.label, state.plane, grid, Boolean(p?.arrays.weight), numbersShown && p.range, p?.explained]);
   if (now === legendFor) return;
   legendFor = now;
   const t = theme();
   const items = [];
-  if (data.classes) {
-    data.classes.forEach((/** @type {any} */ of, /** @type {number} */ at) => {
+  const classes = data.classes ?? (data.task === "classify" ? [] : null);
+  if (classes) {
+    classes.forEach((/** @type {any} */ of, /** @type {number} */ at) => {
       if (at >= 8) return;
-      items.push(h("button", { class: "label-choice", "aria-pressed": String(state.label === at), title: `Added samples are of class ${of.label} (key ${at + 1})`, onclick: () => set({ label: at }) }, markPicture(at, 0, t), of.label, h("span", { class: "dim" }, String(of.count))));
+      items.push(h("button", { class: "label-choice", disabled: !data.editable, "aria-pressed": String(state.label === at), title: `Added samples are of class ${of.label} (key ${at + 1})`, onclick: () => set({ label: at }) }, markPicture(at, 0, t), of.label, h("span", { class: "dim" }, String(of.count))));
     });
-  } else if (data.task === "regress" && state.plane.axes === "features") {
+    const next = classes.length;
+    if (data.editable && data.task === "classify" && next < 8) items.push(h("button", { class: "label-choice", id: "new-class", "aria-pressed": String(state.label === next), title: "Added samples are of a class of their own", onclick: () => set({ label: next }) }, next === 0 ? "first class" : "+ class"));
+  } else if (data.task === "regress" && data.editable && state.plane.axes === "features") {
     items.push(h("label", null, "Target of added samples ", h("input", { class: "number", value: String(state.label), onchange: (/** @type {any} */ e) => set({ label: Number(e.target.value) || 0 }) })));
   }
+  if (numbersShown) items.push(h("span", { class: "dim" }, number(p.range[0], 3), rampPicture(ramp), number(p.range[1], 3)));
   if (grid) {
     const sizes = [{ value: "equal", name: "equal marks" }, { value: "beta", name: "size: |β|" }, ...(state.picture?.arrays.weight ? [{ value: "weight", name: "size: IRWLS weight" }] : [])];
-    items.push(select({ label: "Size of marks", id: "mark-size", value: state.plane.size ?? "equal", options: sizes, onchange: (v) => {
+    items.push(select({ label: "Size of marks", id: "mark-size", value: sizes.some((v) => v.value === state.plane.size) ? /** @type {string} */ (state.plane.size) : "equal", options: sizes, onchange: (v) => {
       set({ plane: { ...state.plane, size: /** @type {any} */ (v) } });
       draw();
     } }));
   }
   items.push(h("span", { class: "dim" }, markPicture(null, 1, t), "free support vector"), h("span", { class: "dim" }, markPicture(null, 2, t), "bounded"));
+  if (p?.explained !== null && p?.explained !== undefined) items.push(h("span", { class: "dim" }, `shows ${percent(p.explained, 2)} of ‖f‖²`));
   fill(byId("legend"), items);
 }
 
@@ -352,7 +359,7 @@ function add(at) {
 function addAt(to) {
   if (state.plane.axes === "curve") edit([{ op: "add", at: [to[0]], target: to[1] }]);
   else if (state.data.task === "regress") edit([{ op: "add", at: to, target: state.label }]);
-  else edit([{ op: "add", at: to, label: state.data.classes ? state.label : 0 }]);
+  else edit([{ op: "add", at: to, label: Math.min(state.label, state.data.classes?.length ?? 0) }]);
 }
 
 /**

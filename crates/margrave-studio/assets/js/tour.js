@@ -77,7 +77,7 @@ export async function visit(s, push = true) {
 
 /** A station names what matters; the rest as usual. @param {any} settings */
 function complete(settings) {
-  const usual = { task: state.data.task, kernel: { name: "rbf", gamma: "scale", degree: 3, coef0: 0 }, loss: null, C: 1, lambda: null, epsilon: 0.1, nu: null, class_weight: null, scale: "none", solver: "auto", multiclass: null, bias: true, svdd: false, probability: false, anneal: 0, tol: 0.001, gap: null, max_seconds: null, max_iter: null, seed: 0 };
+  const usual = { task: state.data.task, kernel: { name: "rbf", gamma: "scale", degree: 3, coef0: 0 }, loss: null, C: 1, lambda: null, epsilon: 0.1, nu: null, class_weight: null, scale: "none", solver: "auto", multiclass: null, bias: true, svdd: false, probability: false, anneal: 0, tol: null, gap: null, max_seconds: null, max_iter: null, seed: 0 };
   return { ...usual, ...settings, kernel: { ...usual.kernel, ...settings.kernel } };
 }
 
@@ -100,6 +100,20 @@ async function act(action) {
   await train(action.train ?? {});
 }
 
+/** A line at the best λ. */
+function bestLine(/** @type {any} */ u, /** @type {import("./theme.js").Theme} */ t, /** @type {number} */ lambda) {
+  const x = Math.round(u.valToPos(lambda, "x", true));
+  const c = u.ctx;
+  c.save();
+  c.strokeStyle = t.dim;
+  c.setLineDash([4, 4]);
+  c.beginPath();
+  c.moveTo(x, u.bbox.top);
+  c.lineTo(x, u.bbox.top + u.bbox.height);
+  c.stroke();
+  c.restore();
+}
+
 /** Errors along the path. */
 function pathChart() {
   const p = state.path;
@@ -108,7 +122,7 @@ function pathChart() {
   const t = theme();
   const chartBox = h("div", { class: "chart", id: "path-chart" });
   fill(box, h("section", null, h("div", { class: "head" }, h("h2", null, "Every λ from one decomposition")), keys([{ name: "leave-one-out error", colour: t.classes[1] }, { name: "training error", colour: t.classes[0], dash: "dash" }]), chartBox, h("p", { class: "small dim" }, `Best: λ = ${number(p.best.lambda, 3)}, leave-one-out error ${number(p.best.loo_mse)}. Click on the chart to train at a λ.`)));
-  const chart = new Chart(chartBox, { height: 220, x: "λ", y: "mean square", logX: true, logY: true, lines: [{ name: "leave one out", colour: (c) => c.classes[1] }, { name: "training", colour: (c) => c.classes[0], dash: [5, 3] }], onpick: (lambda) => {
+  const chart = new Chart(chartBox, { height: 220, x: "λ", y: "mean square", logX: true, logY: true, lines: [{ name: "leave one out", colour: (c) => c.classes[1] }, { name: "training", colour: (c) => c.classes[0], dash: [5, 3] }], over: (u, c) => bestLine(u, c, p.best.lambda), onpick: (lambda) => {
     set({ settings: { ...state.settings, loss: "square", lambda: Number(lambda.toPrecision(3)) } });
     train();
   } });
