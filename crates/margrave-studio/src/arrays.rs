@@ -56,7 +56,7 @@ impl Arrays {
         };
         header.insert("arrays".into(), Value::Object(self.index));
         let mut text = Value::Object(header).to_string();
-        while (8 + text.len()) % ALIGN != 0 {
+        while !(8 + text.len()).is_multiple_of(ALIGN) {
             text.push(' ');
         }
         let mut out = Vec::with_capacity(8 + text.len() + self.bytes.len());

@@ -21,12 +21,6 @@ pub(crate) fn find(path: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.name == name)
 }
 
-/// Paths of all embedded files.
-#[cfg(test)]
-pub(crate) fn paths() -> Vec<String> {
-    ASSETS.iter().map(|asset| format!("/{}", asset.name)).collect()
-}
-
 /// The media type of a file by its name.
 pub(crate) fn media_type(name: &str) -> &'static str {
     match name.rsplit_once('.').map_or("", |(_, extension)| extension) {
@@ -43,12 +37,22 @@ pub(crate) fn media_type(name: &str) -> &'static str {
     }
 }
 
-/// The file as it is on disk now, for work on the page itself: debug builds with `MARGRAVE_STUDIO_ASSETS` set.
-pub(crate) fn from_disk(asset: &Asset) -> Option<Vec<u8>> {
+/// A file as it is on disk now, for work on the page itself: debug builds with `MARGRAVE_STUDIO_ASSETS` set to a folder.
+pub(crate) fn from_disk(path: &str) -> Option<(String, Vec<u8>)> {
     if !cfg!(debug_assertions) {
         return None;
     }
-    std::fs::read(std::path::Path::new(&std::env::var_os("MARGRAVE_STUDIO_ASSETS")?).join(asset.name)).ok()
+    let root = std::env::var_os("MARGRAVE_STUDIO_ASSETS")?;
+    let name = match path.strip_prefix('/')? {
+        "" => "index.html",
+        name => name,
+    };
+    let plain = |part: &str| !part.is_empty() && !part.starts_with('.');
+    if !name.split('/').all(plain) || name.contains('\\') {
+        return None;
+    }
+    let bytes = std::fs::read(std::path::Path::new(&root).join(name)).ok()?;
+    Some((name.to_owned(), bytes))
 }
 
 #[cfg(test)]
@@ -62,6 +66,7 @@ mod tests {
         for path in ["", "index.html", "//index.html", "/../Cargo.toml", "/./index.html", "/data/iris.csv"] {
             assert!(find(path).is_none(), "{path}");
         }
+        assert!(ASSETS.iter().all(|asset| find(&format!("/{}", asset.name)).is_some()));
         assert_eq!(media_type("js/plane.js"), "text/javascript; charset=utf-8");
     }
 }

@@ -6,11 +6,12 @@
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use axum::middleware::Next;
 
 use crate::answer::{Refusal, respond};
 use crate::assets;
+use crate::routes::{body_limit, too_large};
 use crate::session::Shared;
 
 /// What the page may load and connect to: this server alone.
@@ -66,23 +67,33 @@ fn asset(request: &Request) -> Option<Response<Body>> {
     if !get && !head {
         return None;
     }
+    if let Some((name, bytes)) = assets::from_disk(request.uri().path()) {
+        let mut response = Response::new(Body::from(bytes));
+        let media = HeaderValue::from_static(assets::media_type(&name));
+        response.headers_mut().insert(header::CONTENT_TYPE, media);
+        return Some(response);
+    }
     let asset = assets::find(request.uri().path())?;
-    let fresh = assets::from_disk(asset);
     let known = request.headers().get(header::IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes() == asset.tag.as_bytes());
-    let mut response = match known && fresh.is_none() {
-        true => {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = axum::http::StatusCode::NOT_MODIFIED;
-            response
-        }
-        false if head => Response::new(Body::empty()),
-        false => Response::new(fresh.map_or_else(|| Body::from(asset.bytes), Body::from)),
-    };
+    let mut response = Response::new(if head || known { Body::empty() } else { Body::from(asset.bytes) });
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(assets::media_type(asset.name)));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(header::ETAG, HeaderValue::from_static(asset.tag));
     Some(response)
+}
+
+/// Refuses a body that is announced to be too large before any of it is read.
+fn announced(request: &Request) -> Result<(), Refusal> {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let limit = body_limit(request.uri().path());
+    match length.and_then(|length| length.parse::<u64>().ok()) {
+        Some(length) if length > limit as u64 => Err(too_large(limit)),
+        _ => Ok(()),
+    }
 }
 
 /// The layer itself.
@@ -93,7 +104,10 @@ pub(crate) async fn guard(State(app): State<Shared>, request: Request, next: Nex
             Some(response) => response,
             None if has_token(&app, request.headers()) => {
                 app.touch();
-                next.run(request).await
+                match announced(&request) {
+                    Ok(()) => next.run(request).await,
+                    Err(refusal) => respond(Err(refusal)),
+                }
             }
             None => respond(Err(Refusal::new(401, "unauthorized", "the token is missing or wrong")
                 .hint("open the address that the program printed"))),

@@ -58,7 +58,8 @@ fn spaced(from: f64, to: f64, count: usize) -> Vec<f64> {
 pub(crate) fn curves(request: &LossRequest) -> Result<Value, Refusal> {
     let [from, to] = request.z;
     let count = request.points;
-    if !(from < to && from.is_finite() && to.is_finite()) || !request.y.is_finite() || !(request.cap > 0.0) {
+    let finite = [from, to, request.y].iter().all(|v| v.is_finite());
+    if !(finite && from < to && request.cap > 0.0) {
         return Err(Refusal::request("z must be two increasing numbers, y a number and cap > 0"));
     }
     if !(2..=MOST_POINTS).contains(&count) {

@@ -129,6 +129,16 @@ routes! {
     POST "/api/sessions/{session}/runs/{run}/verify" => Does::Answers(verify),
 }
 
+/// The largest body of a request to this path.
+pub(crate) fn body_limit(path: &str) -> usize {
+    if path.ends_with("/upload") { UPLOAD_BYTES } else { JSON_BYTES }
+}
+
+/// The answer to a body that is too large.
+pub(crate) fn too_large(limit: usize) -> Refusal {
+    Refusal::new(413, "too_large", format!("the request is larger than {limit} bytes"))
+}
+
 /// All routes.
 pub(crate) fn router(app: Shared) -> Router {
     let mut router = Router::new();
@@ -146,8 +156,7 @@ pub(crate) fn router(app: Shared) -> Router {
                          QueryPart(query): QueryPart<HashMap<String, String>>,
                          body: Result<Bytes, BytesRejection>| async move {
             let Ok(body) = body else {
-                let message = format!("the request is larger than {limit} bytes");
-                return respond(Err(Refusal::new(413, "too_large", message)));
+                return respond(Err(too_large(limit)));
             };
             let parts = parts.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
             let call = Call { parts, query: Query(query), body };

@@ -42,7 +42,7 @@ impl Trace {
             self.phases.push(step.phase);
             self.phases.len() - 1
         });
-        if (self.seen - 1) % self.stride != 0 {
+        if !(self.seen - 1).is_multiple_of(self.stride) {
             return;
         }
         if self.kept.len() == MOST {
