@@ -9,7 +9,7 @@ export function startBar() {
   makeTransport();
   on(["data", "job", "run", "watching"], transport);
   on(["data", "loading", "edits"], dataName);
-  on(["run", "job", "data", "online", "verified"], verdict);
+  on(["run", "job", "data", "online"], verdict);
 }
 
 function dataName() {
@@ -69,16 +69,14 @@ function verdict() {
     fill(box);
     return;
   }
-  const verified = state.verified?.run === run.run && state.verified?.version === run.model_version;
-  const c = verified ? state.verified?.certificate : run.certificate;
+  const c = run.certificate;
   const s = run.summary;
   line.dataset.status = run.status;
-  line.dataset.verified = String(verified);
   if (c.relative_gap === undefined || c.relative_gap === null) {
     fill(line, h("b", null, "A stationary point."), " This loss is not convex, so no gap can prove it optimal.");
   } else {
     const fine = run.status === "optimal";
-    fill(line, h("b", { class: fine ? "good" : "bad" }, `Within ${number(c.relative_gap, 3)} of optimal`), ` (${statusText(run.status)}${verified && fine ? ", verified" : ""})`, !runIsCurrent() && h("span", { class: "dim" }, ", before the last edit"));
+    fill(line, h("b", { class: fine ? "good" : "bad" }, `Within ${number(c.relative_gap, 3)} of optimal`), ` (${statusText(run.status)})`, !runIsCurrent() && h("span", { class: "dim" }, ", before the last edit"));
   }
   const facts = numbersOf(c, s);
   fill(byId("cautions"), [...(data?.notes ?? []), ...(s?.cautions ?? [])].map((text) => h("p", null, text)));

@@ -4,7 +4,6 @@ import { get } from "./api.js";
 import { byId, fill, h, select } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { tell } from "./message.js";
-import { holdWindow } from "./refresh.js";
 import { begin, load, loadFile } from "./session.js";
 import { set, state } from "./store.js";
 
@@ -57,7 +56,6 @@ export async function take(read) {
 /** Another data set: nothing of the old one is chosen, and its settings are the usual ones. */
 export function freshStart() {
   const data = state.data;
-  holdWindow(null);
   const simple = data.editable && (data.d <= 2 || Boolean(data.source?.painted));
   set({
     edits: [],
@@ -68,7 +66,7 @@ export function freshStart() {
     settings: usualSettings(data),
     tool: simple ? "edit" : "select",
     label: data.task === "regress" ? Number(data.target?.mean?.toPrecision(3) ?? 0) : Math.min(1, Math.max(0, (data.classes?.length ?? 1) - 1)),
-    plane: { axes: data.d === 1 ? "curve" : "features", x: data.suggest?.x ?? 0, y: data.suggest?.y ?? Math.min(1, data.d - 1), held: "mean", output: 0 },
+    plane: { axes: data.d === 1 ? "curve" : "features", x: data.suggest?.x ?? 0, y: data.suggest?.y ?? Math.min(1, data.d - 1), held: "mean", output: 0, window: data.n === 0 ? [0, 1, 0, 1] : null },
   });
 }
 

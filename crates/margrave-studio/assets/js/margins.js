@@ -166,6 +166,13 @@ function marks(c, t, m, x, bottom) {
   c.fill();
 }
 
+/** The class of a row, if it is on the plane. @param {number} row */
+function classOf(row) {
+  const p = state.picture?.arrays;
+  const at = p ? p.row.indexOf(row) : -1;
+  return at < 0 ? "" : state.data?.classes?.[p.class[at]]?.label ?? "";
+}
+
 function list() {
   const m = state.margins;
   if (!m) return;
@@ -178,5 +185,5 @@ function list() {
         e.preventDefault();
         choose(r.row);
       }
-    } }, h("td", { class: "n" }, r.row), shares && h("td", { class: "n" }, percent(r.share)), h("td", { class: "n" }, number(r.margin)), h("td", null, r.target ?? ""))))));
+    } }, h("td", { class: "n" }, r.row), shares && h("td", { class: "n" }, percent(r.share)), h("td", { class: "n" }, number(r.margin)), h("td", null, r.target ?? classOf(r.row)))))));
 }

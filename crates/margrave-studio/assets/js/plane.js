@@ -6,7 +6,7 @@ import { number, percent } from "./format.js";
 import { markPicture, rampPicture } from "./marks.js";
 import { tell } from "./message.js";
 import { drawPlane, frame, fromPixel, toX, toY } from "./plane-draw.js";
-import { holdWindow, refreshPlane } from "./refresh.js";
+import { refreshPlane } from "./refresh.js";
 import { choose } from "./session.js";
 import { on, set, state } from "./store.js";
 import { onTheme, ramp, theme } from "./theme.js";
@@ -110,12 +110,11 @@ function head() {
   const features = data.features.map((/** @type {string} */ name, /** @type {number} */ at) => ({ value: String(at), name }));
   const regress = data.task === "regress";
   const views = [
-    ...(data.d > 1 ? [{ value: "features", name: "two features" }] : []),
-    ...(regress ? [{ value: "curve", name: "feature and target" }] : []),
-    { value: "kpca", name: "kernel components" },
+    ...(data.d > 1 ? [{ value: "features", name: "features" }] : []),
+    ...(regress ? [{ value: "curve", name: "feature, target" }] : []),
+    { value: "kpca", name: "kernel PCA" },
   ];
   const change = (/** @type {any} */ patch) => {
-    holdWindow(null);
     set({ plane: { ...state.plane, window: null, ...patch } });
     refreshPlane();
   };
@@ -199,6 +198,16 @@ function nearest(x, y, reach = 11) {
   return best;
 }
 
+/** From the first edit on the window stays: the picture must not shift under the pointer. */
+function keepWindow() {
+  if (!state.plane.window) set({ plane: { ...state.plane, window: short(state.picture.window) } });
+}
+
+/** @param {number[]} window @returns {[number, number, number, number]} */
+function short(window) {
+  return /** @type {any} */ (window.map((v) => Number(v.toPrecision(6))));
+}
+
 /** @param {PointerEvent} event @returns {[number, number]} */
 function place(event) {
   const box = canvas.getBoundingClientRect();
@@ -238,10 +247,7 @@ function onDown(event) {
   canvas.focus({ preventScroll: true });
   drag = { row, from: at, moved: false, last: at };
   const tool = whyNot() ? "select" : state.tool;
-  if (tool === "paint" || tool === "erase") {
-    holdWindow(state.picture.window);
-    stroke(at, tool);
-  }
+  if (tool === "paint" || tool === "erase") stroke(at, tool);
 }
 
 /** @param {PointerEvent} event */
@@ -256,7 +262,6 @@ function onMove(event) {
   if (!drag.moved && Math.hypot(at[0] - drag.from[0], at[1] - drag.from[1]) < 4) return;
   if (!drag.moved) {
     drag.moved = true;
-    holdWindow(state.picture.window);
     hover(null);
   }
   if (tool === "select") {
@@ -277,9 +282,9 @@ function onMove(event) {
  * @param {[number, number, number, number]} window
  */
 function show(window) {
-  const rounded = /** @type {[number, number, number, number]} */ (window.map((v) => Number(v.toPrecision(6))));
-  if (!(rounded[1] > rounded[0] && rounded[3] > rounded[2])) return;
-  set({ plane: { ...state.plane, window: rounded } });
+  const next = short(window);
+  if (!(next[1] > next[0] && next[3] > next[2])) return;
+  set({ plane: { ...state.plane, window: next } });
   refreshPlane();
 }
 
@@ -309,7 +314,6 @@ function onUp(event) {
   const why = whyNot();
   const tool = why ? "select" : state.tool;
   if (tool === "paint" || tool === "erase") {
-    setTimeout(() => holdWindow(null), 600);
     return;
   }
   if (was && tool === "edit" && row !== null) {
@@ -317,7 +321,6 @@ function onUp(event) {
     choose(row);
     setTimeout(() => {
       moved.delete(row);
-      holdWindow(null);
     }, 400);
     return;
   }
@@ -345,6 +348,7 @@ function dragTo(row, at) {
  * @param {[number, number]} to
  */
 function moveTo(row, to) {
+  keepWindow();
   moved.set(row, to);
   draw();
   edit([state.plane.axes === "curve" ? { op: "move", row, to: [to[0]], target: to[1] } : { op: "move", row, to }]);
@@ -357,6 +361,7 @@ function add(at) {
 
 /** @param {[number, number]} to */
 function addAt(to) {
+  keepWindow();
   if (state.plane.axes === "curve") edit([{ op: "add", at: [to[0]], target: to[1] }]);
   else if (state.data.task === "regress") edit([{ op: "add", at: to, target: state.label }]);
   else edit([{ op: "add", at: to, label: Math.min(state.label, state.data.classes?.length ?? 0) }]);
@@ -429,12 +434,10 @@ function onKey(event) {
       const from = moved.get(row[at]) ?? [px[at], py[at]];
       const [x0, x1, y0, y1] = f.window;
       const to = /** @type {[number, number]} */ ([rounded(from[0] + arrows[key][0] * step * (x1 - x0), x1 - x0), rounded(from[1] + arrows[key][1] * step * (y1 - y0), y1 - y0)]);
-      holdWindow(state.picture.window);
       moveTo(row[at], to);
       clearTimeout(settle);
       settle = window.setTimeout(() => {
         moved.clear();
-        holdWindow(null);
       }, 900);
     }
   } else if (key === "n" || key === "p") choose(row[(at + (key === "n" ? 1 : row.length - 1) + row.length) % row.length] ?? null);

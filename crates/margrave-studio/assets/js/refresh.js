@@ -1,6 +1,6 @@
 // Views of the run that is shown, fetched when they have become old and only while somebody can see them.
 
-import { ApiError, arrays, get, post } from "./api.js";
+import { ApiError, arrays, get } from "./api.js";
 import { latest } from "./dom.js";
 import { tell } from "./message.js";
 import { runIsCurrent, set, state } from "./store.js";
@@ -28,8 +28,7 @@ export const refreshPlane = latest(async () => {
   if (run && runIsCurrent() && run.kept !== false && run.model_version > 0) query.set("run", String(run.run));
   else query.set("grid", "0");
   if (selected !== null && selected < data.n) query.set("select", String(selected));
-  const ends = plane.window ?? window_;
-  ends?.forEach((v, k) => query.set(["x0", "x1", "y0", "y1"][k], String(v)));
+  plane.window?.forEach((v, k) => query.set(["x0", "x1", "y0", "y1"][k], String(v)));
   try {
     const picture = await arrays(`sessions/${session}/plane?${query}`);
     if (session === state.session) set({ picture });
@@ -37,17 +36,6 @@ export const refreshPlane = latest(async () => {
     unlessGone(error);
   }
 });
-
-/** @type {[number, number, number, number] | null} */
-let window_ = null;
-
-/**
- * Keeps the window while samples are moved, so that the picture does not shift under the pointer.
- * @param {[number, number, number, number] | null} window
- */
-export function holdWindow(window) {
-  window_ = window;
-}
 
 let traced = 0;
 
@@ -89,30 +77,8 @@ export const refreshRow = latest(async () => {
   }
 });
 
-/** Larger models are verified when asked. */
-const VERIFIED_AT_ONCE = 20_000;
-/** Milliseconds of rest before a model is verified: a slider makes many that nobody looks at. */
-const REST = 350;
-let resting = 0;
-
-/** Has the model verified as saved, once there is time. The numbers on the page are then those of `margrave verify`. */
-function verifyLater() {
-  clearTimeout(resting);
-  resting = window.setTimeout(async () => {
-    const { run, session, data, job } = state;
-    if (job || !run?.model_version || run.kept === false || run.status === "running" || data.n > VERIFIED_AT_ONCE || !runIsCurrent()) return;
-    try {
-      const certificate = await post(`sessions/${session}/runs/${run.run}/verify`);
-      if (state.run?.run === run.run && state.run.model_version === run.model_version) set({ verified: { run: run.run, version: run.model_version, certificate } });
-    } catch (error) {
-      unlessGone(error);
-    }
-  }, REST);
-}
-
 /** After a training has ended. */
 export function refreshRun() {
-  verifyLater();
   refreshPlane();
   refreshTrace();
   refreshMargins();

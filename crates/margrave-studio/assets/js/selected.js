@@ -3,7 +3,7 @@
 import { byId, fill, h, select } from "./dom.js";
 import { edit, whyNot } from "./edit.js";
 import { number, percent } from "./format.js";
-import { holdWindow, refreshPlane } from "./refresh.js";
+import { refreshPlane } from "./refresh.js";
 import { choose } from "./session.js";
 import { on, set, state } from "./store.js";
 
@@ -36,7 +36,6 @@ function show() {
       h("div", { class: "group" },
         data.classes && editable && select({ label: "Class of this sample", id: "relabel", value: String(row.class), options: data.classes.map((/** @type {any} */ c, /** @type {number} */ at) => ({ value: String(at), name: `class ${c.label}` })), onchange: (v) => edit([{ op: "label", row: row.row, label: Number(v) }]) }),
         data.d > 2 && h("button", { id: "hold", "aria-pressed": String(state.plane.held === hold), title: "The plane passes through this sample", onclick: () => {
-          holdWindow(null);
           set({ plane: { ...state.plane, held: state.plane.held === hold ? "mean" : hold } });
           refreshPlane();
           show();

@@ -19,7 +19,6 @@
  * @property {string | null} loading
  * @property {any} settings  SETTINGS, complete
  * @property {any} run  RUN that is shown, or null
- * @property {{run: number, version: number, certificate: any} | null} verified  What `verify` says of the model as saved
  * @property {any[]} runs
  * @property {any} job  What is under way, or null
  * @property {boolean} watching  Whether a training is played step by step
@@ -51,7 +50,6 @@ export const state = {
   loading: null,
   settings: null,
   run: null,
-  verified: null,
   runs: [],
   job: null,
   watching: false,
