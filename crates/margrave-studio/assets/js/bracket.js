@@ -79,7 +79,7 @@ function show() {
   distance.data = [xs, gap, violation, certainGap];
   distance.remake();
   byId("bracket-chart").dataset.drawn = (performance.now() - from).toFixed(1);
-  byId("bracket-chart").dataset.total = String(trace.total);
+  byId("bracket-chart").dataset.points = String(xs.length);
 }
 
 /**
