@@ -15,11 +15,28 @@ function unlessGone(error) {
   tell(error);
 }
 
+/** Cells of the grid at rest, and while pictures follow each other: a slider that is dragged wants them at once. */
+const FINE = [128, 112];
+const COARSE = [64, 56];
+/** Milliseconds without another picture after which the last one is made fine. */
+const REST = 300;
+let asked = -Infinity;
+let resting = 0;
+
 /** The plane: grid, boundary, samples. */
-export const refreshPlane = latest(async () => {
+export function refreshPlane() {
+  const now = performance.now();
+  const cells = now - asked < REST ? COARSE : FINE;
+  asked = now;
+  clearTimeout(resting);
+  if (cells === COARSE) resting = window.setTimeout(refreshPlane, REST + 50);
+  return fetchPlane(cells);
+}
+
+const fetchPlane = latest(async (/** @type {number[]} */ [nx, ny]) => {
   const { data, session, plane, run, selected } = state;
   if (!data || !session) return;
-  const query = new URLSearchParams({ axes: plane.axes, nx: "128", ny: "112", output: String(plane.output) });
+  const query = new URLSearchParams({ axes: plane.axes, nx: String(nx), ny: String(ny), output: String(plane.output) });
   if (plane.axes !== "kpca") {
     query.set("x", String(plane.x));
     if (plane.axes === "features") query.set("y", String(plane.y));
