@@ -5,11 +5,17 @@ import { Chart, keys } from "./chart.js";
 import { byId, fill, h } from "./dom.js";
 import { count, number, percent } from "./format.js";
 import { tell } from "./message.js";
+import { changeSettings } from "./session.js";
 import { on, runIsCurrent, set, state } from "./store.js";
 import { theme } from "./theme.js";
 
 export function startLeftOut() {
-  byId("panel-left-out").append(h("section", null, h("div", { class: "head" }, h("h2", null, "Left-out predictions"), h("button", { id: "evaluate", onclick: evaluate }, "Evaluate")), h("p", { class: "small dim", id: "how" }, "Every row is predicted by a model that has not seen it. Training figures flatter every model.")), h("div", { id: "figures" }));
+  const probability = h("input", { type: "checkbox", id: "probability", onchange: () => changeSettings({ probability: probability.checked }) });
+  on(["settings"], () => {
+    probability.checked = Boolean(state.settings?.probability);
+    probability.disabled = state.settings?.task !== "classify";
+  });
+  byId("panel-left-out").append(h("section", null, h("div", { class: "head" }, h("h2", null, "Left-out predictions"), h("div", { class: "group" }, h("label", { class: "small" }, probability, " calibrated probabilities"), h("button", { id: "evaluate", onclick: evaluate }, "Evaluate"))), h("p", { class: "small dim", id: "how" }, "Every row is predicted by a model that has not seen it. Training figures flatter every model.")), h("div", { id: "figures" }));
   on(["run", "job", "evaluation", "view"], show);
 }
 

@@ -13,7 +13,7 @@ import { startLoss } from "./loss.js";
 import { startMargins } from "./margins.js";
 import { tell } from "./message.js";
 import { startPlane } from "./plane.js";
-import { refreshViews } from "./refresh.js";
+import { refreshRun } from "./refresh.js";
 import { startRuns } from "./runs.js";
 import { startSelected } from "./selected.js";
 import { begin, choose, keepName, load, open } from "./session.js";
@@ -58,7 +58,7 @@ async function follow(link) {
   const usual = again && !Object.keys(link.settings).length ? state.settings : usualSettings(state.data);
   set({ settings: { ...usual, ...link.settings, kernel: { ...usual.kernel, ...link.settings.kernel } } });
   look(link.view);
-  if (again && state.run) refreshViews();
+  if (again && state.run) refreshRun();
   else await begin();
 }
 

@@ -94,14 +94,10 @@ export const refreshRow = latest(async () => {
   }
 });
 
-/** After a training has ended. */
+/** Everything that shows the run, after a training has ended or another run was chosen. */
 export function refreshRun() {
   refreshPlane();
   refreshTrace();
   refreshMargins();
   refreshRow();
-}
-
-export function refreshViews() {
-  refreshRun();
 }

@@ -2,7 +2,7 @@
 
 import { ApiError, get, listen, post, upload } from "./api.js";
 import { clearMessage, tell } from "./message.js";
-import { refreshPlane, refreshRow, refreshRun, refreshTrace, refreshViews } from "./refresh.js";
+import { refreshPlane, refreshRow, refreshRun, refreshTrace } from "./refresh.js";
 import { set, state } from "./store.js";
 
 const KEY = "margrave-session";
@@ -114,16 +114,28 @@ export async function begin() {
  */
 export async function train(how = {}) {
   if (!state.data) return false;
+  asking += 1;
   try {
     // That it has begun is told by an event, which may come before this answer.
-    await post(`sessions/${state.session}/train`, { settings: state.settings, mode: "play", ...how });
+    newest = (await post(`sessions/${state.session}/train`, { settings: state.settings, mode: "play", ...how })).run;
     clearMessage();
     return true;
   } catch (error) {
     refreshPlane();
     tell(error);
     return false;
+  } finally {
+    asking -= 1;
   }
+}
+
+/** Requests to train that are not answered yet, and the newest run that is known. */
+let asking = 0;
+let newest = 0;
+
+/** Whether a run was ended only because a newer one was asked for: nobody wants to see it. */
+function superseded(/** @type {any} */ run) {
+  return run.status === "interrupted" && (asking > 0 || run.run < newest);
 }
 
 /** Those who wait for the end of a training. @type {(() => void)[]} */
@@ -179,7 +191,7 @@ export function changeSettings(patch) {
  */
 export function showRun(run) {
   set({ run, settings: run.settings, evaluation: null });
-  refreshViews();
+  refreshRun();
 }
 
 /** @param {any} event */
@@ -197,7 +209,7 @@ const handlers = {
       arriving.resolve();
       arriving = null;
     }
-    refreshViews();
+    refreshRun();
   },
   loading: ({ name }) => set({ loading: name }),
   data: ({ data }) => {
@@ -237,7 +249,8 @@ const handlers = {
     if (run.status === "failed") {
       set({ runs });
       if (run.error) tell(new ApiError(run.error.code, run.error.message, run.error.hint));
-    } else {
+    } else if (superseded(run)) set({ runs });
+    else {
       set({ runs, run, evaluation: null });
       refreshRun();
     }
