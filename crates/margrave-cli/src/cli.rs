@@ -4,8 +4,8 @@ use clap::{Args, Parser, Subcommand};
 use margrave::engine::control::Threads;
 
 use crate::commands::{
-    check, compare, completions, convert, demo, devices, inspect, losses, path, plot, predict, scale, train, tune,
-    verify,
+    check, compare, completions, convert, demo, devices, inspect, losses, path, plot, predict, scale, studio, train,
+    tune, verify,
 };
 
 const ABOUT: &str = "Kernel machines for any loss, with a proof of optimality on every fit";
@@ -23,6 +23,7 @@ Examples:
   margrave path housing.csv --plot path.svg         ridge regression for many values of λ
   margrave losses                                   the losses and their properties
   margrave devices                                  what can compute here
+  margrave studio heart.svm                         see and steer trainings in the browser
   margrave completions bash                         shell completions
 
 Exit codes: 0 done, 1 the answer is no, 2 bad usage or input, 3 not optimal, 130 interrupted.
@@ -102,6 +103,8 @@ pub(crate) enum Command {
     Plot(plot::Plot),
     /// Regularised least squares for many values of λ, with leave-one-out errors
     Path(path::Path),
+    /// See and steer trainings on a page in the browser
+    Studio(studio::Studio),
     /// Train like LIBSVM's svm-train, with its options, files and output
     #[command(name = "svm-train", disable_help_flag = true)]
     SvmTrain(Passed),

@@ -14,6 +14,7 @@ mod outputs;
 mod path;
 mod several_targets;
 mod snapshots;
+mod studio;
 mod tables;
 mod train;
 mod tune;

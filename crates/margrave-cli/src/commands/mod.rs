@@ -14,6 +14,7 @@ pub(crate) mod path;
 pub(crate) mod plot;
 pub(crate) mod predict;
 pub(crate) mod scale;
+pub(crate) mod studio;
 pub(crate) mod train;
 pub(crate) mod tune;
 pub(crate) mod verify;
@@ -40,6 +41,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Outcome {
         Command::Tune(tune) => tune.run(&cli.common, terminal),
         Command::Plot(plot) => plot.run(&cli.common, terminal),
         Command::Path(path) => path.run(&cli.common, terminal),
+        Command::Studio(studio) => studio.run(&cli.common, terminal),
         Command::SvmTrain(passed) => Ok(libsvm::run(Tool::Train, &passed.arguments)),
         Command::SvmPredict(passed) => Ok(libsvm::run(Tool::Predict, &passed.arguments)),
         Command::SvmScale(passed) => Ok(libsvm::run(Tool::Scale, &passed.arguments)),

@@ -1,0 +1,103 @@
+// Views of the run that is shown, fetched when they have become old and only while somebody can see them.
+
+import { ApiError, arrays, get } from "./api.js";
+import { latest } from "./dom.js";
+import { tell } from "./message.js";
+import { runIsCurrent, set, state } from "./store.js";
+
+/** Least milliseconds between two traces of a training that runs. */
+const TRACE_EVERY = 150;
+
+/** @param {unknown} error */
+function unlessGone(error) {
+  // A newer run or data set makes an answer obsolete; the next one is on its way.
+  if (error instanceof ApiError && ["gone", "not_found", "no_model", "no_data", "busy"].includes(error.code)) return;
+  tell(error);
+}
+
+/** Cells of the grid at rest, and while pictures follow each other: a slider that is dragged wants them at once. */
+const FINE = [128, 112];
+const COARSE = [64, 56];
+/** Milliseconds without another picture after which the last one is made fine. */
+const REST = 300;
+let asked = -Infinity;
+let resting = 0;
+
+/** The plane: grid, boundary, samples. */
+export function refreshPlane() {
+  const now = performance.now();
+  const cells = now - asked < REST ? COARSE : FINE;
+  asked = now;
+  clearTimeout(resting);
+  if (cells === COARSE) resting = window.setTimeout(refreshPlane, REST + 50);
+  return fetchPlane(cells);
+}
+
+const fetchPlane = latest(async (/** @type {number[]} */ [nx, ny]) => {
+  const { data, session, plane, run, selected } = state;
+  if (!data || !session) return;
+  const query = new URLSearchParams({ axes: plane.axes, nx: String(nx), ny: String(ny), output: String(plane.output) });
+  if (plane.axes !== "kpca") {
+    query.set("x", String(plane.x));
+    if (plane.axes === "features") query.set("y", String(plane.y));
+    query.set("held", plane.held);
+  }
+  if (run && runIsCurrent() && run.kept !== false && run.model_version > 0) query.set("run", String(run.run));
+  else query.set("grid", "0");
+  if (selected !== null && selected < data.n) query.set("select", String(selected));
+  plane.window?.forEach((v, k) => query.set(["x0", "x1", "y0", "y1"][k], String(v)));
+  try {
+    const picture = await arrays(`sessions/${session}/plane?${query}`);
+    if (session === state.session) set({ picture });
+  } catch (error) {
+    unlessGone(error);
+  }
+});
+
+let traced = 0;
+
+/** The bracket. */
+export const refreshTrace = latest(async () => {
+  const run = state.job?.kind === "train" && state.job.run !== null ? state.job.run : state.run?.run;
+  if (run === undefined || !state.session) return;
+  const wait = traced + TRACE_EVERY - performance.now();
+  if (state.job && wait > 0) await new Promise((done) => setTimeout(done, wait));
+  traced = performance.now();
+  try {
+    set({ trace: await arrays(`sessions/${state.session}/runs/${run}/trace?points=2000`) });
+  } catch (error) {
+    unlessGone(error);
+  }
+});
+
+/** The histogram and the worst samples. */
+export const refreshMargins = latest(async () => {
+  const { run, session } = state;
+  if (!run || !runIsCurrent() || run.kept === false || !run.model_version) return;
+  try {
+    set({ margins: await get(`sessions/${session}/runs/${run.run}/margins?bins=60`) });
+  } catch (error) {
+    unlessGone(error);
+  }
+});
+
+/** The chosen sample. */
+export const refreshRow = latest(async () => {
+  const { selected, session, run } = state;
+  if (selected === null || !state.data || selected >= state.data.n) return;
+  const of = run && runIsCurrent() ? `?run=${run.run}` : "";
+  try {
+    const row = await get(`sessions/${session}/rows/${selected}${of}`);
+    if (row.row === state.selected) set({ row });
+  } catch (error) {
+    unlessGone(error);
+  }
+});
+
+/** Everything that shows the run, after a training has ended or another run was chosen. */
+export function refreshRun() {
+  refreshPlane();
+  refreshTrace();
+  refreshMargins();
+  refreshRow();
+}
