@@ -37,7 +37,7 @@ _SHARED = {
     "tol": [Interval(Real, 0.0, None, closed="neither")],
     "C": [Interval(Real, 0.0, None, closed="neither")],
     "fit_intercept": ["boolean"],
-    "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+    "intercept_scaling": [Interval(Real, 0, None, closed="right")],
     "verbose": ["verbose"],
     "random_state": ["random_state"],
     "max_iter": [Interval(Integral, 0, None, closed="left")],

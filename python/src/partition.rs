@@ -12,7 +12,8 @@ use margrave::engine::problem::{Constraint, LinearProblem, Losses, Samples};
 use margrave::engine::solver::decomposition::partition::{Block, solve_block, violations, violators};
 use margrave::engine::solver::linear::partition::{Curvature, Pass, Probe, Smoothing, natural_width};
 use margrave::engine::solver::linear::partition::{pass, product, recentre};
-use margrave::{Control, Error, Result, Targets};
+use margrave::engine::train::{Asked, Met};
+use margrave::{Certificate, Control, Error, Result, Targets};
 use numpy::{PyArray1, PyArray2};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -229,6 +230,7 @@ pub(crate) fn balance_parts(parts: Vec<PartParam<'_>>) -> PyResult<(f64, f64)> {
 #[pyfunction]
 pub(crate) fn combine_linear_parts<'py>(
     py: Python<'py>,
+    params: Params,
     parts: Vec<PartParam<'py>>,
     scaling: Option<f64>,
     w: Vector<'py>,
@@ -239,7 +241,14 @@ pub(crate) fn combine_linear_parts<'py>(
     if parts.iter().any(|part| part.combination.len() != w.len() || part.combination_error.len() != w.len()) {
         return Err(raise(Error::data("the parts of a certificate have another number of features")));
     }
-    certificate_dict(py, &combine_linear(&parts, bias_of(scaling), w, b), None)
+    judged(py, &params, &combine_linear(&parts, bias_of(scaling), w, b))
+}
+
+/// The certificate, and whether it meets what the parameters ask for.
+fn judged<'py>(py: Python<'py>, params: &Params, certificate: &Certificate) -> PyResult<Bound<'py, PyDict>> {
+    let out = certificate_dict(py, certificate, None)?;
+    out.set_item("met", Asked::from(params.stop()).met(certificate) != Met::No)?;
+    Ok(out)
 }
 
 /// The certificate of a kernel model from its parts, which are in the order of the data.
@@ -252,7 +261,7 @@ pub(crate) fn combine_kernel_parts<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let parts = parts.into_iter().map(PartParam::part).collect::<PyResult<Vec<_>>>()?;
     let definite = is_definite(&params.kernel()?);
-    certificate_dict(py, &combine_kernel(&parts, params.bias, b, definite), None)
+    judged(py, &params, &combine_kernel(&parts, params.bias, b, definite))
 }
 
 /// K(x, centres)·coefficients, in double precision.
