@@ -5,7 +5,7 @@
 
 use margrave::engine::backend::cpu::rows::RowMatrix;
 use margrave::engine::backend::cpu::{CpuGram, is_definite, size_of};
-use margrave::engine::certificate::{Part, combine_kernel, combine_linear, kernel_part, linear_part};
+use margrave::engine::certificate::{Part, combine_kernel, combine_linear, estimated_part, kernel_part, linear_part};
 use margrave::engine::gram::{Gram, Pick, Precision};
 use margrave::engine::loss::Loss;
 use margrave::engine::problem::{Constraint, LinearProblem, Losses, Samples};
@@ -318,7 +318,8 @@ fn library_loss(params: &Params) -> PyResult<std::sync::Arc<dyn Loss>> {
     }
 }
 
-/// The rows of the largest violations at the scores z (with bias), at most `count`, and the violations of all rows.
+/// The rows of the largest violations at the scores z (with bias), at most `count`, the violations of all rows, and an estimate
+/// of their part of the certificate.
 #[pyfunction]
 pub(crate) fn worst_rows<'py>(
     py: Python<'py>,
@@ -326,11 +327,12 @@ pub(crate) fn worst_rows<'py>(
     y: Vector<'py>,
     costs: Vector<'py>,
     z: Vector<'py>,
+    b: f64,
     beta: Vector<'py>,
     tol: f64,
     count: usize,
-) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<f64>>)> {
-    let loss = library_loss(&params)?;
+) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<f64>>, Bound<'py, PyDict>)> {
+    let (loss, control) = (library_loss(&params)?, params.control()?);
     let (targets, costs, z, beta) = (y.as_slice()?, costs.as_slice()?, z.as_slice()?, beta.as_slice()?);
     let (seed, constraint) = (params.seed, Constraint::None);
     let found = py.detach(|| -> Result<_> {
@@ -338,10 +340,11 @@ pub(crate) fn worst_rows<'py>(
         let samples = Samples { row_of: None, targets, costs, losses, constraint: &constraint };
         samples.check()?;
         let all = violations(&samples, z, beta)?;
-        Ok((violators(&all, tol, count, seed), all))
+        let part = estimated_part(&samples, z, b, beta, &control)?;
+        Ok((violators(&all, tol, count, seed), all, part))
     });
-    let (rows, all) = found.map_err(raise)?;
-    Ok((vector(py, rows), vector(py, all)))
+    let (rows, all, part) = found.map_err(raise)?;
+    Ok((vector(py, rows), vector(py, all), part_dict(py, part)?))
 }
 
 /// Minimises over a block of rows with the others fixed; returns β, the bias (0 without one) and the status.

@@ -4,6 +4,16 @@ Everything runs as short tasks that are functions of their arguments. There are 
 if a worker is lost, Dask repeats its tasks, and the result has the same bits. Needs ``pip install 'margrave[dask]'``.
 """
 
+from ._kernel import DaskKernelRidge, DaskSVC, DaskSVR
 from ._linear import DaskLinearSVC, DaskLinearSVR
+from ._search import DaskSVCCV, DaskSVRCV
 
-__all__ = ["DaskLinearSVC", "DaskLinearSVR"]
+__all__ = [
+    "DaskKernelRidge",
+    "DaskLinearSVC",
+    "DaskLinearSVR",
+    "DaskSVC",
+    "DaskSVCCV",
+    "DaskSVR",
+    "DaskSVRCV",
+]

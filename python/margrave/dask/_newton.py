@@ -108,7 +108,7 @@ def settled(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class Machine:
     """One binary model or regression: its point and how it is smoothed."""
 
-    def __init__(self, positive: int | None, features: int, partitions: int) -> None:
+    def __init__(self, positive: Any, features: int, partitions: int) -> None:
         self.positive = positive
         self.w = np.zeros(features)
         self.b = 0.0
@@ -159,7 +159,7 @@ class Linear:
         progress: Progress,
         spec: dict[str, Any],
         scaling: float | None,
-        positives: list[int | None],
+        positives: list[Any],
         unit: float,
         max_iter: int,
     ) -> None:
@@ -187,20 +187,23 @@ class Linear:
             # The sample would be a large part of the work: the first steps are as good.
             return
         scale = self.data.kept / len(sample["y"]) / self.spec["C"]
-        x = points(sample["x"])
         for machine in self.machines:
-            y = sample["y"]
+            rows = rows_of({**sample, "y": sample["y"]}, machine.positive, None)
+            used = np.flatnonzero(rows["costs"] > 0)
+            y = rows["y"][used]
             if machine.positive is not None:
-                y = (y == machine.positive).astype(np.float64)
-                if y.min() == y.max():
-                    continue
+                # Class numbers 0 and 1.
+                y = (y > 0).astype(np.float64)
+            if len(used) == 0 or (machine.positive is not None and y.min() == y.max()):
+                continue
+            x, costs = points(sample["x"][used]), scale * rows["costs"][used]
             own = {**self.spec, "gap_tol": 1e-3, "tol": None, "aim_gap": None, "multiclass": "ovr", "threads": 0}
             own = {**own, "small": False} if self.spec["task"] == "classify" else {**own, "multiclass": None}
-            result = _core.fit(own, x, np.ascontiguousarray(y), np.ascontiguousarray(scale * sample["costs"]))
+            result = _core.fit(own, x, np.ascontiguousarray(y), np.ascontiguousarray(costs))
             if "weights" in result:
                 machine.w = np.ascontiguousarray(result["weights"].T[0])
             else:
-                machine.w = np.asarray(sample["x"][result["rows"]].T @ result["coefficients"]).ravel()
+                machine.w = np.asarray(sample["x"][used[result["rows"]]].T @ result["coefficients"]).ravel()
             machine.b = float(result["bias"][0]) if self.rho is not None else 0.0
             machine.width = 0.2 * self.unit
 

@@ -191,15 +191,18 @@ def make_part(at: int, x: Any, y: Any, weight: Any, classes: Any, factors: Any, 
     return {"x": rows, "y": codes.astype(np.float64), "costs": costs * factors[codes]}
 
 
-def rows_of(part: dict[str, Any], positive: int | None, scaling: float | None) -> dict[str, Any]:
-    """A part as `_core` takes it: targets ±1 for the class `positive` against the rest, or the numbers."""
-    y = part["y"]
-    if positive is not None:
+def rows_of(part: dict[str, Any], positive: Any, scaling: float | None) -> dict[str, Any]:
+    """A part as `_core` takes it: targets ±1 for a class against the rest or for a pair of classes, or the numbers."""
+    y, costs = part["y"], part["costs"]
+    if isinstance(positive, tuple):
+        costs = np.where((y == positive[0]) | (y == positive[1]), costs, 0.0)
+        y = np.where(y == positive[1], 1.0, -1.0)
+    elif positive is not None:
         y = np.where(y == positive, 1.0, -1.0)
     return {
         "x": points(part["x"]),
         "y": aligned_memory(y),
-        "costs": aligned_memory(part["costs"]),
+        "costs": aligned_memory(costs),
         "scaling": scaling,
     }
 

@@ -33,7 +33,7 @@ mod violation;
 pub use crammer_singer::certify_crammer_singer;
 pub use l1::certify_l1;
 pub use linear::{best_bias_linear, certify_linear};
-pub use parts::{Part, combine_kernel, combine_linear, has_gap, kernel_part, linear_part};
+pub use parts::{Part, combine_kernel, combine_linear, estimated_part, kernel_part, linear_part};
 pub(crate) use report::relative;
 pub use report::{Certificate, Optimality, Stationarity, Worst};
 

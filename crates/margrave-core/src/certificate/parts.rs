@@ -13,9 +13,7 @@
 use super::linear::{combination, linear_scores};
 use super::rounding::{UNIT, chain};
 use super::violation::{OneSided, one_sided};
-use super::{
-    Bounded, CHUNK, Certificate, FEASIBLE, Optimality, Point, WORST, Worst, bulk, is_convex, relative, repair, worst,
-};
+use super::{Bounded, CHUNK, Certificate, FEASIBLE, Optimality, Point, WORST, Worst, bulk, relative, repair, worst};
 use crate::control::{Control, Interrupt};
 use crate::gram::{Gram, Pick, Precision};
 use crate::problem::{Bias, Constraint, LinearProblem, Samples};
@@ -157,6 +155,19 @@ pub fn kernel_part(
     Ok(judge(&unconstrained(samples), &z, &error, bias, beta, [1.0, 1.0], control)?.0)
 }
 
+/// Judges rows as if `z`, bias included, were their exact scores: for solvers, which decide by it whether to continue. It is no
+/// part of a proof.
+pub fn estimated_part(
+    samples: &Samples<'_>,
+    z: &[f64],
+    bias: f64,
+    beta: &[f64],
+    control: &Control,
+) -> Result<Part, Interrupt> {
+    let exact = vec![0.0; z.len()];
+    Ok(judge(&unconstrained(samples), z, &exact, bias, beta, [1.0, 1.0], control)?.0)
+}
+
 /// The certificate of a linear model from its parts.
 pub fn combine_linear(parts: &[Part], kind: Bias, weights: &[f64], bias: f64) -> Certificate {
     let bias = if kind == Bias::None { 0.0 } else { bias };
@@ -259,9 +270,4 @@ fn worst_of(parts: &[Part], gap: f64) -> Vec<Worst> {
     all.sort_by(|a, b| b.gap.total_cmp(&a.gap).then(a.row.cmp(&b.row)));
     all.truncate(WORST);
     all
-}
-
-/// Whether a certificate with a gap exists for the losses of these samples.
-pub fn has_gap(samples: &Samples<'_>) -> bool {
-    is_convex(samples)
 }
