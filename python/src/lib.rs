@@ -53,7 +53,8 @@ mod _core {
     #[pymodule_export]
     use super::partition::{
         balance_parts, certify_kernel_rows, certify_rows, combine_kernel_parts, combine_linear_parts, kernel_block,
-        kernel_scores, linear_centre, linear_pass, linear_product, linear_width, solve_rows, worst_rows,
+        kernel_scores, linear_centre, linear_direction, linear_pass, linear_product, linear_width, solve_rows,
+        worst_rows,
     };
     #[pymodule_export]
     use super::ridge::certify_ridge;

@@ -9,9 +9,9 @@ use margrave::engine::certificate::{Part, combine_kernel, combine_linear, estima
 use margrave::engine::gram::{Gram, Pick, Precision};
 use margrave::engine::loss::Loss;
 use margrave::engine::problem::{Constraint, LinearProblem, Losses, Samples};
-use margrave::engine::solver::decomposition::partition::{Block, solve_block, violations, violators};
+use margrave::engine::solver::decomposition::partition::{Block, largest, one_sided, solve_block};
 use margrave::engine::solver::linear::partition::{Curvature, Pass, Probe, Smoothing, natural_width};
-use margrave::engine::solver::linear::partition::{pass, product, recentre};
+use margrave::engine::solver::linear::partition::{System, direction, pass, product, recentre};
 use margrave::engine::train::{Asked, Met};
 use margrave::{Certificate, Control, Error, Result, Targets};
 use numpy::{PyArray1, PyArray2};
@@ -148,6 +148,25 @@ pub(crate) fn linear_product<'py>(
     let (out, sum) =
         on_rows(py, &params, rows, |problem, control| product(problem, smoothing, (w, b), (p, p_b), control))?;
     Ok((vector(py, out), sum))
+}
+
+/// The Newton direction from the sums of all partitions; `None` if rounding makes the system singular. `packed` is the lower
+/// triangle of the second moments, row after row; `bias` are slope and curvature in b.
+#[pyfunction]
+pub(crate) fn linear_direction<'py>(
+    py: Python<'py>,
+    packed: Vector<'py>,
+    first: Vector<'py>,
+    means: Option<Vector<'py>>,
+    total: f64,
+    gradient: Vector<'py>,
+    bias: (f64, f64),
+) -> PyResult<Option<(Bound<'py, PyArray1<f64>>, f64)>> {
+    let (packed, first, gradient) = (packed.as_slice()?, first.as_slice()?, gradient.as_slice()?);
+    let means = slice(means.as_ref())?.unwrap_or_default();
+    let control = Control::unlimited(crate::supervise::threads(0));
+    let found = py.detach(|| direction(&System { packed, first, means, total, gradient, bias }, &control));
+    Ok(found.map_err(raise)?.map(|(dw, db)| (vector(py, dw), db)))
 }
 
 /// What the certificate of (w, b) with the dual point β, scaled by `factors`, needs to know of the rows.
@@ -318,8 +337,8 @@ fn library_loss(params: &Params) -> PyResult<std::sync::Arc<dyn Loss>> {
     }
 }
 
-/// The rows of the largest violations at the scores z (with bias), at most `count`, the violations of all rows, and an estimate
-/// of their part of the certificate.
+/// Rows that the next block may contain, at the scores z (with bias): `count` of the largest F of those that can decrease and as
+/// many of the smallest of those that can increase, F of all rows on either side, and an estimate of their part of the certificate.
 #[pyfunction]
 pub(crate) fn worst_rows<'py>(
     py: Python<'py>,
@@ -329,9 +348,8 @@ pub(crate) fn worst_rows<'py>(
     z: Vector<'py>,
     b: f64,
     beta: Vector<'py>,
-    tol: f64,
     count: usize,
-) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<f64>>, Bound<'py, PyDict>)> {
+) -> PyResult<WorstRows<'py>> {
     let (loss, control) = (library_loss(&params)?, params.control()?);
     let (targets, costs, z, beta) = (y.as_slice()?, costs.as_slice()?, z.as_slice()?, beta.as_slice()?);
     let (seed, constraint) = (params.seed, Constraint::None);
@@ -339,13 +357,19 @@ pub(crate) fn worst_rows<'py>(
         let losses = Losses::One(loss.as_ref());
         let samples = Samples { row_of: None, targets, costs, losses, constraint: &constraint };
         samples.check()?;
-        let all = violations(&samples, z, beta)?;
+        let (fall, rise) = one_sided(&samples, z, beta)?;
         let part = estimated_part(&samples, z, b, beta, &control)?;
-        Ok((violators(&all, tol, count, seed), all, part))
+        let mut rows = largest(&fall, count, seed);
+        rows.extend(largest(&rise.iter().map(|f| -f).collect::<Vec<_>>(), count, seed));
+        Ok((rows, fall, rise, part))
     });
-    let (rows, all, part) = found.map_err(raise)?;
-    Ok((vector(py, rows), vector(py, all), part_dict(py, part)?))
+    let (rows, fall, rise, part) = found.map_err(raise)?;
+    Ok((vector(py, rows), vector(py, fall), vector(py, rise), part_dict(py, part)?))
 }
+
+/// Rows, F on either side, a part of a certificate.
+type WorstRows<'py> =
+    (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<f64>>, Bound<'py, PyDict>);
 
 /// Minimises over a block of rows with the others fixed; returns β, the bias (0 without one) and the status.
 #[pyfunction]

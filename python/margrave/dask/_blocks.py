@@ -76,16 +76,19 @@ def judge(
     spec: dict[str, Any],
     beta: tuple[Any, Any],
     b: float,
-    tol: float,
+    slack: float,
     count: int,
 ) -> dict[str, Any]:
-    """The rows of a partition that the next block may contain, and its part of the gap."""
+    """The rows of a partition that the next block may contain, and its part of the gap.
+
+    F is relative to −b. The best b is not known before all partitions have answered: rows within `slack` of violating
+    their conditions count as well.
+    """
     own = np.zeros(len(part["y"]))
     own[beta[0]] = beta[1]
     z = scores + b
-    rows, violation, estimate = _core.worst_rows(
-        spec, aligned(part["y"]), aligned(part["costs"]), z, b, own, tol, count
-    )
+    rows, fall, rise, estimate = _core.worst_rows(spec, aligned(part["y"]), aligned(part["costs"]), z, b, own, count)
+    rows = rows[(fall[rows] > -slack) | (rise[rows] < slack)]
     inside = np.flatnonzero((own != 0) & (np.abs(own) < part["costs"] * (1 - 1e-9)))
     chosen = np.union1d(rows.astype(np.int64), inside)
     # The driver has the rows of the support vectors already.
@@ -94,7 +97,8 @@ def judge(
         "estimate": estimate,
         "rows": chosen,
         "scores": scores[chosen],
-        "violation": violation[chosen],
+        "fall": fall[chosen],
+        "rise": rise[chosen],
         "fresh": fresh,
         "x": part["x"][fresh],
         "y": part["y"][fresh],
@@ -183,6 +187,7 @@ class Blocks:
         self.b = 0.0
         self.scores: list[Any] = []
         self.numbers: list[int] = []
+        self.slack = np.inf
         self.iterations = 0
         self.certificate: dict[str, Any] = {"unknown": True}
         self.status = "inaccurate"
@@ -215,6 +220,7 @@ class Blocks:
             found = self.look()
             estimate = _core.combine_kernel_parts(self.spec, settled([one["estimate"] for one in found]), self.b)
             gap, violation = estimate["relative_gap"], estimate["violation"]
+            self.slack = max(self.tol, violation)
             self.progress.step(
                 "blocks",
                 self.iterations,
@@ -284,10 +290,10 @@ class Blocks:
 
     def look(self) -> list[dict[str, Any]]:
         """What the partitions say after a round."""
-        count = max(64, 2 * self.block // max(1, len(self.parts)))
+        count = max(32, self.block // max(1, len(self.parts)))
         futures = [
             self.rounds.submit(
-                judge, part, scores, self.spec, self.support.of(at), self.b, 0.5 * self.tol, count, name="judge"
+                judge, part, scores, self.spec, self.support.of(at), self.b, self.slack, count, name="judge"
             )
             for at, (part, scores) in enumerate(zip(self.parts, self.scores))
         ]
@@ -297,16 +303,24 @@ class Blocks:
         """The rows of the next block: violators first, then rows that are free to move; and their fixed scores."""
         for at, one in enumerate(found):
             self.support.add(at, one["fresh"], one["x"], one["y"], one["costs"])
-        places, scores, violation = [], [], []
+        places: list[int] = []
         for at, one in enumerate(found):
             places += [self.support.place[at, int(row)] for row in one["rows"]]
-            scores.append(one["scores"])
-            violation.append(one["violation"])
-        place, f, worst = np.array(places, dtype=np.int64), np.concatenate(scores), np.concatenate(violation)
-        # Equal violations in a seeded order, a new one in every round.
+        place = np.array(places, dtype=np.int64)
+        f, fall, rise = (np.concatenate([one[name] for one in found]) for name in ("scores", "fall", "rise"))
+        # Half of the block can decrease and half can increase: with a free bias only both together can move.
+        middle = 0.5 * (fall.max() + rise.min()) if self.free else 0.0
         mixed = np.random.default_rng([20_023, self.iterations]).permutation(len(place))
-        order = mixed[np.argsort(-worst[mixed], kind="stable")][: self.block]
-        order = np.sort(order)
+        down = mixed[np.argsort(-(fall - middle)[mixed], kind="stable")]
+        up = mixed[np.argsort((rise - middle)[mixed], kind="stable")]
+        down, up = down[fall[down] > middle], up[rise[up] < middle]
+        half = self.block // 2
+        taken = np.union1d(down[: max(half, self.block - len(up))], up[: max(half, self.block - len(down))])
+        # The rest of the block: rows that are free to move, in a new order in every round.
+        inside = (np.isfinite(fall) & np.isfinite(rise) & (self.support.beta[place] != 0))[mixed]
+        others = np.setdiff1d(mixed[inside], taken, assume_unique=True)
+        others = mixed[np.isin(mixed, others)][: max(0, self.block - len(taken))]
+        order = np.union1d(taken, others)
         chosen, f = place[order], f[order]
         support = self.support
         inner = _core.kernel_scores(

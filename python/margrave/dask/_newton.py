@@ -12,7 +12,6 @@ from collections.abc import Generator
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from .. import _core
 from .._spec import aligned, points
@@ -378,24 +377,13 @@ class Linear:
         return self.rho * machine.b - float(sums["sums"][3]), bottom if bottom > 0 else 1e-12
 
     def direct_direction(self, machine: Machine, sums: Any) -> tuple[Any, float]:
-        """The Newton direction from the second moments, with b eliminated."""
-        d = len(machine.w)
-        matrix = np.zeros((d, d))
-        matrix[np.tril_indices(d)] = sums["second"]
-        matrix += np.tril(matrix, -1).T
-        total = float(sums["sums"][5])
-        slope, bottom = self.bias_derivatives(machine, sums)
-        first = sums["first"]
-        means = self.means if self.means is not None else np.zeros(d)
-        # Moments about the means m are S and f; about the origin S + fmᵀ + mfᵀ + total·mmᵀ, less hhᵀ/bottom, h = f + total·m.
-        left = 1.0 - total / bottom
-        cross = np.outer(first, means)
-        matrix += left * (cross + cross.T + total * np.outer(means, means)) - np.outer(first, first / bottom)
-        h = first + total * means
-        matrix[np.diag_indices(d)] += 1.0
-        right = slope * h / bottom - (machine.w - sums["combination"])
-        dw = _solve(matrix, right)
-        return dw, 0.0 if self.rho is None else -(slope + float(h @ dw)) / bottom
+        """The Newton direction from the second moments, with b eliminated; 0 if rounding makes it singular."""
+        gradient = machine.w - sums["combination"]
+        total, bias = float(sums["sums"][5]), self.bias_derivatives(machine, sums)
+        found = _core.linear_direction(
+            aligned(sums["second"]), aligned(sums["first"]), self.means, total, gradient, bias
+        )
+        return found if found is not None else (np.zeros(len(gradient)), 0.0)
 
     def cg_direction(self, machine: Machine, sums: Any) -> Steps:
         """The Newton direction by conjugate gradients: one round for each product with the curvature."""
@@ -462,22 +450,6 @@ class Linear:
             "solver": "linear",
             "reason": "partitions on Dask: Newton's method, sums over rows on the workers",
         }
-
-
-def _solve(matrix: Any, right: Any) -> Any:
-    """The solution of a positive definite system, its diagonal scaled to 1."""
-    roots = 1.0 / np.sqrt(np.maximum(np.diag(matrix), 1.0))
-    scaled = matrix * roots[:, None] * roots
-    jitter = 0.0
-    while True:
-        try:
-            factor = scipy.linalg.cho_factor(scaled + jitter * np.eye(len(right)), lower=True, check_finite=False)
-            return roots * scipy.linalg.cho_solve(factor, roots * right, check_finite=False)
-        except np.linalg.LinAlgError:
-            # The matrix is I plus a semi-definite one: only rounding can make it indefinite.
-            jitter = 1e-14 if jitter == 0 else 30 * jitter
-            if jitter > 1:
-                return np.zeros_like(right)
 
 
 def _root(start: float, slopes: dict[float, float]) -> float:

@@ -1,7 +1,7 @@
 //! Kernel machines on data in partitions: which rows to work on, and the block of them.
 //!
 //! Whoever holds rows holds their scores z = f + b, and names the rows that violate their optimality conditions most
-//! ([`violators`]). Whoever minimises solves the problem over some rows with all others fixed ([`solve_block`]), as in
+//! ([`one_sided`], [`largest`]). Whoever minimises solves the problem over some rows with all others fixed ([`solve_block`]), as in
 //! Joachims' and Platt's decomposition with a working set of thousands, and sends the changes of β; the scores of all
 //! rows follow from them.
 
@@ -17,29 +17,29 @@ use crate::solver::{Solution, Stop};
 /// A β this close to a bound or to zero, relative to its box, counts as being at it.
 const TOUCH: f64 = 1e-12;
 
-/// The violation of each row at the scores `z`, bias included: by how much its score would have to change.
-pub fn violations(samples: &Samples<'_>, z: &[f64], beta: &[f64]) -> Result<Vec<f64>> {
+/// F of each row at the scores `z`, if β can decrease (−∞ if it cannot), and if it can increase (∞ if it cannot). At the optimum
+/// no row of the first kind has a larger F than any of the second. A bias in `z` shifts all of them alike.
+pub fn one_sided(samples: &Samples<'_>, z: &[f64], beta: &[f64]) -> Result<(Vec<f64>, Vec<f64>)> {
     check_len("number of scores", samples.len(), z.len())?;
     check_len("number of dual variables", samples.len(), beta.len())?;
-    let mut out = Vec::with_capacity(z.len());
+    let (mut fall, mut rise) = (Vec::with_capacity(z.len()), Vec::with_capacity(z.len()));
     for i in 0..z.len() {
         let Some(term) = samples.dual_term(i) else { return Err(unsupported(samples.loss(i))) };
         let width = term.hi - term.lo;
         let touch = TOUCH * if width.is_finite() { width } else { beta[i].abs().max(samples.costs[i]) };
         let slope = z[i] + term.p + term.d * beta[i];
-        let fall = slope + if beta[i] > touch { term.eps } else { -term.eps };
-        let rise = slope + if beta[i] < -touch { -term.eps } else { term.eps };
-        let down = if beta[i] - term.lo > touch { fall } else { 0.0 };
-        let up = if term.hi - beta[i] > touch { -rise } else { 0.0 };
-        out.push(down.max(up).max(0.0));
+        let down = slope + if beta[i] > touch { term.eps } else { -term.eps };
+        let up = slope + if beta[i] < -touch { -term.eps } else { term.eps };
+        fall.push(if beta[i] - term.lo > touch { down } else { f64::NEG_INFINITY });
+        rise.push(if term.hi - beta[i] > touch { up } else { f64::INFINITY });
     }
-    Ok(out)
+    Ok((fall, rise))
 }
 
-/// The rows of the largest violations above `tol`, at most `count`, worst first; equal ones in the order of a hash of
-/// (`seed`, row), so that the order of the data does not matter.
-pub fn violators(violations: &[f64], tol: f64, count: usize, seed: u64) -> Vec<u32> {
-    let mut rows: Vec<u32> = (0..violations.len() as u32).filter(|&i| violations[i as usize] > tol).collect();
+/// The `count` rows of the largest finite values, largest first; equal ones in the order of a hash of (`seed`, row), so that the
+/// order of the data does not matter.
+pub fn largest(values: &[f64], count: usize, seed: u64) -> Vec<u32> {
+    let mut rows: Vec<u32> = (0..values.len() as u32).filter(|&i| values[i as usize].is_finite()).collect();
     let mixed = |row: u32| {
         // The finaliser of SplitMix64.
         let mut x = (seed ^ u64::from(row)).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -48,7 +48,7 @@ pub fn violators(violations: &[f64], tol: f64, count: usize, seed: u64) -> Vec<u
         x ^ (x >> 31)
     };
     let order = |a: &u32, b: &u32| {
-        violations[*b as usize].total_cmp(&violations[*a as usize]).then(mixed(*a).cmp(&mixed(*b))).then(a.cmp(b))
+        values[*b as usize].total_cmp(&values[*a as usize]).then(mixed(*a).cmp(&mixed(*b))).then(a.cmp(b))
     };
     if rows.len() > count {
         rows.select_nth_unstable_by(count.saturating_sub(1), order);

@@ -9,10 +9,11 @@
 
 use super::envelope::MoreauEnvelope;
 use super::smooth_loss::{DualTerms, SmoothLoss, SmoothedDual, UnsmoothedLoss};
-use super::state::{CHUNK, range_sums};
+use super::state::{CHUNK, dot, range_sums};
 use crate::control::{Control, Interrupt};
 use crate::error::{Error, Result, check_len};
 use crate::gram::Pick;
+use crate::linalg::factor::{Cholesky, FactorError};
 use crate::problem::LinearProblem;
 
 /// How the losses of the rows are smoothed.
@@ -242,4 +243,59 @@ pub fn product(
     problem.matrix.combine(Pick::All, &u, &mut out, control)?;
     let sum = range_sums(control, u.len(), |r| [u[r].iter().sum()])[0];
     Ok((out, sum))
+}
+
+/// The sums of all partitions that a Newton direction follows from.
+#[derive(Debug, Clone, Copy)]
+pub struct System<'a> {
+    /// Lower triangle of Σ a·(x − mean)(x − mean)ᵀ, row after row without the entries above the diagonal.
+    pub packed: &'a [f64],
+    /// Σ a·(x − mean).
+    pub first: &'a [f64],
+    /// The means; empty for the origin.
+    pub means: &'a [f64],
+    /// Σ a.
+    pub total: f64,
+    /// w − Xᵀβ.
+    pub gradient: &'a [f64],
+    /// ρb − Σβ and ρ + Σa; (0, ∞) without a bias.
+    pub bias: (f64, f64),
+}
+
+/// The Newton direction (dw, db), b eliminated. `None` if rounding makes the system singular.
+pub fn direction(system: &System<'_>, control: &Control) -> Result<Option<(Vec<f64>, f64)>> {
+    let System { packed, first, means, total, gradient, bias: (slope, bottom) } = *system;
+    let d = gradient.len();
+    check_len("entries of the Newton system", d * (d + 1) / 2, packed.len())?;
+    check_len("first moments", d, first.len())?;
+    let mean = |i: usize| means.get(i).copied().unwrap_or(0.0);
+    // About the origin the matrix is S + fmᵀ + mfᵀ + total·mmᵀ; eliminating b subtracts hhᵀ/bottom with h = f + total·m.
+    let left = 1.0 - total / bottom;
+    let entry = |i: usize, j: usize| {
+        let about_means = packed[i * (i + 1) / 2 + j] - first[i] * first[j] / bottom;
+        let shift = left * (first[i] * mean(j) + mean(i) * first[j] + total * mean(i) * mean(j));
+        about_means + shift + if i == j { 1.0 } else { 0.0 }
+    };
+    let h: Vec<f64> = (0..d).map(|i| first[i] + total * mean(i)).collect();
+    let roots: Vec<f64> = (0..d).map(|i| 1.0 / entry(i, i).max(1.0).sqrt()).collect();
+    let mut jitter = 0.0;
+    let factor = loop {
+        let mut matrix = vec![0.0; d * d];
+        for i in 0..d {
+            (0..=i).for_each(|j| matrix[i * d + j] = entry(i, j) * roots[i] * roots[j]);
+            matrix[i * d + i] += jitter;
+        }
+        match Cholesky::new(matrix, d, d, control) {
+            Ok(factor) => break factor,
+            Err(FactorError::Interrupted(why)) => return Err(why.into()),
+            Err(FactorError::NotPositive(_)) if jitter > 1.0 => return Ok(None),
+            // The matrix is I plus a semidefinite one; the factorisation can fail only by rounding.
+            Err(FactorError::NotPositive(_)) => jitter = if jitter == 0.0 { 1e-14 } else { 30.0 * jitter },
+        }
+    };
+    let mut dw: Vec<f64> = (0..d).map(|i| (slope * h[i] / bottom - gradient[i]) * roots[i]).collect();
+    factor.solve(&mut dw);
+    dw.iter_mut().zip(&roots).for_each(|(dw, root)| *dw *= root);
+    let db = if bottom.is_finite() { -(slope + dot(&h, &dw)) / bottom } else { 0.0 };
+    Ok(Some((dw, db)))
 }
