@@ -124,7 +124,7 @@ class _Search:
 
     def _tune(self, spec: Any, arguments: Any, report: Any, **options: Any) -> Any:
         """The search itself."""
-        return _core.tune(spec, *arguments, report, **options)
+        return _core.tune(spec, *arguments, report=report, **options)
 
     def _chosen(self, cells: Any, best: Any, count: int) -> Any:
         """Set the chosen parameters, `best_score_` and `cv_results_`."""

@@ -4,8 +4,9 @@ Everything runs as short tasks that are functions of their arguments. There are 
 if a worker is lost, Dask repeats its tasks, and the result has the same bits. Needs ``pip install 'margrave[dask]'``.
 """
 
-from ._kernel import DaskKernelRidge, DaskSVC, DaskSVR
+from ._kernel import DaskSVC, DaskSVR
 from ._linear import DaskLinearSVC, DaskLinearSVR
+from ._ridge import DaskKernelRidge
 from ._search import DaskSVCCV, DaskSVRCV
 
 __all__ = [

@@ -240,9 +240,7 @@ class Blocks:
             limit = 0 <= self.max_iter <= self.iterations
             if limit or idle > IDLE or strict < 1e-6:
                 self.certify()
-                self.status = (
-                    "optimal" if self.certificate["met"] else "iteration_limit" if limit else "stalled"
-                )
+                self.status = "optimal" if self.certificate["met"] else "iteration_limit" if limit else "stalled"
                 return
             chosen, offsets = self.choose(found)
 
@@ -284,9 +282,7 @@ class Blocks:
         """Compute the scores of all partitions from β."""
         model = self.support.model()
         sent = self.rounds.value({"x": model["x"], "beta": model["beta"]}, "model")
-        self.scores = [
-            self.rounds.submit(follow, part, None, self.spec, sent, name="scores") for part in self.parts
-        ]
+        self.scores = [self.rounds.submit(follow, part, None, self.spec, sent, name="scores") for part in self.parts]
 
     def look(self) -> list[dict[str, Any]]:
         """What the partitions say after a round."""

@@ -16,6 +16,7 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("margrave.dask needs dask and distributed: pip install 'margrave[dask]'") from error
 
+from .. import _core
 from .._callbacks import StopFit
 
 #: Seconds between two looks at the clock while futures are awaited.
@@ -23,6 +24,10 @@ POLL = 0.25
 
 #: How often data that was lost with its workers is sent again.
 ATTEMPTS = 5
+
+
+class LostDataError(RuntimeError):
+    """Data was lost with its workers, and Dask has no recipe for it."""
 
 
 class Ended(Exception):
@@ -51,10 +56,20 @@ def find_client(given: Any) -> Any:
 def call(estimator: Any, work: Callable[[Any], Any]) -> Any:
     """`work(client)`, or something to await for it if the client is asynchronous."""
     client = find_client(estimator.client)
-    if client.asynchronous:
-        # A thread of its own: the event loop, which the cluster needs as well, stays free.
-        return asyncio.to_thread(work, client)
-    return work(client)
+
+    def run() -> Any:
+        try:
+            return work(client)
+        except Ended as ended:
+            # Nothing was reached yet that could be kept.
+            if ended.raised is not None:
+                raise ended.raised from None
+            raise _core.BudgetError(
+                f"max_seconds={estimator.max_seconds} ended before the first round: raise it"
+            ) from None
+
+    # A thread of its own: the event loop, which the cluster needs as well, stays free.
+    return asyncio.to_thread(run) if client.asynchronous else run()
 
 
 class OnDask:
@@ -63,12 +78,12 @@ class OnDask:
     client: Any
 
     def __getstate__(self) -> Any:
-        return {**super().__getstate__(), "client": None}  # type: ignore[misc]
+        return {**super().__getstate__(), "client": None}
 
     def __sklearn_clone__(self) -> Any:
         from sklearn.base import clone
 
-        given = self.get_params(deep=False)  # type: ignore[attr-defined]
+        given = self.get_params(deep=False)
         params = {name: value if name == "client" else clone(value, safe=False) for name, value in given.items()}
         return type(self)(**params)
 
@@ -140,7 +155,7 @@ class Rounds:
             self.cancel(futures)
             raise Ended("interrupted", interrupt) from None
         except distributed.client.FutureCancelledError as error:
-            raise RuntimeError(
+            raise LostDataError(
                 "data of the fit was lost with its workers and Dask cannot compute it again: it was scattered. Give data"
                 " that Dask can recompute (read it from files, or dask.array.from_array), or scatter it again."
             ) from error
@@ -205,4 +220,15 @@ class Progress:
                 raise Ended("interrupted", interrupt) from None
 
 
-__all__ = ["Ended", "OnDask", "Progress", "Rounds", "call", "dask", "distributed", "find_client", "threads_per_task"]
+__all__ = [
+    "Ended",
+    "LostDataError",
+    "OnDask",
+    "Progress",
+    "Rounds",
+    "call",
+    "dask",
+    "distributed",
+    "find_client",
+    "threads_per_task",
+]

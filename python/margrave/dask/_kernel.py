@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse as sp
 
 from .. import _core
 from .._machine import _Native
-from .._ridge import KernelRidge
-from .._spec import cut_short, finish, loss_name, params, points, report_of
+from .._spec import cut_short, finish, loss_name, params, report_of
 from .._svm import SVC, SVR
 from ..losses import LossLike
+from ._approx import choose_centres, features_part, gamma_of
 from ._blocks import Blocks, number_part, pair_part
 from ._cluster import Ended, Progress, Rounds, call, threads_per_task
-from ._linear import check_loss, factors_of, unit_of
+from ._linear import check_loss, factors_of, set_names, unit_of
 from ._newton import Linear
 from ._partitions import Partitions
 from ._predict import Classifies, Predicts
@@ -31,112 +30,39 @@ GAP_PER_TOL = 1e-3
 CANDIDATES = 20_000
 
 
-def spread(part: dict[str, Any], factors: Any, C: float) -> Any:
-    """Weight, weighted mean and squared deviations of all entries of a partition."""
-    x = part["x"]
-    weights = part["costs"] / C if factors is None else part["costs"] / (C * factors[part["y"].astype(np.intp)])
-    total = float(weights.sum()) * x.shape[1]
-    if total == 0:
-        return np.zeros(3)
-    sums = np.asarray(x.sum(axis=1)).ravel().astype(np.float64)
-    mean = float(weights @ sums) / total
-    if sp.issparse(x):
-        counts = np.diff(x.indptr)
-        inside = np.repeat(weights, counts) @ (x.data.astype(np.float64) - mean) ** 2
-        outside = (weights * (x.shape[1] - counts)).sum() * mean**2
-        return np.array([total, mean, inside + outside])
-    return np.array([total, mean, weights @ ((x.astype(np.float64, copy=False) - mean) ** 2).sum(axis=1)])
-
-
-def gamma_of(gamma: Any, rounds: Rounds, data: Partitions, factors: Any, C: float) -> float:
-    """γ as a number; rows count by their weights. "median" is that of a sample."""
-    if not isinstance(gamma, str):
-        return float(gamma)
-    if gamma == "auto":
-        return 1.0 / data.features
-    if gamma == "median":
-        return float(_core.gamma_of(points(data.sample(5000)["x"]), "median"))
-    found = rounds.gather([rounds.submit(spread, part, factors, C, name="spread") for part in data.parts])
-    total, mean, squares = 0.0, 0.0, 0.0
-    for weight, own, deviation in found:
-        if weight > 0:
-            shift = own - mean
-            squares += deviation + shift**2 * total * weight / (total + weight)
-            mean += shift * weight / (total + weight)
-            total += weight
-    variance = squares / total * data.features
-    return 1.0 / variance if variance > 0 else 1.0
-
-
-def features_part(part: dict[str, Any], spec: dict[str, Any], centres: Any, factor: Any) -> dict[str, Any]:
-    """A partition in the features of an approximation: K(x, centres)·L⁻ᵀ."""
-    block = _core.kernel_block(spec, points(part["x"]), points(centres))
-    rows = scipy.linalg.solve_triangular(factor, block.T, lower=True, check_finite=False).T
-    return {**part, "x": np.ascontiguousarray(rows)}
-
-
-def choose_centres(spec: dict[str, Any], x: Any, count: int, seed: int) -> tuple[Any, Any]:
-    """Rows of x and the Cholesky factor of their kernel matrix, by randomly pivoted Cholesky.
-
-    A pivot is drawn with a probability proportional to what the rows before it leave of its diagonal entry (Chen, Epperly,
-    Tropp and Webber, 2023). Rows that add nothing beyond rounding are not taken.
-    """
-    n = x.shape[0]
-    rng = np.random.default_rng(seed)
-    diagonal = np.array([_core.kernel_block(spec, points(x[[0]]), points(x[[0]]))[0, 0]] * n)
-    if spec["kernel"] not in ("rbf", "laplacian", "matern32", "matern52"):
-        step = 512
-        for at in range(0, n, step):
-            rows = points(x[at : at + step])
-            diagonal[at : at + step] = np.diag(_core.kernel_block(spec, rows, rows))
-    first = diagonal.max()
-    factor = np.zeros((n, 0))
-    chosen: list[int] = []
-    block = max(1, min(128, count // 8))
-    while len(chosen) < min(count, n) and diagonal.sum() > 1e-12 * first * n:
-        weights = np.maximum(diagonal, 0)
-        drawn = np.unique(rng.choice(n, size=min(block, count - len(chosen)), p=weights / weights.sum()))
-        columns = _core.kernel_block(spec, points(x), points(x[drawn])) - factor @ factor[drawn].T
-        inner = columns[drawn]
-        lower, kept = _pivoted(inner, 1e-10 * first)
-        if not kept:
-            break
-        columns = scipy.linalg.solve_triangular(lower, columns[:, kept].T, lower=True).T
-        factor = np.hstack([factor, columns])
-        chosen += [int(drawn[k]) for k in kept]
-        diagonal = np.maximum(diagonal - (columns**2).sum(axis=1), 0)
-        diagonal[chosen] = 0
-    centres = x[chosen]
-    K = _core.kernel_block(spec, points(centres), points(centres))
-    K = 0.5 * (K + K.T)
-    shift = 0.0
-    while True:
-        try:
-            return centres, scipy.linalg.cholesky(K + shift * np.eye(len(K)), lower=True)
-        except np.linalg.LinAlgError:
-            shift = 1e-14 * first if shift == 0 else 10 * shift
-
-
-def _pivoted(matrix: Any, least: float) -> tuple[Any, list[int]]:
-    """Cholesky factor of the rows that are not combinations of those before, and their numbers."""
-    kept: list[int] = []
-    lower = np.zeros((0, 0))
-    for k in range(len(matrix)):
-        row = scipy.linalg.solve_triangular(lower, matrix[kept, k], lower=True) if kept else np.zeros(0)
-        left = matrix[k, k] - row @ row
-        if left > least:
-            grown = np.zeros((len(kept) + 1, len(kept) + 1))
-            grown[:-1, :-1], grown[-1, :-1], grown[-1, -1] = lower, row, np.sqrt(left)
-            lower = grown
-            kept.append(k)
-    return lower, kept
+def approximate(
+    estimator: Any, rounds: Rounds, data: Partitions, spec: Any, pairs: Any, unit: float, free: bool
+) -> Any:
+    """Linear models in the features of an approximation; coefficients on the centres, one column per model."""
+    progress = Progress(report_of(estimator), rounds)
+    centres, factor = choose_centres(spec, data.sample(CANDIDATES)["x"], int(estimator.approx), 20_029)
+    shared = rounds.value(centres, "centres")
+    lower = rounds.value(factor, "factor")
+    data.parts = [rounds.submit(features_part, part, spec, shared, lower, name="features") for part in data.parts]
+    data.features, data.dense, data.values = factor.shape[0], True, factor.shape[0] * data.rows
+    gap = GAP_PER_TOL * estimator.tol if estimator.gap_tol is None else estimator.gap_tol
+    own = {**spec, "kernel": "linear", "solver": "linear", "gap_tol": gap, "memory": 2 << 30}
+    steps = estimator.max_iter if getattr(estimator, "max_iter", -1) >= 0 else 1000
+    linear = Linear(rounds, data, progress, own, np.inf if free else None, pairs, unit, steps)
+    raised = None
+    try:
+        linear.start(data.sample())
+        linear.run()
+    except Ended as ended:
+        raised = ended.raised
+    result = linear.result(raised)
+    result["reason"] = f"partitions on Dask: {len(factor)} centres, Newton's method on their features"
+    columns = [machine.w for machine in linear.machines]
+    coefficients = scipy.linalg.solve_triangular(factor, np.array(columns).T, lower=True, trans="T")
+    bias = np.array([machine.b for machine in linear.machines])
+    return centres, coefficients, bias, result
 
 
 class _DaskKernel(Predicts):
     """Base of DaskSVC and DaskSVR."""
 
     def _checked(self) -> None:
-        self._validate_params()  # type: ignore[attr-defined]
+        self._validate_params()
         name = type(self).__name__
         if callable(self.kernel) or self.kernel == "precomputed":
             raise ValueError(f"{name} needs a kernel by name: tasks compute it from rows of different partitions")
@@ -151,7 +77,7 @@ class _DaskKernel(Predicts):
         check_loss(self.loss or "hinge")
 
     def _problem(self, task: str, gamma: float, threads: int, **own: Any) -> dict[str, Any]:
-        return params(  # type: ignore[no-any-return]
+        return params(
             task,
             kernel=self.kernel,
             gamma=gamma,
@@ -164,13 +90,6 @@ class _DaskKernel(Predicts):
             threads=threads,
             **own,
         )
-
-    def _names(self, data: Partitions) -> None:
-        self.n_features_in_ = data.features
-        if data.columns is not None:
-            self.feature_names_in_ = np.array(data.columns, dtype=object)
-        else:
-            self.__dict__.pop("feature_names_in_", None)
 
     def _exact(self, rounds: Rounds, data: Partitions, spec: Any, models: Any) -> Any:
         """Models on blocks, one after the other, and the exception that ended them early."""
@@ -203,33 +122,6 @@ class _DaskKernel(Predicts):
             raise _core.BudgetError(f"max_seconds={self.max_seconds} ended before the first round: raise it")
         return done, progress, raised
 
-    def _approximate(self, rounds: Rounds, data: Partitions, spec: Any, pairs: Any, unit: float, free: bool) -> Any:
-        """Linear models in the features of an approximation; coefficients on the centres, one column per model."""
-        progress = Progress(report_of(self), rounds)
-        centres, factor = choose_centres(spec, data.sample(CANDIDATES)["x"], int(self.approx), 20_029)
-        shared = rounds.value(centres, "centres")
-        lower = rounds.value(factor, "factor")
-        data.parts = [
-            rounds.submit(features_part, part, spec, shared, lower, name="features") for part in data.parts
-        ]
-        data.features, data.dense, data.values = factor.shape[0], True, factor.shape[0] * data.rows
-        gap = GAP_PER_TOL * self.tol if self.gap_tol is None else self.gap_tol
-        own = {**spec, "kernel": "linear", "solver": "linear", "gap_tol": gap, "memory": 2 << 30}
-        steps = self.max_iter if getattr(self, "max_iter", -1) >= 0 else 1000
-        linear = Linear(rounds, data, progress, own, np.inf if free else None, pairs, unit, steps)
-        raised = None
-        try:
-            linear.start(data.sample())
-            linear.run()
-        except Ended as ended:
-            raised = ended.raised
-        result = linear.result(raised)
-        result["reason"] = f"partitions on Dask: {len(factor)} centres, Newton's method on their features"
-        columns = [machine.w for machine in linear.machines]
-        coefficients = scipy.linalg.solve_triangular(factor, np.array(columns).T, lower=True, trans="T")
-        bias = np.array([machine.b for machine in linear.machines])
-        return centres, coefficients, bias, result
-
     def _finish(self, result: Any, rounds: Rounds) -> None:
         short = any(machine["status"] != "optimal" for machine in result["machines"])
         self.fit_status_ = int(short or cut_short(result["machines"], self.max_iter))
@@ -237,7 +129,7 @@ class _DaskKernel(Predicts):
         finish(self, result, self.max_iter)
 
     def _local(self, base: Any) -> Any:
-        given = {name: value for name, value in self.get_params(deep=False).items() if name not in OWN}  # type: ignore[attr-defined]
+        given = {name: value for name, value in self.get_params(deep=False).items() if name not in OWN}
         local = base(**given)
         own = {name: value for name, value in self.__dict__.items() if name not in {*given, *OWN, "_counted"}}
         local.__dict__.update(own)
@@ -378,7 +270,7 @@ class DaskSVC(Classifies, _DaskKernel, SVC):
             The fitted estimator; an awaitable of it if the client is asynchronous.
         """
         self._checked()
-        return call(self, lambda client: self._fit_on(client, X, y, sample_weight))  # type: ignore[no-any-return]
+        return call(self, lambda client: self._fit_on(client, X, y, sample_weight))
 
     def _fit_on(self, client: Any, X: Any, y: Any, sample_weight: Any) -> Self:
         rounds = Rounds(client, self.max_seconds, type(self).__name__)
@@ -397,7 +289,7 @@ class DaskSVC(Classifies, _DaskKernel, SVC):
         self.classes_, self.class_weight_ = classes, factors
         self._kernel_name, self._gamma, self._sparse = self.kernel, gamma, not data.dense
         self.shape_fit_ = (data.rows, data.features)
-        self._names(data)
+        set_names(self, data)
         k = len(classes)
         pairs = [(i, j) for i in range(k) for j in range(i + 1, k)]
         if self.approx is None:
@@ -450,7 +342,7 @@ class DaskSVC(Classifies, _DaskKernel, SVC):
         self._finish(result, rounds)
 
     def _store_approximate(self, rounds: Rounds, data: Partitions, spec: Any, pairs: Any) -> None:
-        centres, found, bias, result = self._approximate(rounds, data, spec, pairs, 1.0, True)
+        centres, found, bias, result = approximate(self, rounds, data, spec, pairs, 1.0, True)
         m, k = len(found), len(self.classes_)
         if k == 2:
             # The sign of a coefficient is the class that the centre speaks for.
@@ -470,7 +362,7 @@ class DaskSVC(Classifies, _DaskKernel, SVC):
 
     def to_local(self) -> SVC:
         """The `SVC` with the same parameters and the same fitted model."""
-        return self._local(SVC)  # type: ignore[no-any-return]
+        return self._local(SVC)
 
 
 class DaskSVR(_DaskKernel, SVR):
@@ -581,7 +473,7 @@ class DaskSVR(_DaskKernel, SVR):
             The fitted estimator; an awaitable of it if the client is asynchronous.
         """
         self._checked()
-        return call(self, lambda client: self._fit_on(client, X, y, sample_weight))  # type: ignore[no-any-return]
+        return call(self, lambda client: self._fit_on(client, X, y, sample_weight))
 
     def _fit_on(self, client: Any, X: Any, y: Any, sample_weight: Any) -> Self:
         rounds = Rounds(client, self.max_seconds, type(self).__name__)
@@ -591,11 +483,11 @@ class DaskSVR(_DaskKernel, SVR):
         spec = self._problem("regress", gamma, threads_per_task(client, len(data.parts)), epsilon=self.epsilon)
         self._kernel_name, self._gamma, self._sparse = self.kernel, gamma, not data.dense
         self.shape_fit_ = (data.rows, data.features)
-        self._names(data)
+        set_names(self, data)
         if self.approx is None:
             self._store_exact(rounds, data, spec)
             return self
-        centres, found, bias, result = self._approximate(rounds, data, spec, [None], unit_of(data), True)
+        centres, found, bias, result = approximate(self, rounds, data, spec, [None], unit_of(data), True)
         result = {**result, "coefficients": found, "bias": bias, "rows": np.arange(len(found))}
         for machine in result["machines"]:
             machine["rho"] = 1.0
@@ -627,7 +519,7 @@ class DaskSVR(_DaskKernel, SVR):
 
     def to_local(self) -> SVR:
         """The `SVR` with the same parameters and the same fitted model."""
-        return self._local(SVR)  # type: ignore[no-any-return]
+        return self._local(SVR)
 
 
 def _stacked(rows: list[Any], data: Partitions) -> Any:
@@ -657,145 +549,4 @@ def global_rows(data: Partitions, block: Blocks, where: Any, rounds: Rounds) -> 
     return found
 
 
-class DaskKernelRidge(Predicts, KernelRidge):
-    """`KernelRidge` on Dask collections, on the features of `approx` centres.
-
-    Parameters
-    ----------
-    alpha : float, default=1
-        Regularisation strength.
-    approx : int, default=1000
-        Number of centres.
-    client : distributed.Client, default=None
-        The client; the one that is in use by default. It is not part of pickles.
-    **others : object
-        The other parameters are those of `KernelRidge`. There is one target.
-
-    Attributes
-    ----------
-    dual_coef_, X_fit_ : ndarray
-        Coefficients and centres.
-    certificate_ : Certificate
-        How far the result can be from the optimum of the approximate problem over all partitions.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from dask.distributed import Client
-    >>> from margrave.dask import DaskKernelRidge
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
-    >>> X = da.random.default_rng(0).normal(size=(400, 1), chunks=(100, 1))
-    >>> model = DaskKernelRidge(alpha=0.01, kernel="rbf", approx=30, client=client).fit(X, da.sin(X[:, 0]))
-    >>> model.certificate_.status
-    'optimal'
-    >>> client.close()
-    """
-
-    _parameter_constraints: dict[str, Any] = {
-        **KernelRidge._parameter_constraints,
-        "client": "no_validation",
-        "approx": "no_validation",
-    }
-
-    def __init__(
-        self,
-        alpha: npt.ArrayLike = 1,
-        *,
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        kernel_params: Mapping[str, Any] | None = None,
-        loss: str | LossLike | None = None,
-        solver: str = "auto",
-        max_seconds: float | None = None,
-        gap_tol: float | None = None,
-        n_jobs: int | None = None,
-        device: str = "auto",
-        approx: int = 1000,
-        client: Any = None,
-    ) -> None:
-        super().__init__(
-            alpha=alpha,
-            kernel=kernel,
-            gamma=gamma,
-            degree=degree,
-            coef0=coef0,
-            kernel_params=kernel_params,
-            loss=loss,
-            solver=solver,
-            max_seconds=max_seconds,
-            gap_tol=gap_tol,
-            n_jobs=n_jobs,
-            device=device,
-        )
-        self.approx = approx
-        self.client = client
-
-    #: What the approximation of `_DaskKernel` asks for.
-    tol = 1e-4
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model; sample weights multiply the losses.
-
-        Parameters
-        ----------
-        X : dask array, dask dataframe, or list of delayed arrays or CSR matrices
-            Rows of features, split by rows.
-        y : dask array, dask series, or list of delayed arrays
-            Targets, split like X.
-        sample_weight : the same, default=None
-            Factors on the losses.
-
-        Returns
-        -------
-        self : object
-            The fitted estimator; an awaitable of it if the client is asynchronous.
-        """
-        self._validate_params()
-        if callable(self.kernel) or self.kernel not in ("linear", "poly", "polynomial", "rbf", "sigmoid", "laplacian"):
-            raise ValueError(f"DaskKernelRidge needs a kernel of the engine by name, not {self.kernel!r}")
-        if np.ndim(self.alpha) or not self.alpha > 0:  # type: ignore[operator]
-            raise ValueError("DaskKernelRidge needs one alpha > 0")
-        if not isinstance(self.approx, (int, np.integer)) or self.approx < 1:
-            raise ValueError(f"approx must be a number of centres ≥ 1, but it is {self.approx!r}")
-        check_loss(self.loss or "square")
-        return call(self, lambda client: self._fit_on(client, X, y, sample_weight))  # type: ignore[no-any-return]
-
-    def _fit_on(self, client: Any, X: Any, y: Any, sample_weight: Any) -> Self:
-        rounds = Rounds(client, self.max_seconds, type(self).__name__)
-        data = Partitions(rounds, "regress", X, y, sample_weight)
-        C = 1.0 / float(self.alpha)  # type: ignore[arg-type]
-        data.make(None, None, C)
-        spec = params(
-            "regress",
-            kernel="poly" if self.kernel == "polynomial" else self.kernel,
-            gamma=1.0 / data.features if self.gamma is None else self.gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-            loss=self.loss or "square",
-            C=C,
-            tol=None,
-            gap_tol=GAP_PER_TOL * self.tol if self.gap_tol is None else self.gap_tol,
-            bias=False,
-            threads=threads_per_task(client, len(data.parts)),
-        )
-        _DaskKernel._names(self, data)  # type: ignore[arg-type]
-        unit = unit_of(data)
-        found = _DaskKernel._approximate(self, rounds, data, spec, [None], unit, False)  # type: ignore[arg-type]
-        centres, coefficients, _, result = found
-        self.X_fit_, self.dual_coef_ = centres, coefficients.ravel()
-        finish(self, result)
-        return self
-
-    def to_local(self) -> KernelRidge:
-        """The `KernelRidge` with the same parameters and the same fitted model."""
-        own = ("client", "approx")
-        given = {name: value for name, value in self.get_params(deep=False).items() if name not in own}
-        local = KernelRidge(**given)
-        fitted = ("X_fit_", "dual_coef_", "certificate_", "history_", "n_features_in_", "feature_names_in_")
-        local.__dict__.update({name: self.__dict__[name] for name in fitted if name in self.__dict__})
-        return local
-
-
-__all__ = ["DaskKernelRidge", "DaskSVC", "DaskSVR"]
+__all__ = ["DaskSVC", "DaskSVR"]

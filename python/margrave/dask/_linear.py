@@ -40,11 +40,20 @@ def unit_of(data: Partitions) -> float:
     return unit if unit > 0 and np.isfinite(unit) else 1.0
 
 
+def set_names(estimator: Any, data: Partitions) -> None:
+    """Set number and names of the features."""
+    estimator.n_features_in_ = data.features
+    if data.columns is not None:
+        estimator.feature_names_in_ = np.array(data.columns, dtype=object)
+    else:
+        estimator.__dict__.pop("feature_names_in_", None)
+
+
 class _DaskLinear(Predicts):
     """Base of DaskLinearSVC and DaskLinearSVR."""
 
     def _local(self, base: Any) -> Any:
-        own = base(**{name: value for name, value in self.get_params(deep=False).items() if name != "client"})  # type: ignore[attr-defined]
+        own = base(**{name: value for name, value in self.get_params(deep=False).items() if name != "client"})
         names = ("coef_", "intercept_", "classes_", "n_features_in_", "feature_names_in_", "n_iter_", "certificate_")
         for name in (*names, "history_", "solver_", "reason_"):
             if name in self.__dict__:
@@ -53,7 +62,7 @@ class _DaskLinear(Predicts):
 
     def _spec(self, task: str, threads: int, **own: Any) -> dict[str, Any]:
         scaling = intercept_feature(self)
-        return params(  # type: ignore[no-any-return]
+        return params(
             task,
             loss=self.loss,
             C=self.C,
@@ -81,11 +90,7 @@ class _DaskLinear(Predicts):
                 ) from None
         coef = np.array([machine.w for machine in linear.machines])
         bias = np.array([machine.b for machine in linear.machines])
-        self.n_features_in_ = data.features
-        if data.columns is not None:
-            self.feature_names_in_ = np.array(data.columns, dtype=object)
-        else:
-            self.__dict__.pop("feature_names_in_", None)
+        set_names(self, data)
         result = linear.result(raised)
         self.n_iter_ = max(1, *(machine.iterations for machine in linear.machines), 1)
         self._rounds = {"tasks": rounds.count, "passes": linear.passes, "bytes": rounds.received}
@@ -222,7 +227,7 @@ class DaskLinearSVC(Classifies, _DaskLinear, LinearSVC):
                 " penalty='l2' and multi_class='ovr', or LinearSVC on one machine"
             )
         check_loss(self.loss)
-        return call(self, lambda client: self._fit(client, X, y, sample_weight))  # type: ignore[no-any-return]
+        return call(self, lambda client: self._fit(client, X, y, sample_weight))
 
     def _fit(self, client: Any, X: Any, y: Any, sample_weight: Any) -> Self:
         rounds = Rounds(client, self.max_seconds, type(self).__name__)
@@ -246,7 +251,7 @@ class DaskLinearSVC(Classifies, _DaskLinear, LinearSVC):
 
     def to_local(self) -> LinearSVC:
         """The `LinearSVC` with the same parameters and the same fitted model."""
-        return self._local(LinearSVC)  # type: ignore[no-any-return]
+        return self._local(LinearSVC)
 
 
 class DaskLinearSVR(_DaskLinear, LinearSVR):
@@ -362,7 +367,7 @@ class DaskLinearSVR(_DaskLinear, LinearSVR):
         """
         self._validate_params()
         check_loss(self.loss)
-        return call(self, lambda client: self._fit(client, X, y, sample_weight))  # type: ignore[no-any-return]
+        return call(self, lambda client: self._fit(client, X, y, sample_weight))
 
     def _fit(self, client: Any, X: Any, y: Any, sample_weight: Any) -> Self:
         rounds = Rounds(client, self.max_seconds, type(self).__name__)
@@ -376,7 +381,7 @@ class DaskLinearSVR(_DaskLinear, LinearSVR):
 
     def to_local(self) -> LinearSVR:
         """The `LinearSVR` with the same parameters and the same fitted model."""
-        return self._local(LinearSVR)  # type: ignore[no-any-return]
+        return self._local(LinearSVR)
 
 
 def check_loss(loss: Any) -> None:

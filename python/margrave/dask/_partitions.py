@@ -59,7 +59,9 @@ def table(client: Any, value: Any, name: str) -> Table:
         _check_types(value, name)
         columns = [str(column) for column in value.columns] if getattr(value, "ndim", 1) == 2 else None
         return Table(name, client.compute(list(value.to_delayed())), None, columns)
-    raise TypeError(f"{name} is a {type(value).__name__}: give a Dask array, a Dask dataframe or a list of delayed blocks")
+    raise TypeError(
+        f"{name} is a {type(value).__name__}: give a Dask array, a Dask dataframe or a list of delayed blocks"
+    )
 
 
 def _array(client: Any, value: Any, name: str) -> Table:

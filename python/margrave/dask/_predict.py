@@ -56,7 +56,7 @@ def lazily(model: Any, X: Any, method: str) -> Any:
                 " as input"
             )
         shared = dask.delayed(model, pure=True)
-        meta = np.empty((0,) if columns == 0 else (0, 0), dtype=kind)
+        meta: Any = np.empty((0,) if columns == 0 else (0, 0), dtype=kind)
         if columns == 0:
             return X.map_blocks(predict_block, model=shared, method=method, drop_axis=1, dtype=kind, meta=meta)
         chunks = (X.chunks[0], (columns,))
@@ -66,7 +66,7 @@ def lazily(model: Any, X: Any, method: str) -> Any:
 
         index = X._meta.index
         if columns == 0:
-            meta: Any = pandas.Series(np.empty(0, dtype=kind), index=index, name=method)
+            meta = pandas.Series(np.empty(0, dtype=kind), index=index, name=method)
         else:
             meta = pandas.DataFrame(np.empty((0, columns), dtype=kind), index=index, columns=list(range(columns)))
         return X.map_partitions(predict_block, model=model, method=method, meta=meta)

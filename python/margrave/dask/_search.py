@@ -15,7 +15,7 @@ from .._cv import COSTS, GAMMAS, SVCCV, SVRCV, fit_and_score
 from .._spec import aligned
 from .._svm import SVC, SVR
 from ..losses import LossLike
-from ._cluster import ATTEMPTS, Ended, Rounds, call, dask, distributed, threads_per_task
+from ._cluster import ATTEMPTS, Ended, LostDataError, Rounds, call, dask, distributed, threads_per_task
 from ._partitions import is_collection
 from ._predict import Classifies, Predicts
 
@@ -63,7 +63,7 @@ def refit_task(data: Any, base: Any, given: Any, chosen: Any, classes: Any) -> A
     if isinstance(x, tuple):
         values, indices, starts, width = x
         x = sp.csr_matrix((values, indices.view(np.int32), starts.astype(np.int64)), shape=(len(starts) - 1, width))
-    else:
+    elif not sp.issparse(x):
         x = aligned(x)
     return plain.fit(model, x, codes if classes is None else classes[codes.astype(np.intp)], weights)
 
@@ -78,6 +78,8 @@ class _DaskSearch(Predicts):
 
     _rounds: Rounds
     _remote: _Remote | None
+    #: The samples on the workers, where the search is made of fits.
+    _sent: Any
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Search the grid by cross-validation on the workers, then fit the best combination on all samples there.
@@ -91,26 +93,26 @@ class _DaskSearch(Predicts):
         self : object
             The fitted estimator; an awaitable of it if the client is asynchronous.
         """
-        return call(self, lambda client: self._fit_on(client, X, y, sample_weight))  # type: ignore[no-any-return]
+        return call(self, lambda client: self._fit_on(client, X, y, sample_weight))
 
     def _fit_on(self, client: Any, X: Any, y: Any, sample_weight: Any) -> Self:
         self._rounds = Rounds(client, self.max_seconds, type(self).__name__)
-        self._remote = None
+        self._remote = self._sent = None
         try:
             X, y, sample_weight = (_gathered(client, value) for value in (X, y, sample_weight))
-            return super().fit(X, y, sample_weight=sample_weight)  # type: ignore[misc, no-any-return]
+            return super().fit(X, y, sample_weight=sample_weight)
         finally:
-            del self._rounds, self._remote
+            del self._rounds, self._remote, self._sent
 
     def _tune(self, spec: Any, arguments: Any, report: Any, **options: Any) -> Any:
         remote = self._remote = _Remote(self._rounds, spec, arguments, options, report)
         # On this thread, so that Ctrl-C reaches the waiting driver.
         own = {**spec, "threads": 1, "small": True}
-        return _core.tune(own, *arguments, None, **options, remote=remote)
+        return _core.tune(own, *arguments, **options, remote=remote)
 
     def _fit_and_score(self, base: Any, jobs: Any, scorer: Any, data: Any) -> Any:
         rounds = self._rounds
-        sent = scattered(rounds, data)
+        sent = self._sent = scattered(rounds, data)
         futures = [rounds.submit(fit_task, sent, base, given, fold, scorer, name="fit") for given, fold in jobs]
         return _or_raise(rounds, futures)
 
@@ -118,7 +120,7 @@ class _DaskSearch(Predicts):
         """Fit the chosen combination on a worker."""
         rounds = self._rounds
         base = SVCCV if isinstance(self, SVCCV) else SVRCV
-        given = {name: value for name, value in self.get_params(deep=False).items() if name != "client"}  # type: ignore[attr-defined]
+        given = {name: value for name, value in self.get_params(deep=False).items() if name != "client"}
         if self.max_seconds is not None:
             given["max_seconds"] = max(0.0, rounds.left() or 0.0)
         given["n_jobs"] = threads_per_task(rounds.client, 1) if given["n_jobs"] is None else given["n_jobs"]
@@ -126,26 +128,37 @@ class _DaskSearch(Predicts):
         chosen = {name: self.__dict__[name] for name in names if name in self.__dict__}
         # The engine ends the fit at its time limit by itself.
         rounds.max_seconds = None
-        data, classes = self._data(X, y, sample_weight)
-        found = _or_raise(rounds, [rounds.submit(refit_task, data, base, given, chosen, classes, name="refit")])
-        params = set(self.get_params(deep=False))  # type: ignore[attr-defined]
+        for attempt in range(ATTEMPTS):
+            data, classes = self._data(X, y, sample_weight)
+            task = rounds.submit(refit_task, data, base, given, chosen, classes, name="refit")
+            try:
+                found = _or_raise(rounds, [task])
+                break
+            except LostDataError:
+                # Every worker that had the data is gone: it is sent again.
+                self._remote = self._sent = None
+                if attempt + 1 == ATTEMPTS:
+                    raise
+        params = set(self.get_params(deep=False))
         self.__dict__.update({name: value for name, value in found[0].__dict__.items() if name not in params})
         return self
 
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Any:
         """The samples on the workers: those of the search, unless some had no weight."""
         remote = self._remote
+        if self._sent is not None:
+            return self._sent, None
         classes = getattr(self, "classes_", None)
         if remote is not None and remote.data is not None and remote.arguments[0] is not None:
             x = remote.arguments[0]
             rows = len(x[2]) - 1 if isinstance(x, tuple) else x.shape[0]
             if rows == np.shape(X)[0]:
                 return remote.data, classes
-        weights = self._weights(X, np.shape(X)[0], sample_weight)  # type: ignore[attr-defined]
+        weights = self._weights(X, np.shape(X)[0], sample_weight)
         return scattered(self._rounds, (X if sp.issparse(X) else np.asarray(X), np.asarray(y), weights)), None
 
     def _local(self, base: Any) -> Any:
-        params = {name: value for name, value in self.get_params(deep=False).items() if name != "client"}  # type: ignore[attr-defined]
+        params = {name: value for name, value in self.get_params(deep=False).items() if name != "client"}
         local = base(**params)
         local.__dict__.update({name: value for name, value in self.__dict__.items() if name not in {*params, "client"}})
         return local
@@ -361,7 +374,7 @@ class DaskSVCCV(Classifies, _DaskSearch, SVCCV):
 
     def to_local(self) -> SVCCV:
         """The `SVCCV` with the same parameters and the same fitted model."""
-        return self._local(SVCCV)  # type: ignore[no-any-return]
+        return self._local(SVCCV)
 
 
 class DaskSVRCV(_DaskSearch, SVRCV):
@@ -451,7 +464,7 @@ class DaskSVRCV(_DaskSearch, SVRCV):
 
     def to_local(self) -> SVRCV:
         """The `SVRCV` with the same parameters and the same fitted model."""
-        return self._local(SVRCV)  # type: ignore[no-any-return]
+        return self._local(SVRCV)
 
 
 __all__ = ["DaskSVCCV", "DaskSVRCV"]
