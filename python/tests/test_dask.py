@@ -1,7 +1,11 @@
 """Estimators on Dask: real worker processes, compared with the local estimators."""
 
 import asyncio
+import doctest
+import importlib
+import os
 import pickle
+import signal
 import threading
 import time
 
@@ -101,26 +105,24 @@ def test_linear_regressions_agree_with_local_ones(client, data, loss):
     np.testing.assert_allclose(model.predict(dX).compute(), local.predict(X), atol=1e-3)
 
 
-class Squared:
-    """A loss of one's own."""
-
-    def value(self, y, z):
-        return 0.5 * (y - z) ** 2
-
-    def slope(self, y, z):
-        return z - y
-
-    def curvature(self, y, z):
-        return np.ones_like(z)
-
-    def conjugate(self, y, u):
-        return 0.5 * u**2 + u * y
-
-
 def test_a_loss_of_ones_own_travels_to_the_workers(client, data):
     X, _, score = data
     dX, dy = split(X, score)
-    client.upload_file(__file__)
+
+    # A class of this function is pickled by value: the workers do not have this file.
+    class Squared:
+        def value(self, y, z):
+            return 0.5 * (y - z) ** 2
+
+        def slope(self, y, z):
+            return z - y
+
+        def curvature(self, y, z):
+            return np.ones_like(z)
+
+        def conjugate(self, y, u):
+            return 0.5 * u**2 + u * y
+
     model = DaskLinearSVR(loss=Squared()).fit(dX, dy)
     local = LinearSVR(loss="square").fit(X, score)
     assert model.certificate_.status == "optimal"
@@ -265,13 +267,14 @@ def test_searches_send_the_data_once_to_each_worker(client):
     X = rng.normal(size=(1500, 400))
     y = X[:, 0] > 0
 
-    def received(dask_worker):
-        return dask_worker.transfer_incoming_bytes_total
+    def sent(dask_worker):
+        return dask_worker.transfer_outgoing_bytes_total
 
-    before = sum(client.run(received).values())
+    before = sum(client.run(sent).values())
     DaskSVCCV(Cs=[0.1, 1], gammas=[1e-4, 1e-3, 1e-2, 1e-1], cv=3).fit(X, y)
     # Between workers; the first of them has its copy from the driver.
-    between = sum(client.run(received).values()) - before
+    between = sum(client.run(sent).values()) - before
+    assert between > 0
     workers = len(client.nthreads())
     assert workers == 2
     assert X.nbytes + between <= 1.1 * X.nbytes * workers
@@ -295,6 +298,11 @@ def test_one_two_and_four_workers_give_the_same_bytes(client, four, data):
             assert same_bytes(first, make(client)) and same_bytes(first, make(four))
 
 
+def kill(cluster):
+    """Kill a worker process; its nanny starts another one."""
+    os.kill(next(iter(cluster.workers.values())).process.process.pid, signal.SIGKILL)
+
+
 class Killer(threading.Thread):
     """Kills one worker process once so many tasks of a fit have been sent."""
 
@@ -309,8 +317,7 @@ class Killer(threading.Thread):
 
     def run(self):
         if self.sent.wait(timeout=60):
-            worker = next(iter(self.cluster.workers.values()))
-            worker.process.process.kill()
+            kill(self.cluster)
             self.killed = True
 
 
@@ -458,7 +465,7 @@ def test_bad_input_is_refused_with_a_remedy(client, data):
     with pytest.raises(ValueError, match=r"X.rechunk\(\{1: -1\}\)"):
         DaskLinearSVC().fit(dX.rechunk((CHUNK, 2)), dy)
     with pytest.raises(ValueError, match=r"partition 0 has 600 rows of X but 500 of y.*rechunk"):
-        DaskLinearSVC().fit(dX, dy.rechunk((500, 700, 600, 600, 600)))
+        DaskLinearSVC().fit(dX, dy.rechunk(((500, 700, 600, 600, 600),)))
     with pytest.raises(ValueError, match="X has 5 partitions but y has 3"):
         DaskSVC().fit(dX, dy.rechunk(1000))
     short = dy[da.from_array(np.arange(ROWS) != 700, chunks=CHUNK)]
@@ -510,7 +517,16 @@ def test_lost_scattered_data_is_named(data):
         model = DaskLinearSVC(client=client)
         first = model.fit(blocks, targets)
         assert first.certificate_.status == "optimal"
-        next(iter(own.workers.values())).process.process.kill()
+        kill(own)
         time.sleep(0.5)
         with pytest.raises(RuntimeError, match="lost with its workers|cancelled"):
             model.fit(blocks, targets)
+
+
+# Documentation.
+
+
+@pytest.mark.parametrize("name", ["_kernel", "_linear", "_ridge", "_search"])
+def test_examples_of_the_docstrings_run(name):
+    found = doctest.testmod(importlib.import_module(f"margrave.dask.{name}"))
+    assert found.failed == 0 and found.attempted > 0

@@ -268,7 +268,7 @@ fn a_search_elsewhere_has_the_bits_of_a_search_here() {
             gammas: (0..gammas).map(|k| 0.05 * 4f64.powi(k)).collect(),
             ..Grid::default()
         };
-        let options = TrainOptions { kernel: Kernel::rbf(1.0), ..TrainOptions::new(Task::Classify) };
+        let options = TrainOptions::new(Task::Classify);
         let tuner = Tuner { race, ..Tuner::new(options, grid) };
         let here = tuner.search(&data, &mut Silent).unwrap();
         let mut elsewhere = Elsewhere { tuner: &tuner, data: &data, machines: vec![], tasks: 0 };

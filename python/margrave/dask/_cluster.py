@@ -26,6 +26,14 @@ POLL = 0.25
 ATTEMPTS = 5
 
 
+#: What Dask raises for futures of data that was lost and has no recipe.
+LOST: tuple[type[BaseException], ...] = tuple(
+    getattr(distributed.client, name)
+    for name in ("FutureCancelledError", "FuturesCancelledError", "CancelledError")
+    if hasattr(distributed.client, name)
+)
+
+
 class LostDataError(RuntimeError):
     """Data was lost with its workers, and Dask has no recipe for it."""
 
@@ -154,7 +162,7 @@ class Rounds:
         except KeyboardInterrupt as interrupt:
             self.cancel(futures)
             raise Ended("interrupted", interrupt) from None
-        except distributed.client.FutureCancelledError as error:
+        except LOST as error:
             raise LostDataError(
                 "data of the fit was lost with its workers and Dask cannot compute it again: it was scattered. Give data"
                 " that Dask can recompute (read it from files, or dask.array.from_array), or scatter it again."

@@ -281,7 +281,9 @@ class DaskSVC(Classifies, _DaskKernel, SVC):
                 f"The number of classes has to be greater than one; got {int((counts > 0).sum())} class in all partitions"
             )
         if (counts == 0).any():
-            raise ValueError(f"all samples of class {classes[int(np.argmin(counts))]!r} have weight 0: leave them out")
+            raise ValueError(
+                f"all samples of class {classes[int(np.argmin(counts))].item()!r} have weight 0: leave them out"
+            )
         factors = factors_of(self.class_weight, classes, totals)
         data.make(classes, factors, float(self.C))
         gamma = gamma_of(self.gamma, rounds, data, factors, float(self.C))

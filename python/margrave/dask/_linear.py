@@ -236,10 +236,12 @@ class DaskLinearSVC(Classifies, _DaskLinear, LinearSVC):
         if (counts > 0).sum() < 2:
             raise ValueError(
                 "This solver needs samples of at least 2 classes in the data, but the data contains only one class:"
-                f" {classes[int(np.argmax(counts))]!r}"
+                f" {classes[int(np.argmax(counts))].item()!r}"
             )
         if (counts == 0).any():
-            raise ValueError(f"all samples of class {classes[int(np.argmin(counts))]!r} have weight 0: leave them out")
+            raise ValueError(
+                f"all samples of class {classes[int(np.argmin(counts))].item()!r} have weight 0: leave them out"
+            )
         data.make(classes, factors_of(self.class_weight, classes, totals), float(self.C))
         spec = self._spec("classify", threads_per_task(client, len(data.parts)), multiclass="ovr")
         positives = [1] if len(classes) == 2 else list(range(len(classes)))

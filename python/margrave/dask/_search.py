@@ -15,7 +15,7 @@ from .._cv import COSTS, GAMMAS, SVCCV, SVRCV, fit_and_score
 from .._spec import aligned
 from .._svm import SVC, SVR
 from ..losses import LossLike
-from ._cluster import ATTEMPTS, Ended, LostDataError, Rounds, call, dask, distributed, threads_per_task
+from ._cluster import ATTEMPTS, LOST, Ended, LostDataError, Rounds, call, dask, distributed, threads_per_task
 from ._partitions import is_collection
 from ._predict import Classifies, Predicts
 
@@ -78,7 +78,7 @@ class _DaskSearch(Predicts):
 
     _rounds: Rounds
     _remote: _Remote | None
-    #: The samples on the workers, where the search is made of fits.
+    #: The samples on the workers and their number, where the search is made of fits.
     _sent: Any
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -112,7 +112,8 @@ class _DaskSearch(Predicts):
 
     def _fit_and_score(self, base: Any, jobs: Any, scorer: Any, data: Any) -> Any:
         rounds = self._rounds
-        sent = self._sent = scattered(rounds, data)
+        sent = scattered(rounds, data)
+        self._sent = (sent, np.shape(data[0])[0])
         futures = [rounds.submit(fit_task, sent, base, given, fold, scorer, name="fit") for given, fold in jobs]
         return _or_raise(rounds, futures)
 
@@ -146,8 +147,9 @@ class _DaskSearch(Predicts):
     def _data(self, X: Any, y: Any, sample_weight: Any) -> Any:
         """The samples on the workers: those of the search, unless some had no weight."""
         remote = self._remote
-        if self._sent is not None:
-            return self._sent, None
+        # Samples without weight take no part in a search, but they count in the row numbers of the model.
+        if self._sent is not None and self._sent[1] == np.shape(X)[0]:
+            return self._sent[0], None
         classes = getattr(self, "classes_", None)
         if remote is not None and remote.data is not None and remote.arguments[0] is not None:
             x = remote.arguments[0]
@@ -210,7 +212,7 @@ class _Remote:
         for attempt in range(ATTEMPTS):
             try:
                 return self.run(tasks, again=attempt > 0)
-            except distributed.client.FutureCancelledError:
+            except LOST:
                 # Every worker that had the data is gone.
                 self.data = None
         raise RuntimeError(f"the data of the search was lost with its workers {ATTEMPTS} times: keep workers alive")
