@@ -17,10 +17,15 @@ __all__ = [
     "ShapeError",
     "UnsupportedError",
     "__version__",
+    "balance_parts",
     "certify",
+    "certify_kernel_rows",
     "certify_libsvm",
     "certify_linear",
     "certify_ridge",
+    "certify_rows",
+    "combine_kernel_parts",
+    "combine_linear_parts",
     "export_libsvm",
     "export_native",
     "export_onnx",
@@ -28,14 +33,24 @@ __all__ = [
     "fit",
     "gamma_of",
     "is_score",
+    "kernel_block",
+    "kernel_scores",
+    "linear_centre",
+    "linear_direction",
+    "linear_pass",
+    "linear_product",
+    "linear_width",
     "loss_names",
     "loss_properties",
     "loss_values",
     "main",
     "read_libsvm",
     "read_native",
+    "solve_rows",
     "tune",
+    "tune_task",
     "votes",
+    "worst_rows",
 ]
 
 __version__: str
@@ -49,6 +64,7 @@ _Params = Mapping[str, Any]
 _Parts = Mapping[str, Any]
 _Scaling = tuple[Sequence[float], Sequence[float]]
 _Report = Callable[[dict[str, Any]], object]
+_Rows = Mapping[str, Any]
 
 class OptionError(ValueError): ...
 class ShapeError(ValueError): ...
@@ -125,7 +141,25 @@ def tune(
     report: _Report | None = None,
     score: str | None = None,
     keep_scores: bool = False,
+    remote: Callable[[list[dict[str, Any]]], list[list[dict[str, Any]]]] | None = None,
 ) -> dict[str, Any]: ...
+def tune_task(
+    params: _Params,
+    x: _Points,
+    y: _Vector,
+    weights: _Vector | None,
+    costs: Sequence[float],
+    gammas: Sequence[float],
+    epsilons: Sequence[float],
+    folds: int,
+    fold_of: npt.NDArray[np.int64],
+    counts: _Vector | None,
+    race: float | None,
+    score: str | None,
+    keep_scores: bool,
+    task: Mapping[str, Any],
+    earlier: Sequence[tuple[int, Sequence[tuple[_Vector, _Vector, float]]]],
+) -> tuple[list[dict[str, Any]], list[tuple[int, list[tuple[_Vector, _Vector, float]]]]]: ...
 def is_score(name: str) -> bool: ...
 def export_onnx(
     params: _Params,
@@ -142,3 +176,65 @@ def read_libsvm(bytes: bytes, name: str) -> dict[str, Any]: ...
 def loss_names() -> list[tuple[str, str, bool, bool]]: ...
 def loss_properties(name: str) -> dict[str, Any]: ...
 def loss_values(name: str, y: _Vector, z: _Vector) -> tuple[_Vector, _Vector]: ...
+def linear_width(params: _Params, rows: _Rows) -> float: ...
+def linear_pass(
+    params: _Params,
+    rows: _Rows,
+    smoothing: Mapping[str, Any],
+    w: _Vector,
+    b: float,
+    direction: tuple[_Vector, float] | None = None,
+    steps: Sequence[float] = ...,
+    moments: str = "none",
+    means: _Vector | None = None,
+) -> dict[str, Any]: ...
+def linear_centre(params: _Params, rows: _Rows, smoothing: Mapping[str, Any], w: _Vector, b: float) -> _Vector: ...
+def linear_product(
+    params: _Params,
+    rows: _Rows,
+    smoothing: Mapping[str, Any],
+    w: _Vector,
+    b: float,
+    p: _Vector,
+    p_b: float,
+) -> tuple[_Vector, float]: ...
+def linear_direction(
+    packed: _Vector,
+    first: _Vector,
+    means: _Vector | None,
+    total: float,
+    gradient: _Vector,
+    bias: tuple[float, float],
+) -> tuple[_Vector, float] | None: ...
+def certify_rows(
+    params: _Params, rows: _Rows, w: _Vector, b: float, beta: _Vector, factors: tuple[float, float]
+) -> dict[str, Any]: ...
+def balance_parts(parts: Sequence[Mapping[str, Any]]) -> tuple[float, float]: ...
+def combine_linear_parts(
+    params: _Params, parts: Sequence[Mapping[str, Any]], scaling: float | None, w: _Vector, b: float
+) -> dict[str, Any]: ...
+def combine_kernel_parts(params: _Params, parts: Sequence[Mapping[str, Any]], b: float) -> dict[str, Any]: ...
+def kernel_scores(params: _Params, x: _Points, centres: _Points, coefficients: _Vector) -> _Vector: ...
+def kernel_block(params: _Params, x: _Points, centres: _Points) -> _Matrix: ...
+def worst_rows(
+    params: _Params, y: _Vector, costs: _Vector, z: _Vector, b: float, beta: _Vector, count: int
+) -> tuple[npt.NDArray[np.uint32], _Vector, _Vector, dict[str, Any]]: ...
+def solve_rows(
+    params: _Params,
+    x: _Points,
+    y: _Vector,
+    costs: _Vector,
+    offsets: _Vector,
+    beta: _Vector,
+    sum: float | None,
+) -> tuple[_Vector, float, str]: ...
+def certify_kernel_rows(
+    params: _Params,
+    x: _Points,
+    centres: _Points,
+    coefficients: _Vector,
+    y: _Vector,
+    costs: _Vector,
+    b: float,
+    beta: _Vector,
+) -> dict[str, Any]: ...

@@ -102,8 +102,7 @@ class _Search:
             cells = self._fitted_cells(scorer, X, y, weights, fold_of, count)
             return self._chosen(cells, self._best_of(cells, count), count)
         report = reporter(f"{type(self).__name__} search") if self.verbose else None
-        result = _core.tune(
-            spec,
+        arguments = (
             points(X),
             codes,
             weights,
@@ -114,10 +113,8 @@ class _Search:
             np.ascontiguousarray(fold_of),
             weights,
             None if direct else self._deviations(),
-            report,
-            score=native,
-            keep_scores=direct,
         )
+        result = self._tune(spec, arguments, report, score=native, keep_scores=direct)
         if report is not None:
             report.close()
         if result["interrupted"] is not None:
@@ -129,6 +126,10 @@ class _Search:
             self._score_cells(scorer, cells, result["scores"], X, y, weights, fold_of)
             best = self._best_of(cells, count)
         return self._chosen(cells, best, count)
+
+    def _tune(self, spec: Any, arguments: Any, report: Any, **options: Any) -> Any:
+        """The search itself."""
+        return _core.tune(spec, *arguments, report=report, **options)
 
     def _chosen(self, cells: Any, best: Any, count: int) -> Any:
         """Set the chosen parameters, `best_score_` and `cv_results_`."""
@@ -172,26 +173,25 @@ class _Search:
         shared = {name: value for name, value in self.get_params(deep=False).items() if name in base().get_params()}
         if self._task == "classify":
             shared["probability"] = True
-        lookup = self.kernel == "precomputed"
         gammas = [None] if self.kernel in ("linear", "precomputed") else [float(g) for g in self.gammas]
         epsilons: list[Any] = [float(e) for e in getattr(self, "epsilons", None) or []] or [None]
-        cells = []
+        cells, jobs = [], []
         for gamma in gammas:
             for epsilon in epsilons:
                 for C in sorted(float(c) for c in self.Cs):
                     chosen = {"C": C, "gamma": gamma, "epsilon": epsilon}
                     given = {name: value for name, value in chosen.items() if value is not None}
-                    start, values = time.perf_counter(), []
-                    for fold in range(count):
-                        test, train = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
-                        A, B = X[train], X[test]
-                        if lookup:
-                            A, B = np.ascontiguousarray(A[:, train]), np.ascontiguousarray(B[:, train])
-                        model = base(**{**shared, **given})
-                        model.fit(A, y[train], sample_weight=None if weights is None else weights[train])
-                        values.append(float(scorer(model, B, y[test])))
-                    cells.append({**chosen, "folds": values, "dropped": False, "seconds": time.perf_counter() - start})
+                    cells.append({**chosen, "folds": [], "dropped": False, "seconds": 0.0})
+                    jobs += [({**shared, **given}, fold) for fold in range(count)]
+        found = self._fit_and_score(base, jobs, scorer, (X, y, weights, fold_of))
+        for at, (score, seconds) in enumerate(found):
+            cells[at // count]["folds"].append(score)
+            cells[at // count]["seconds"] += seconds
         return cells
+
+    def _fit_and_score(self, base: Any, jobs: Any, scorer: Any, data: Any) -> Any:
+        """Score and seconds of each of the jobs, parameters with a fold."""
+        return [fit_and_score(base, given, fold, scorer, data) for given, fold in jobs]
 
     def _best_of(self, cells: Any, count: int) -> int:
         """The best of the cells with all folds; ties go to the smallest C, then to the smallest γ."""
@@ -218,6 +218,19 @@ class _Search:
         if tube:
             named["epsilon"] = cell["epsilon"]
         return named
+
+
+def fit_and_score(base: Any, given: Any, fold: int, scorer: Any, data: Any) -> tuple[float, float]:
+    """Score of a model fitted without a fold on that fold, and the seconds it took."""
+    X, y, weights, fold_of = data
+    start = time.perf_counter()
+    test, train = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
+    A, B = X[train], X[test]
+    if given.get("kernel") == "precomputed":
+        A, B = np.ascontiguousarray(A[:, train]), np.ascontiguousarray(B[:, train])
+    model = base(**given)
+    model.fit(A, y[train], sample_weight=None if weights is None else weights[train])
+    return float(scorer(model, B, y[test])), time.perf_counter() - start
 
 
 _GRID = {

@@ -185,12 +185,17 @@ def model_parts(
     }
 
 
+def aligned(array: Any) -> Any:
+    """The array, C-contiguous and aligned: memory that came over a network may be neither. Copies only where it has to."""
+    return np.require(array, requirements=("C", "A"))
+
+
 def points(X: Any) -> Any:
     """X for `_core`: a C-contiguous array, or the parts of a CSR matrix. Copies only where it has to."""
     if not sp.issparse(X):
         if X.dtype not in (np.float32, np.float64):
             X = X.astype(np.float64)
-        return np.ascontiguousarray(X)
+        return aligned(X)
     X = X.tocsr()
     if not X.has_canonical_format:
         X = X.copy()
@@ -201,8 +206,8 @@ def points(X: Any) -> Any:
     indices = indices.view(np.uint32) if indices.dtype == np.int32 else indices.astype(np.uint32)
     values = X.data if X.data.dtype in (np.float32, np.float64) else X.data.astype(np.float64)
     return (
-        np.ascontiguousarray(values),
-        np.ascontiguousarray(indices),
+        aligned(values),
+        aligned(indices),
         X.indptr.astype(np.uint64),
         int(X.shape[1]),
     )
@@ -296,6 +301,7 @@ __all__ = [
     "MEMORY",
     "SMALL",
     "SOLVERS",
+    "aligned",
     "cut_short",
     "finish",
     "model_parts",

@@ -13,6 +13,7 @@ mod linear;
 mod losses;
 mod machine;
 mod params;
+mod partition;
 mod ridge;
 mod supervise;
 mod tune;
@@ -52,9 +53,15 @@ mod _core {
     #[pymodule_export]
     use super::main;
     #[pymodule_export]
+    use super::partition::{
+        balance_parts, certify_kernel_rows, certify_rows, combine_kernel_parts, combine_linear_parts, kernel_block,
+        kernel_scores, linear_centre, linear_direction, linear_pass, linear_product, linear_width, solve_rows,
+        worst_rows,
+    };
+    #[pymodule_export]
     use super::ridge::certify_ridge;
     #[pymodule_export]
-    use super::tune::{is_score, tune};
+    use super::tune::{is_score, tune, tune_task};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

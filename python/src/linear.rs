@@ -17,7 +17,7 @@ use crate::params::Params;
 use crate::supervise::supervise;
 
 /// The bias: none, free (∞), or the weight of a feature of this value.
-fn bias_of(scaling: Option<f64>) -> Bias {
+pub(crate) fn bias_of(scaling: Option<f64>) -> Bias {
     match scaling {
         None => Bias::None,
         Some(s) if s == f64::INFINITY => Bias::Free,

@@ -12,6 +12,7 @@ mod linear_family;
 mod linear_starts;
 mod on_device;
 mod orders;
+mod partitions;
 mod purity;
 mod set_newton;
 

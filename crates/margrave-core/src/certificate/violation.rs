@@ -13,9 +13,29 @@ const TOUCH: f64 = 1e-12;
 /// has no dual term count with [`slope_distances`], and so do those of a user-defined loss whose slope is not that of its
 /// dual term, which was found by sampling.
 pub(super) fn violation(point: &Point<'_, '_>, gamma: &[f64], bias: &[f64]) -> Result<f64, Interrupt> {
+    let unbiased = point.problem.constraint.groups() == 0;
+    let OneSided { fall, rise, slope: mut worst } = one_sided(point, gamma, bias)?;
+    for (g, (fall, rise)) in fall.into_iter().zip(rise).enumerate() {
+        let own = |b: f64| (fall - rise).max(fall + b).max(-b - rise);
+        worst = worst.max(if unbiased { fall.max(-rise) } else { own(bias[g]) });
+    }
+    Ok(worst)
+}
+
+/// What the violation is made of.
+pub(super) struct OneSided {
+    /// Largest F of variables that can decrease, by group.
+    pub(super) fall: Vec<f64>,
+    /// Smallest F of variables that can increase, by group.
+    pub(super) rise: Vec<f64>,
+    /// Largest of the [`slope_distances`].
+    pub(super) slope: f64,
+}
+
+/// The parts of the violation.
+pub(super) fn one_sided(point: &Point<'_, '_>, gamma: &[f64], bias: &[f64]) -> Result<OneSided, Interrupt> {
     let p = point.problem;
     let groups = p.constraint.groups();
-    let unbiased = groups == 0;
     let sampled = match p.losses {
         Losses::One(loss) => loss.spec().is_none(),
         Losses::ByGroup(_) => false,
@@ -32,12 +52,8 @@ pub(super) fn violation(point: &Point<'_, '_>, gamma: &[f64], bias: &[f64]) -> R
     let Extremes { fall, rise, by_slope } = parts.into_iter().fold(Extremes::new(groups), Extremes::merge);
     let z: Vec<f64> = by_slope.iter().map(|&i| point.z(i as usize, bias)).collect();
     let beta: Vec<f64> = by_slope.iter().map(|&i| gamma[i as usize]).collect();
-    let mut worst = slope_distances(point, &by_slope, &beta, &z)?.into_iter().fold(0.0f64, f64::max);
-    for (g, (fall, rise)) in fall.into_iter().zip(rise).enumerate() {
-        let own = |b: f64| (fall - rise).max(fall + b).max(-b - rise);
-        worst = worst.max(if unbiased { fall.max(-rise) } else { own(bias[g]) });
-    }
-    Ok(worst)
+    let slope = slope_distances(point, &by_slope, &beta, &z)?.into_iter().fold(0.0f64, f64::max);
+    Ok(OneSided { fall, rise, slope })
 }
 
 /// The one-sided F by group: the largest of variables that can decrease, the smallest of those that can increase; and

@@ -18,6 +18,7 @@ mod custom;
 mod form;
 mod margin;
 mod nonconvex;
+mod offset;
 mod residual;
 mod spec;
 mod supremum;
@@ -27,6 +28,7 @@ mod tests;
 pub use custom::{BulkFunction, BulkFunctions, CustomLoss};
 pub use margin::{Hinge, HuberHinge, Logistic, Power, SmoothHinge, SquaredHinge};
 pub use nonconvex::{Polynomial, Ramp, Sigmoid};
+pub use offset::Offset;
 pub use residual::{Above, Absolute, Below, Epsilon, Expectile, Huber, LogCosh, Pinball, Square, SquaredEpsilon};
 pub use spec::{LossInfo, LossSpec};
 

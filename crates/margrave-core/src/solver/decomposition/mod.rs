@@ -41,6 +41,7 @@ mod nystrom;
 mod on_device;
 mod options;
 mod pairs;
+pub mod partition;
 mod phases;
 mod pivot;
 mod polish;

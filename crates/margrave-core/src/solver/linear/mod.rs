@@ -41,6 +41,7 @@ mod lasso_newton;
 mod line_search;
 mod newton;
 mod options;
+pub mod partition;
 mod proximal;
 mod rows;
 mod smooth_loss;

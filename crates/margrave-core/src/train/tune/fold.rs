@@ -35,10 +35,10 @@ pub(super) enum KernelEntries<'a> {
 /// One binary machine of a combination trained on one fold; rows are all rows, in the order of the folds.
 #[derive(Debug, Clone)]
 pub(super) struct FoldMachine {
-    beta: Vec<f64>,
+    pub(super) beta: Vec<f64>,
     /// K·β.
-    scores: Vec<f64>,
-    bias: f64,
+    pub(super) scores: Vec<f64>,
+    pub(super) bias: f64,
 }
 
 /// The result of a combination on one fold.

@@ -15,6 +15,7 @@ mod grid;
 mod judge;
 mod order;
 mod race;
+mod remote;
 mod search;
 
 use std::time::Instant;
@@ -36,6 +37,7 @@ use crate::train::{Fit, LossChoice, Plan};
 
 pub use self::grid::{Cell, Grid, Params};
 pub use self::judge::Comparison;
+pub use self::remote::{Found, MachineState, Outcome, Remote, SearchTask};
 
 /// A finished search.
 #[derive(Debug, Clone)]
@@ -119,7 +121,67 @@ impl Tuner {
 
     /// Runs the search.
     pub fn search(&self, data: &Dataset, observer: &mut dyn Observer) -> Result<Tuned> {
+        self.search_on(data, None, observer)
+    }
+
+    /// Runs the search with its trainings on `elsewhere`, if given: the same result, bit for bit.
+    pub fn search_on(
+        &self,
+        data: &Dataset,
+        elsewhere: Option<&mut dyn Remote>,
+        observer: &mut dyn Observer,
+    ) -> Result<Tuned> {
         let start_time = Instant::now();
+        let control = self.control();
+        self.within_search(data, |prepared, judge, mut search| {
+            let options = &self.options;
+            let n = prepared.points.len();
+            let flow = observer.begin(&Begin { solver: "tune", n, tol: options.stop.tol, gap: options.stop.gap });
+            let stopped = search.run(&control, observer, flow.is_break(), elsewhere)?;
+            let mut found = search.cells;
+            judge.finish(|state| fold::scheme_of(&self.machine(&state.cell.params), prepared), &mut found);
+            let keep = self.keep_scores;
+            let scores = if keep { found.iter_mut().map(|p| std::mem::take(&mut p.scores)).collect() } else { vec![] };
+            let cells: Vec<Cell> = found.into_iter().map(|p| p.cell).collect();
+            let best = choose(&cells);
+            let status = match control.check() {
+                Err(why) => why.into(),
+                Ok(()) if stopped => Status::Interrupted,
+                Ok(()) => Status::Optimal,
+            };
+            let seconds = start_time.elapsed().as_secs_f64();
+            observer.finish(status, &Step { seconds, phase: "done", fraction: Some(1.0), ..Step::default() });
+            Ok(Tuned { cells, best, status, seconds, scores })
+        })
+    }
+
+    /// Carries out a task of [`search_on`](Self::search_on). `earlier`: machines of combinations, from a task on an earlier
+    /// fold that returned them.
+    pub fn run_task(
+        &self,
+        data: &Dataset,
+        task: &SearchTask,
+        earlier: &[(usize, Vec<MachineState>)],
+    ) -> Result<Vec<Outcome>> {
+        let control = self.control();
+        self.within_search(data, |_, _, mut search| search.run_task(task, earlier, &control))
+    }
+
+    fn control(&self) -> Control {
+        let options = &self.options;
+        let control = Control::start(&options.budget, options.threads.clone()).with_device(options.device);
+        match &options.cancel {
+            Some(flag) => control.with_cancel(flag.clone()),
+            None => control,
+        }
+    }
+
+    /// Checks everything, and calls `work` with a search that has not begun.
+    fn within_search<R>(
+        &self,
+        data: &Dataset,
+        work: impl FnOnce(&Prepared, &Judge<'_>, Search<'_>) -> Result<R>,
+    ) -> Result<R> {
         let options = &self.options;
         options.budget.check()?;
         options.stop.check()?;
@@ -127,10 +189,6 @@ impl Tuner {
             return Err(Error::data("novelty detection has no targets to score by: there is nothing to tune"));
         }
         check_tunable(options)?;
-        let mut control = Control::start(&options.budget, options.threads.clone()).with_device(options.device);
-        if let Some(flag) = &options.cancel {
-            control = control.with_cancel(flag.clone());
-        }
         let points = match options.scale {
             Some(kind) => Scaling::fit(kind, &data.points).apply(&data.points)?,
             None => data.points.clone(),
@@ -155,26 +213,10 @@ impl Tuner {
         }
         let ordered = Ordered::new(self, &prepared)?;
         let judge = Judge::new(self, &prepared, &ordered)?;
-        let n = prepared.points.len();
-        let flow = observer.begin(&Begin { solver: "tune", n, tol: options.stop.tol, gap: options.stop.gap });
         let learns = options.scale.is_some() || data.fills.is_some();
         let by_fold = learns.then_some(ByFold { data, scale: options.scale });
-        let mut search = Search::new(self, &prepared, &ordered, &judge, by_fold, by_kernel);
-        let stopped = search.run(&control, observer, flow.is_break())?;
-        let mut found = search.cells;
-        judge.finish(|state| fold::scheme_of(&self.machine(&state.cell.params), &prepared), &mut found);
-        let scores =
-            if self.keep_scores { found.iter_mut().map(|p| std::mem::take(&mut p.scores)).collect() } else { vec![] };
-        let cells: Vec<Cell> = found.into_iter().map(|p| p.cell).collect();
-        let best = choose(&cells);
-        let status = match control.check() {
-            Err(why) => why.into(),
-            Ok(()) if stopped => Status::Interrupted,
-            Ok(()) => Status::Optimal,
-        };
-        let seconds = start_time.elapsed().as_secs_f64();
-        observer.finish(status, &Step { seconds, phase: "done", fraction: Some(1.0), ..Step::default() });
-        Ok(Tuned { cells, best, status, seconds, scores })
+        let search = Search::new(self, &prepared, &ordered, &judge, by_fold, by_kernel);
+        work(&prepared, &judge, search)
     }
 
     /// Trains the machine of a combination on all rows.

@@ -15,6 +15,7 @@ use crate::{Control, Error, Result, Threads};
 use super::fold::{self, FoldMachine, FoldTrainer, KernelEntries};
 use super::judge::{Comparison, Judge};
 use super::order::Ordered;
+use super::remote::{self, MachineState, Outcome, Remote, SearchTask};
 use super::{Cell, Params, Tuner};
 use crate::train::prepared::Prepared;
 
@@ -80,7 +81,7 @@ pub(super) struct ByFold<'a> {
 }
 
 /// A cell on a fold: cell, fold, the result (`None` if time ran out), and the seconds it took.
-type Tried = (usize, usize, Option<fold::FoldResult>, f64);
+pub(super) type Tried = (usize, usize, Option<fold::FoldResult>, f64);
 
 /// What the memory budget allows.
 struct MemoryPlan {
@@ -185,27 +186,34 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Runs all rounds. Returns whether the observer requested a stop.
-    pub(super) fn run(&mut self, control: &Control, observer: &mut dyn Observer, mut stopped: bool) -> Result<bool> {
+    /// Runs all rounds, their trainings here or on `elsewhere`. Returns whether the observer requested a stop.
+    pub(super) fn run(
+        &mut self,
+        control: &Control,
+        observer: &mut dyn Observer,
+        mut stopped: bool,
+        mut elsewhere: Option<&mut dyn Remote>,
+    ) -> Result<bool> {
         let k = self.ordered.folds();
         let whole = (self.cells.len() * k) as f64;
         let plan = self.memory_plan();
         // With few kernels, folds run in parallel; otherwise kernels do, each task with its own matrix.
         let few = self.few();
         for folds in self.rounds(&plan) {
-            // Filled and scaled points differ from fold to fold, and so do their distances.
-            if plan.matrices > 0 && plan.statistics && (self.statistics.is_none() || self.by_fold.is_some()) {
-                self.statistics = None;
-                match Statistics::new(&self.points(folds[0])?, self.kernels[0].statistic(), control) {
-                    Ok(made) => self.statistics = Some(made),
+            if elsewhere.is_none() {
+                match self.compute_statistics(folds[0], &plan, control) {
+                    Ok(()) => {}
                     Err(Error::Interrupted(_)) => return Ok(stopped),
                     Err(other) => return Err(other),
                 }
             }
             let pending: Vec<usize> =
                 (0..self.kernels.len()).filter(|&at| !self.pending(at, &folds).is_empty()).collect();
-            let batches: Vec<&[usize]> =
-                if few { pending.chunks(self.kernels_at_once(&plan, &folds)).collect() } else { vec![&pending] };
+            let batches: Vec<&[usize]> = if few && elsewhere.is_none() {
+                pending.chunks(self.kernels_at_once(&plan, &folds)).collect()
+            } else {
+                vec![&pending]
+            };
             for batch in batches {
                 let done: usize = self.cells.iter().map(|p| if p.cell.dropped { k } else { p.cell.folds.len() }).sum();
                 let part: usize = batch.iter().flat_map(|&at| self.pending(at, &folds)).map(|(_, f)| f.len()).sum();
@@ -213,7 +221,9 @@ impl<'a> Search<'a> {
                 if stopped || control.check().is_err() {
                     return Ok(stopped);
                 }
-                let tried = if few {
+                let tried = if let Some(remote) = elsewhere.as_deref_mut() {
+                    self.remote_tasks(batch, &folds, remote, &mut share)
+                } else if few {
                     self.one_task_per_kernel_and_fold(batch, &folds, &plan, control, &mut share)
                 } else {
                     self.one_task_per_kernel(batch, &folds, &plan, control, &mut share)
@@ -232,6 +242,77 @@ impl<'a> Search<'a> {
             }
         }
         Ok(stopped)
+    }
+
+    /// Computes what the kernels are functions of, if the plan keeps it. Filled and scaled points differ from fold to fold, and
+    /// so do their distances.
+    fn compute_statistics(&mut self, fold: usize, plan: &MemoryPlan, control: &Control) -> Result<()> {
+        if plan.matrices > 0 && plan.statistics && (self.statistics.is_none() || self.by_fold.is_some()) {
+            self.statistics = None;
+            self.statistics = Some(Statistics::new(&self.points(fold)?, self.kernels[0].statistic(), control)?);
+        }
+        Ok(())
+    }
+
+    /// The tasks of a batch of kernels, carried out elsewhere: one per kernel, or per kernel and fold where folds do not
+    /// start from each other.
+    fn remote_tasks(
+        &self,
+        batch: &[usize],
+        folds: &[usize],
+        remote: &mut dyn Remote,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Tried>> {
+        let keep_machines = self.race().is_some() && folds.last().is_some_and(|&last| last + 1 < self.ordered.folds());
+        let rounds: Vec<&[usize]> = if self.few() { folds.chunks(1).collect() } else { vec![folds] };
+        let mut tasks = Vec::new();
+        for (&kernel, &folds) in batch.iter().flat_map(|kernel| rounds.iter().map(move |folds| (kernel, folds))) {
+            let cells: Vec<usize> = self.pending(kernel, folds).into_iter().map(|(cell, _)| cell).collect();
+            tasks.push(SearchTask { kernel, folds: folds.to_vec(), cells, keep_machines });
+        }
+        tasks.retain(|task| !task.cells.is_empty());
+        let found = remote.run(&tasks)?;
+        // The observer may stop the search between rounds; the flow is remembered by `SearchProgress`.
+        let _ = observer.step(&Step { phase: "tune", fraction: Some(1.0), ..Step::default() });
+        Ok(found.into_iter().map(remote::tried).collect())
+    }
+
+    /// Carries out one task as the search would. `earlier`: machines of combinations on an earlier fold.
+    pub(super) fn run_task(
+        &mut self,
+        task: &SearchTask,
+        earlier: &[(usize, Vec<MachineState>)],
+        control: &Control,
+    ) -> Result<Vec<Outcome>> {
+        let (cells, kernels) = (self.cells.len(), self.kernels.len());
+        if task.kernel >= kernels || task.cells.iter().any(|&c| c >= cells) || task.folds.is_empty() {
+            return Err(Error::data("a task of a search does not fit its grid"));
+        }
+        if task.folds.iter().any(|&fold| fold >= self.ordered.folds()) {
+            return Err(Error::data("a task of a search names a fold that does not exist"));
+        }
+        let plan = self.memory_plan();
+        self.compute_statistics(task.folds[0], &plan, control)?;
+        let matrix = self.matrix(task.kernel, task.folds[0], &plan, control)?;
+        let mut tried: Vec<Tried> = Vec::new();
+        for &fold in &task.folds {
+            let before = |cell: usize| {
+                let previous = tried.iter().rev().find(|t| t.0 == cell).and_then(|t| t.2.as_ref());
+                let given = || earlier.iter().find(|e| e.0 == cell).map(|e| e.1.iter().map(Into::into).collect());
+                previous.map_or_else(|| given().unwrap_or_default(), |result| result.machines.clone())
+            };
+            let found = self.train(&task.cells, before, matrix.source(), fold, &plan, control)?;
+            tried.extend(found);
+        }
+        // Only the last fold of a combination can start a later task.
+        let last = task.folds[task.folds.len() - 1];
+        Ok(tried
+            .into_iter()
+            .map(|t| {
+                let keep = task.keep_machines && t.1 == last;
+                remote::outcome(t, keep)
+            })
+            .collect())
     }
 
     /// Number of kernels whose matrices fit in memory together.
