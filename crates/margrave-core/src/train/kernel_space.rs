@@ -521,6 +521,7 @@ impl Attempt<'_> {
         let solution = Solution {
             beta: small.beta,
             bias: proven.bias.clone(),
+            exact: None,
             scores: None,
             status: proven.status,
             iterations: proven.iterations,
