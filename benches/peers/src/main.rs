@@ -3,12 +3,15 @@
 //! ```text
 //! margrave-bench-peers train   DATA --gamma G -C C [--epsilon E] [--tol T] [--gap R] [--threads N] [--repeats K] [--memory MiB]
 //!                              [--beta OUT] [--test DATA]
+//! margrave-bench-peers cores   FOLDER [--threads 1,2,4,8,16] [--repeats K]
 //! margrave-bench-peers certify DATA --gamma G -C C [--epsilon E] (--beta IN | --libsvm MODEL)
 //! ```
 //!
-//! DATA is anything Margrave reads; γ = 0 is the linear kernel. β files are raw little-endian f64, one per row. Training is that of
+//! FOLDER is what `benches/cores/prepare` writes. DATA is anything Margrave reads; γ = 0 is the linear kernel. β files are raw little-endian f64, one per row. Training is that of
 //! the library, equal rows merged; times cover it with its certificate, not reading. One JSON object on standard output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod cores;
 
 use std::time::Instant;
 
@@ -37,6 +40,9 @@ fn main() {
 
 fn run() -> Result<Value, Failure> {
     let args = Args::parse()?;
+    if args.command == "cores" {
+        return cores::run(&args);
+    }
     let epsilon = args.number("epsilon")?;
     let (data, targets) = read(&args.data, epsilon.is_none())?;
     let gamma = args.number("gamma")?.ok_or("--gamma is missing")?;
@@ -55,7 +61,7 @@ fn run() -> Result<Value, Failure> {
     match args.command.as_str() {
         "train" => setup.train(&args),
         "certify" => setup.certify(&args),
-        other => Err(format!("unknown command {other}: train or certify").into()),
+        other => Err(format!("unknown command {other}: train, certify or cores").into()),
     }
 }
 
@@ -81,12 +87,13 @@ impl BenchProblem<'_> {
         let svm = svm.budget(Budget { memory, ..Budget::default() });
         let targets = Targets::Real(self.targets.to_vec());
         let data = Dataset::new(self.data.points.clone(), targets)?;
-        let (mut seconds, mut last) = (Vec::new(), None);
+        let (mut seconds, mut processor, mut last) = (Vec::new(), Vec::new(), None);
         let before = memory_mb("VmRSS:");
         for _ in 0..repeats {
-            let start = Instant::now();
+            let (start, used) = (Instant::now(), processor_seconds());
             last = Some(svm.fit(&data)?);
             seconds.push(start.elapsed().as_secs_f64());
+            processor.push(processor_seconds().zip(used).map(|(after, before)| after - before));
         }
         let fit = last.ok_or("no run")?;
         let peak = memory_mb("VmHWM:");
@@ -99,6 +106,7 @@ impl BenchProblem<'_> {
         let (totals, vectors) = (fit.totals(), expansion.len());
         let mut report = describe(fit.certificate());
         report["seconds"] = json!(seconds);
+        report["processor"] = json!(processor);
         report["peak_mb"] = json!(peak.zip(before).map(|(peak, before)| peak - before));
         report["rss_mb"] = json!(peak);
         report["status"] = json!(fit.status().name());
@@ -165,6 +173,15 @@ fn memory_mb(field: &str) -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     line.trim().trim_end_matches("kB").trim().parse::<f64>().ok().map(|kib| kib / 1024.0)
+}
+
+/// Processor seconds of this process so far, user and system, to a hundredth.
+fn processor_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // After the name, which may contain blanks: the state is the first field, user and system time are the 12th and 13th.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some((ticks()? + ticks()?) / 100.0)
 }
 
 fn describe(certificate: &Certificate) -> Value {

@@ -94,7 +94,7 @@ impl OnCentres<'_> {
         let reach: f64 = centres.size.iter().zip(coefficients).map(|(s, a)| s * a.abs()).sum();
         let units = UNIT * (rows.relative.max(centres.relative) + chain(coefficients.len())) * reach;
         let error = rows.size.iter().map(|s| units * s).collect();
-        Ok(Scores { f, error, definite: rows.definite })
+        Ok(Scores::on_centres(f, error, rows.definite))
     }
 
     /// The best bias for these scores, or `given` if it is as good.

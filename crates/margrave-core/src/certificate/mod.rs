@@ -13,9 +13,10 @@
 //! and added to the gap. For an indefinite kernel P is not convex and the gap proves nothing global; it still vanishes
 //! only at stationary points ([`Optimality::definite`]).
 //!
-//! No code is shared with any solver, and only β and b are taken from it: scores are computed here ([`scores`]). Only
-//! this module can construct an [`Optimality`] or a [`Stationarity`]. Cost: one product K·β, then O(n), and one product
-//! restricted to the samples that had to be repaired.
+//! No code is shared with any solver, and only β and b are taken from it: scores are computed here ([`scores`]), though
+//! they may be computed when the solver measures its last point, and are then used again if β is still the same to the
+//! bit. Only this module can construct [`Scores`], an [`Optimality`] or a [`Stationarity`]. Cost: one product K·β, then
+//! O(n), and one product restricted to the samples that had to be repaired.
 
 mod approximate;
 mod betting;
@@ -28,6 +29,7 @@ mod parts;
 mod repair;
 mod report;
 mod rounding;
+mod scores;
 mod tail;
 #[cfg(test)]
 mod tests;
@@ -40,6 +42,7 @@ pub use linear::{best_bias_linear, certify_linear};
 pub use parts::{Part, combine_kernel, combine_linear, estimated_part, kernel_part, linear_part};
 pub(crate) use report::relative;
 pub use report::{Certificate, Optimality, Stationarity, Worst};
+pub use scores::{Scores, scores, scores_by_row};
 pub use tail::TAIL_PROBABILITY;
 
 use crate::control::{Control, Interrupt};
@@ -54,22 +57,6 @@ const CHUNK: usize = 1 << 13;
 
 /// Infeasibility, relative to the costs, below which β counts as feasible: the rounding of a sum of many terms.
 const FEASIBLE: f64 = 1e-9;
-
-/// K·β of every row, in double precision. Only [`scores`] can construct it.
-#[derive(Debug, Clone)]
-pub struct Scores {
-    f: Vec<f64>,
-    /// Bound on the rounding error of each value.
-    error: Vec<f64>,
-    definite: bool,
-}
-
-impl Scores {
-    /// f(xᵢ) of every row, without bias.
-    pub fn values(&self) -> &[f64] {
-        &self.f
-    }
-}
 
 /// A model with its scores: the input of every part of the certificate.
 pub(crate) struct Point<'p, 'a> {
@@ -150,23 +137,6 @@ fn kernel_product(
     let mut out = vec![0.0; rows.len(n)];
     problem.gram.apply(Precision::Double, rows, &v, 1, &mut out, control)?;
     Ok(out)
-}
-
-/// K·β of every row of K in double precision, without bias, as used by [`certify`]. `beta` has one entry per variable.
-pub fn scores(problem: &KernelProblem<'_>, beta: &[f64], control: &Control) -> Result<Scores, Interrupt> {
-    let mut by_row = vec![0.0; problem.gram.shape().0];
-    (0..problem.len()).for_each(|i| by_row[problem.row(i)] += beta[i]);
-    scores_by_row(problem, &by_row, control)
-}
-
-/// Like [`scores`], from the sum of β over the variables of each row, as stored in a model, where the variables of a
-/// row may cancel.
-pub fn scores_by_row(problem: &KernelProblem<'_>, by_row: &[f64], control: &Control) -> Result<Scores, Interrupt> {
-    let mut f = vec![0.0; problem.gram.shape().0];
-    problem.gram.apply(Precision::Double, Pick::All, by_row, 1, &mut f, control)?;
-    let accuracy = problem.gram.accuracy();
-    let error = rounding::product_errors(&accuracy, by_row);
-    Ok(Scores { f, error, definite: accuracy.definite })
 }
 
 /// The best bias of each group for these scores: the minimiser of P over b. If the minimum is flat and `given` is as

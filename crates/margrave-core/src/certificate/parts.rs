@@ -255,6 +255,7 @@ fn assemble(
         squared_norm,
         definite,
         worst: worst_of(parts, gap),
+        approximation: None,
     })
 }
 

@@ -6,4 +6,5 @@ pub mod factor;
 pub mod pages;
 pub mod sparse;
 pub mod sweep;
+pub mod sweep_single;
 pub mod triangle;

@@ -39,7 +39,8 @@ fn recipe(task: Task, formulation: Formulation) -> Recipe {
 fn fitted(recipe: Recipe, kernel: Kernel, points: &Points, setup: &Setup, beta: Vec<f64>) -> Model {
     let gram = CpuGram::square(kernel, points).unwrap();
     let bias = vec![0.0; setup.constraint().groups()];
-    let solution = Solution { beta, bias, scores: None, status: Status::Optimal, iterations: 1, violation: 0.0 };
+    let solution =
+        Solution { beta, bias, exact: None, scores: None, status: Status::Optimal, iterations: 1, violation: 0.0 };
     let proven = prove(setup, &gram, &solution, &Asked::from(Stop::default()), &control()).unwrap();
     Model::binary(recipe, kernel, points, setup, &proven, 0.1, 9).unwrap()
 }

@@ -15,6 +15,7 @@ pub mod textbook;
 
 use serde::{Deserialize, Serialize};
 
+use crate::certificate::Scores;
 use crate::control::Status;
 use crate::error::{Error, Result};
 use crate::problem::KernelProblem;
@@ -64,9 +65,10 @@ pub struct Solution {
     pub beta: Vec<f64>,
     /// The bias of each group of the constraint; empty without a bias.
     pub bias: Vec<f64>,
-    /// K·β for every *row* of K, without bias, in double precision, where the solver has them. They save the
-    /// certificate one pass. Rows with β = 0 whose loss is certainly zero may be accurate to single precision only.
+    /// K·β for every *row* of K, without bias, in double precision, where the solver has them.
     pub scores: Option<Vec<f64>>,
+    /// The same as the certificate has computed them, where the solver has measured β with them: they save a product.
+    pub exact: Option<Scores>,
     /// Why the run ended.
     pub status: Status,
     /// Iterations, as the solver counts them.

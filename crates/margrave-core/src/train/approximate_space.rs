@@ -130,6 +130,7 @@ impl ApproximateSpace {
         let coefficients = set.centres.coefficients(&found.weights, &control.threads);
         let bias = if options.bias { vec![found.bias] } else { vec![] };
         let solution = Solution {
+            exact: None,
             beta: found.beta,
             bias,
             scores: None,
@@ -155,6 +156,7 @@ impl ApproximateSpace {
     fn nothing(&self, setup: &Setup, status: Status, asked: &Asked, control: &Control) -> Result<Trained> {
         let bias = if setup.constraint().groups() > 0 { vec![0.0] } else { vec![] };
         let solution = Solution {
+            exact: None,
             beta: vec![0.0; setup.len()],
             bias,
             scores: None,

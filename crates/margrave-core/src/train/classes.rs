@@ -386,7 +386,8 @@ fn all_at_once(
             None => (vec![0.0; codes.len()], 0.0),
         };
         let bias = if options.bias { vec![bias] } else { vec![] };
-        let solution = Solution { beta, bias, scores: None, status, iterations: 1, violation: f64::INFINITY };
+        let solution =
+            Solution { beta, bias, exact: None, scores: None, status, iterations: 1, violation: f64::INFINITY };
         let asked = Asked::from(options.stop_for(&setup));
         let proven = prove(&setup, gram, &solution, &asked, &proof)?;
         short |= proven.status == Status::Inaccurate;

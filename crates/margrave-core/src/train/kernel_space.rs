@@ -528,6 +528,7 @@ impl Attempt<'_> {
         let solution = Solution {
             beta: small.beta,
             bias: proven.bias.clone(),
+            exact: None,
             scores: None,
             status: proven.status,
             iterations: proven.iterations,

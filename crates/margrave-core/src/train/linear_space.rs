@@ -152,6 +152,7 @@ impl Space for LinearSpace<'_> {
             let solution = Solution {
                 beta: solved.beta,
                 bias: if options.bias { vec![solved.bias] } else { vec![] },
+                exact: None,
                 scores: None,
                 status: solved.status,
                 iterations: used + solved.iterations,

@@ -207,8 +207,11 @@ impl Merged {
                 _ => merged[at] * self.share[i],
             }
         };
-        let beta = (0..self.variable_of.len()).map(share).collect();
-        Solution { beta, scores: None, ..solution }
+        let beta: Vec<f64> = (0..self.variable_of.len()).map(share).collect();
+        // Without a list of rows, variables are rows.
+        let exact = solution.exact.filter(|_| self.row_of.is_none() && problem.row_of.is_none());
+        let exact = exact.and_then(|exact| exact.of_copies(problem, &beta, &self.variable_of));
+        Solution { beta, scores: None, exact, ..solution }
     }
 }
 

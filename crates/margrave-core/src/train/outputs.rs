@@ -172,6 +172,7 @@ pub(crate) fn train(plan: &Plan<'_>, k: usize, control: &Control, observer: &mut
         let solution = Solution {
             beta: job.column(&fit.beta, at),
             bias: own,
+            exact: None,
             scores: None,
             status: ended.unwrap_or(Status::Optimal),
             iterations: u64::from(ended.is_none()),

@@ -33,13 +33,18 @@ pub struct Proven {
     pub iterations: u64,
 }
 
-/// The machine of a solution and its proof: scores are recomputed, the best bias is chosen for them, and the certificate is that
-/// of the machine exactly as it will be read back. If the proof is interrupted, the certificate is unknown.
+/// The machine of a solution and its proof: scores are computed by the certificate, unless it has computed them for exactly these
+/// coefficients before; the best bias is chosen for them, and the certificate is that of the machine exactly as it will be read
+/// back. If the proof is interrupted, the certificate is unknown.
 pub fn prove(setup: &Setup, gram: &dyn Gram, solution: &Solution, asked: &Asked, control: &Control) -> Result<Proven> {
     setup.with(gram, |problem| {
         let beta: Vec<f64> = solution.beta.iter().map(|b| if b.is_finite() { *b } else { 0.0 }).collect();
         let attempt = || -> std::result::Result<_, Interrupt> {
-            let scores = certificate::scores(problem, &beta, control)?;
+            let known = solution.exact.as_ref().filter(|scores| scores.are_of(problem, &beta));
+            let scores = match known {
+                Some(scores) => scores.clone(),
+                None => certificate::scores(problem, &beta, control)?,
+            };
             let bias = certificate::best_bias(problem, &scores, Some(&solution.bias), control)?;
             let machine = setup.machine(&beta, &bias);
             let (beta, bias) = setup.solution(&machine);

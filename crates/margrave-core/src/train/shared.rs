@@ -98,7 +98,7 @@ impl Shared {
             let found = resident(&ordered, &stored, stop, &[], memory, &mut spare.scratch, control)?;
             let mut beta = vec![0.0; n];
             order.iter().zip(&found.beta).for_each(|(&i, b)| beta[i as usize] = *b);
-            solution = Some(Solution { beta, scores: None, ..found });
+            solution = Some(Solution { beta, scores: None, exact: None, ..found });
         }
         spare.values = stored.into_values();
         lock(&self.spare).push(spare);

@@ -9,7 +9,7 @@
 //!
 //! Cost per round: q² + n·(variables that moved) kernel entries, q per step. Memory: q² entries.
 
-use super::pairs::{self, StepsEnd};
+use super::pairs::StepsEnd;
 use super::rows::StoredEntry;
 use super::state::DualState;
 use super::workspace::{EXPENSIVE_ENTRY, Workspace};
@@ -26,14 +26,10 @@ const SMALL_BLOCK: usize = 2048;
 const LARGE_BLOCK: usize = 4096;
 /// Rounds with small blocks.
 const SMALL_BLOCK_ROUNDS: usize = 12;
-/// The violation inside a block is reduced to this share.
-const BLOCK_REDUCTION: f64 = 0.1;
-/// Steps inside a block at most, per variable.
-const STEPS_PER_VARIABLE: u64 = 10;
 /// Variables may be shrunk every so many rounds.
 const SHRINK_INTERVAL: usize = 3;
 /// Steps between two polls of the budget.
-const POLL_INTERVAL: u64 = 512;
+pub(super) const POLL_INTERVAL: u64 = 512;
 
 impl<T: StoredEntry> Workspace<'_, '_, T> {
     /// Rounds until the violation of the active variables is at most `until`. Settled variables are shrunk on the way.
@@ -92,7 +88,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
                 }
             }
             let mut subproblem = state.subproblem(&set);
-            let ended = self.solve_block(&mut subproblem, &buffer[..m * m], until);
+            let ended = self.solve_block(&mut subproblem, &buffer[..m * m], until, m < state.active.len());
             let moved = match self.apply_block(state, &set, &subproblem) {
                 Ok(moved) => moved,
                 Err(why) => return StepsEnd::Stopped(why.into()),
@@ -122,40 +118,6 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         let support = state.beta.iter().filter(|b| **b != 0.0).count() as f64;
         let left = left - 2.0 * entry * rows * support;
         if left <= 0.0 { 0 } else { ((0.25 * left / (3.0 * entry * rows)) as usize).max(16) }
-    }
-
-    /// Pair steps among the variables of a block.
-    fn solve_block(&mut self, part: &mut DualState, block: &[T], until: f64) -> Result<(), Status> {
-        let m = part.active.len();
-        let mut e = part.extremes();
-        let goal = (BLOCK_REDUCTION * part.violation(&e)).max(0.5 * until);
-        for step in 0..STEPS_PER_VARIABLE * m as u64 {
-            if part.violation(&e) <= goal {
-                break;
-            }
-            if self.iterations >= self.iteration_limit {
-                return Err(Status::IterationLimit);
-            }
-            if step % POLL_INTERVAL == POLL_INTERVAL - 1 {
-                self.control.check().map_err(Status::from)?;
-            }
-            let row = |a: usize| &block[a * m..(a + 1) * m];
-            let moved = if part.paired {
-                let group = pairs::worst_group(&e);
-                let a = e[group].up_at;
-                pairs::partner(part, &e[group], group, row(a))
-                    .is_some_and(|b| pairs::move_pair(part, &mut e, (a, b), row(a), row(b)))
-            } else {
-                let a = pairs::steepest(&e[0]);
-                pairs::move_one(part, &mut e, row(a))
-            };
-            if !moved {
-                break;
-            }
-            self.control.spend(pairs::multiply_adds(m));
-            self.iterations += 1;
-        }
-        Ok(())
     }
 
     /// Applies the moves of a block to all variables; `false` if nothing moved.

@@ -15,6 +15,7 @@
 //! | `on_device.rs` | the start on a device whose Gram has a solver of its own |
 //! | `scores.rs` | K·β and the gradient, the double-precision check |
 //! | `blocks.rs` | pair steps inside blocks of variables: how the active sets are found |
+//! | `block_steps.rs` | the steps inside one block |
 //! | `pairs.rs` | selection and two-variable steps over all active variables |
 //! | `step.rs` | the exact minimum along a pair |
 //! | `set_newton.rs` | Newton rounds that change many sides at once: how most trainings end |
@@ -32,6 +33,7 @@
 //! | `rows.rs` | kernel rows within the memory budget |
 //! | `resident.rs` | pair steps on a K that is stored in memory, for searches |
 
+mod block_steps;
 mod blocks;
 mod cascade;
 mod cg;

@@ -245,9 +245,14 @@ pub(super) fn partner<T: StoredEntry>(state: &DualState, e: &Extremes, group: us
         &state.diag[from..to],
         own,
         e.up,
-        (f64::from(own).abs() * 1e-6 + f64::from(f32::MIN_POSITIVE)) as f32,
+        least_curvature(own),
     )
     .map(|b| b + from)
+}
+
+/// The curvature of a pair counts as at least this in the choice of a partner.
+pub(super) fn least_curvature(own: f32) -> f32 {
+    (f64::from(own).abs() * 1e-6 + f64::from(f32::MIN_POSITIVE)) as f32
 }
 
 /// Moves the variable at position a up and the one at b down to the minimum along their line; gradient and extremes
@@ -259,32 +264,10 @@ pub(super) fn move_pair<T: StoredEntry>(
     row_i: &[T],
     row_j: &[T],
 ) -> bool {
-    let (i, j) = (state.active[a] as usize, state.active[b] as usize);
-    let (ti, tj) = (state.terms[i], state.terms[j]);
-    let cross = row_i[b].wide();
-    let scale = state.kernel_diag[i].abs() + state.kernel_diag[j].abs() + ti.d + tj.d;
-    let kappa = state.kernel_diag[i] + state.kernel_diag[j] - 2.0 * cross + ti.d + tj.d;
     let slope = state.g[a] + state.up[a] - (state.g[b] + state.down[b]);
-    let kappa = if kappa <= FLAT_CURVATURE * scale { 0.0 } else { kappa };
-    let mut t = step::length(slope, kappa, (state.beta[i], &ti), Some((state.beta[j], &tj)));
-    if t == f64::INFINITY {
-        // Flat and unbounded in this precision: move as if the curvature were the smallest that counts as positive.
-        t = -slope / (FLAT_CURVATURE * scale).max(f64::MIN_POSITIVE);
-    }
-    let (old_i, old_j) = (state.beta[i], state.beta[j]);
-    if !(t > 0.0 && (old_i + t).abs() < LARGEST_BETA && (old_j - t).abs() < LARGEST_BETA) {
-        return false;
-    }
-    state.beta[i] = snap(old_i + t, old_i, &ti);
-    state.beta[j] = snap(old_j - t, old_j, &tj);
-    let (di, dj) = (state.beta[i] - old_i, state.beta[j] - old_j);
-    if di == 0.0 && dj == 0.0 {
-        return false;
-    }
-    state.refresh(a);
-    state.refresh(b);
-    state.g[a] += ti.d * di;
-    state.g[b] += tj.d * dj;
+    let Some((di, dj)) = step_along_pair(state, (a, b), slope, row_i[b].wide()) else { return false };
+    state.g[a] += state.terms[state.active[a] as usize].d * di;
+    state.g[b] += state.terms[state.active[b] as usize].d * dj;
     for (k, &(from, to)) in state.ranges.iter().enumerate() {
         let mut e = sweep::update_pair(
             &mut state.g[from..to],
@@ -300,6 +283,39 @@ pub(super) fn move_pair<T: StoredEntry>(
         extremes[k] = e;
     }
     true
+}
+
+/// Moves β of the variable at position a up and of the one at b down to the minimum along their line, of the given slope;
+/// `cross` is the entry of K between them. Returns their changes, `None` if nothing moved; gradients are the caller's.
+pub(super) fn step_along_pair(
+    state: &mut DualState,
+    (a, b): (usize, usize),
+    slope: f64,
+    cross: f64,
+) -> Option<(f64, f64)> {
+    let (i, j) = (state.active[a] as usize, state.active[b] as usize);
+    let (ti, tj) = (state.terms[i], state.terms[j]);
+    let scale = state.kernel_diag[i].abs() + state.kernel_diag[j].abs() + ti.d + tj.d;
+    let kappa = state.kernel_diag[i] + state.kernel_diag[j] - 2.0 * cross + ti.d + tj.d;
+    let kappa = if kappa <= FLAT_CURVATURE * scale { 0.0 } else { kappa };
+    let mut t = step::length(slope, kappa, (state.beta[i], &ti), Some((state.beta[j], &tj)));
+    if t == f64::INFINITY {
+        // Flat and unbounded in this precision: move as if the curvature were the smallest that counts as positive.
+        t = -slope / (FLAT_CURVATURE * scale).max(f64::MIN_POSITIVE);
+    }
+    let (old_i, old_j) = (state.beta[i], state.beta[j]);
+    if !(t > 0.0 && (old_i + t).abs() < LARGEST_BETA && (old_j - t).abs() < LARGEST_BETA) {
+        return None;
+    }
+    state.beta[i] = snap(old_i + t, old_i, &ti);
+    state.beta[j] = snap(old_j - t, old_j, &tj);
+    let (di, dj) = (state.beta[i] - old_i, state.beta[j] - old_j);
+    if di == 0.0 && dj == 0.0 {
+        return None;
+    }
+    state.refresh(a);
+    state.refresh(b);
+    Some((di, dj))
 }
 
 /// The position of the variable with the steepest slope.

@@ -120,7 +120,15 @@ pub fn resident(
         }
         let bias = if solver.state.paired { vec![-solver.state.multipliers()[0]] } else { vec![] };
         let ResidentSolver { state, steps, .. } = solver;
-        return Ok(Solution { beta: state.beta, bias, scores: Some(scores), status, iterations: steps, violation });
+        return Ok(Solution {
+            beta: state.beta,
+            bias,
+            exact: None,
+            scores: Some(scores),
+            status,
+            iterations: steps,
+            violation,
+        });
     }
 }
 

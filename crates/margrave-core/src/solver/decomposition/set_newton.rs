@@ -55,6 +55,10 @@ const MANY_LEAVE: f64 = 0.35;
 /// Range of the proximal term, relative to K's largest diagonal entry, and its first value.
 const PROXIMAL: (f64, f64) = (1e-5, 10.0);
 const FIRST_PROXIMAL: f64 = 0.01;
+/// The proximal term grows by this factor where the rounding of stored entries shows.
+const NOISY: f64 = 10.0;
+/// The proximal term grows where a round raises the violation by more than this factor.
+const RISES: f64 = 2.0;
 
 /// What the rounds keep from one to the next.
 pub(super) struct SetNewton {
@@ -63,6 +67,8 @@ pub(super) struct SetNewton {
     pub(super) stiff: bool,
     /// The proximal term, used if stiff.
     proximal: f64,
+    /// The least proximal term: smaller ones are lost in the rounding of stored entries.
+    least_proximal: f64,
     /// Free variables up to which a stiff K_FF is factored.
     factor_up_to: usize,
     /// K's largest diagonal entry.
@@ -120,7 +126,8 @@ impl SetNewton {
     pub(super) fn new(state: &DualState, half: bool) -> Self {
         let scale = state.kernel_diag.iter().fold(0.0f64, |w, k| w.max(k.abs())).max(f64::MIN_POSITIVE);
         let iterative = Iterative::new(state.terms.len(), half);
-        Self { iterative, stiff: false, proximal: FIRST_PROXIMAL * scale, factor_up_to: FACTOR_UP_TO, scale }
+        let (proximal, least_proximal) = (FIRST_PROXIMAL * scale, PROXIMAL.0 * scale);
+        Self { iterative, stiff: false, proximal, least_proximal, factor_up_to: FACTOR_UP_TO, scale }
     }
 
     /// Frees the memory.
@@ -129,7 +136,7 @@ impl SetNewton {
     }
 
     fn scale_proximal(&mut self, by: f64) {
-        self.proximal = (self.proximal * by).clamp(PROXIMAL.0 * self.scale, PROXIMAL.1 * self.scale);
+        self.proximal = (self.proximal * by).clamp(self.least_proximal, PROXIMAL.1 * self.scale);
     }
 
     /// Adjusts to conjugate gradients that did not reach their accuracy over `free` variables; `false` if nothing is
@@ -229,8 +236,15 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
                     self.iterations += 1;
                     let before = violation;
                     violation = state.violation(&state.extremes());
+                    if sets.stiff && round.length < 1.0 {
+                        // The minimum over stored entries lies beyond that of computed ones: directions in which K_FF
+                        // is no larger than its rounding decide the step. Less of a proximal term never helps again.
+                        let rounding = 3.0 * self.entry_error * (state.active.len() as f64).sqrt();
+                        sets.least_proximal = (NOISY * sets.proximal).min(rounding).max(sets.least_proximal);
+                    }
                     sets.scale_proximal(match () {
-                        () if round.length < 1e-6 => 10.0,
+                        () if round.length < 1.0 => NOISY,
+                        () if violation > RISES * before => 4.0,
                         () if passes.count <= 4 && passes.first_share < 0.5 => 0.2,
                         () if violation < before => 0.5,
                         () => 4.0,
@@ -300,7 +314,10 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             }
             _ => None,
         };
-        let worth = stored.is_some_and(|stored| stored.members().len() * 8 > state.active.len());
+        // Expensive entries are kept as rows over all variables.
+        let moved = move_by.iter().filter(|d| **d != 0.0).count();
+        let worth =
+            !self.keeps_rows(moved) && stored.is_some_and(|stored| stored.members().len() * 8 > state.active.len());
         let round = self.advance(state, &moving, &move_by, WHOLE_STEP, stored.filter(|_| worth))?;
         Ok(RoundEnd::Moved(round, passes))
     }

@@ -107,8 +107,22 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         }
         let rows: Vec<u32> = new.iter().map(|&i| self.problem.row(i as usize) as u32).collect();
         let mut moved = vec![0.0; new.len()];
-        let precision = if size_of::<T>() == 4 { Precision::Single } else { Precision::Double };
-        let applied = self.gram.apply(precision, Pick::List(&rows), &v, 1, &mut moved, self.control);
+        let changed = |i: &&u32| state.beta[**i as usize] != shrunk.beta[**i as usize];
+        let changed: Vec<u32> = state.active.iter().filter(changed).copied().collect();
+        let applied = if self.columns.is_none() && changed.iter().all(|&i| self.full_rows.has(i as usize)) {
+            let by = |i: u32| state.beta[i as usize] - shrunk.beta[i as usize];
+            let known = &self.full_rows;
+            self.control.threads.chunks(&mut moved, 512, |k, part| {
+                for &i in &changed {
+                    let (row, by) = (known.get(i as usize), by(i));
+                    part.iter_mut().zip(&rows[512 * k..]).for_each(|(to, &r)| *to += by * row[r as usize].wide());
+                }
+            });
+            Ok(())
+        } else {
+            let precision = if size_of::<T>() == 4 { Precision::Single } else { Precision::Double };
+            self.gram.apply(precision, Pick::List(&rows), &v, 1, &mut moved, self.control)
+        };
         new.iter().zip(&moved).for_each(|(&i, moved)| gradient[i as usize] += moved);
         if applied.is_err() {
             self.shrunk = Some(shrunk);

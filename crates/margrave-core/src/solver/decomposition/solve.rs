@@ -11,10 +11,11 @@ use super::on_device::{self, Found};
 use super::phases::{self, History, Phase, PhaseOutcome, StoppingRule};
 use super::polish::PolishEnd;
 use super::rows::{KernelRows, StoredEntry};
-use super::scores::{ExactScores, single_precision_suffices};
+use super::scores::single_precision_suffices;
 use super::set_newton::{SetGoal, SetNewton};
 use super::state::DualState;
 use super::workspace::Workspace;
+use crate::certificate::Scores;
 use crate::control::{Control, Status};
 use crate::error::Result;
 use crate::gram::{Gram, Precision};
@@ -97,8 +98,8 @@ pub(super) struct Decomposition<'a, 'o, T: StoredEntry> {
     scores: Option<Vec<f64>>,
     /// The point with the least gap, as measured in double precision.
     best: Option<BestPoint>,
-    /// The last scores in double precision, for updates.
-    pub(super) exact: Option<ExactScores>,
+    /// The last scores in double precision, for updates and for the proof.
+    pub(super) exact: Option<Scores>,
 }
 
 impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
@@ -374,6 +375,7 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
         let finite = |b: f64| if b.is_finite() { b } else { 0.0 };
         let bias = (0..self.work.problem.constraint.groups()).map(|g| finite(-mu[g])).collect();
         let (beta, scores, iterations) = (self.state.beta, self.scores, self.work.iterations);
-        Solution { beta, bias, scores, status, iterations, violation }
+        let exact = self.exact.filter(|exact| exact.are_of(self.work.problem, &beta));
+        Solution { beta, bias, scores, exact, status, iterations, violation }
     }
 }

@@ -116,6 +116,11 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         Ok(out)
     }
 
+    /// Whether the rows of so many more variables are kept once they are computed.
+    pub(super) fn keeps_rows(&self, count: usize) -> bool {
+        self.gram.effort() >= EXPENSIVE_ENTRY && self.full_rows.room() >= count
+    }
+
     /// The same where K over the changed variables and others is stored: rows of the rest are computed.
     pub(super) fn product_with(
         &mut self,
@@ -147,8 +152,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         const WIDTH: usize = 2048;
         let missing: Vec<u32> = changed.iter().copied().filter(|&i| !self.full_rows.has(i as usize)).collect();
         let few = missing.len() * 4 <= changed.len().max(64);
-        let expensive = self.gram.effort() >= EXPENSIVE_ENTRY && self.full_rows.room() >= missing.len();
-        if changed.len() + 2 * BATCH > self.full_rows.capacity() || !(few || expensive) {
+        if changed.len() + 2 * BATCH > self.full_rows.capacity() || !(few || self.keeps_rows(missing.len())) {
             return Ok(false);
         }
         for &i in changed {

@@ -316,6 +316,7 @@ impl IrwlsRun<'_, '_, '_> {
             solution: Solution {
                 beta,
                 bias: self.sum.iter().map(|_| bias).collect(),
+                exact: None,
                 scores: fresh.then_some(f),
                 status,
                 iterations: self.iterations,

@@ -389,6 +389,7 @@ impl SmoRun<'_> {
                 beta: self.beta(),
                 bias: vec![self.bias],
                 violation: self.violation(),
+                exact: None,
                 scores: Some(self.scores),
                 status,
                 iterations: self.pairs,

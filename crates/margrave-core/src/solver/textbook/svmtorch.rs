@@ -449,6 +449,7 @@ impl SvmTorchRun<'_> {
             solution: Solution {
                 beta: self.beta(),
                 bias: vec![self.worst.level],
+                exact: None,
                 scores,
                 status,
                 iterations: self.iterations,
