@@ -7,6 +7,7 @@
 //! what is saved and certified.
 
 use crate::compose::calibrate::LeftOut;
+use crate::control::Threads;
 use crate::data::{Points, Storage};
 use crate::gram::Gram;
 use crate::problem::{Constraint, KernelProblem, Losses};
@@ -17,9 +18,15 @@ use crate::train::space::StartPoint;
 const MIN_DUPLICATE_FRACTION: f64 = 0.02;
 
 /// For every row, the first row that is equal to it; `None` if there are few duplicates.
-pub(crate) fn equal_rows(points: &Points) -> Option<Vec<u32>> {
+pub(crate) fn equal_rows(points: &Points, threads: &Threads) -> Option<Vec<u32>> {
+    /// Rows that one task hashes.
+    const ROWS: usize = 4096;
     let n = points.len();
-    let mut order: Vec<(u64, u32)> = (0..n as u32).map(|row| (hash(points, row as usize), row)).collect();
+    let hashes = threads.map(n.div_ceil(ROWS), |task| {
+        let rows = task * ROWS..((task + 1) * ROWS).min(n);
+        rows.map(|row| (hash(points, row), row as u32)).collect::<Vec<(u64, u32)>>()
+    });
+    let mut order = hashes.concat();
     order.sort_unstable();
     let mut first: Vec<u32> = (0..n as u32).collect();
     let mut copies = 0;
@@ -220,13 +227,13 @@ mod tests {
     #[test]
     fn equal_rows_are_found_whatever_their_storage() {
         let dense = Points::dense_f64(5, 2, vec![1.0, 0.0, 2.0, 3.0, 1.0, -0.0, 2.0, 3.0, 3.0, 2.0]).unwrap();
-        assert_eq!(equal_rows(&dense), Some(vec![0, 1, 0, 1, 4]));
+        assert_eq!(equal_rows(&dense, &Threads::one()), Some(vec![0, 1, 0, 1, 4]));
         // The same point with and without a stored zero.
         let starts = vec![0, 2, 3, 4];
         let sparse: Points = Csr::new(3, starts, vec![0, 1, 0, 2], vec![1.0, 0.0, 1.0, 1.0]).unwrap().into();
-        assert_eq!(equal_rows(&sparse), Some(vec![0, 0, 2]));
+        assert_eq!(equal_rows(&sparse, &Threads::one()), Some(vec![0, 0, 2]));
         let distinct = Points::dense_f64(3, 1, vec![1.0, 2.0, 3.0]).unwrap();
-        assert_eq!(equal_rows(&distinct), None);
+        assert_eq!(equal_rows(&distinct, &Threads::one()), None);
         assert_eq!(equal_among(&[0, 1, 0, 1, 4], &[2, 4, 0]), Some(vec![0, 1, 0]));
         assert_eq!(equal_among(&[0, 1, 0, 1, 4], &[1, 4]), None);
     }

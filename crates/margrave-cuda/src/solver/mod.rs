@@ -37,6 +37,7 @@ use self::round::Rounds;
 use self::state::Problem;
 use crate::error::CudaError;
 use crate::gram::{CudaGram, Stop};
+use crate::phases::phase;
 
 /// Fewer rows are not worth a run on the card.
 const FEWEST: usize = 2_000;
@@ -91,8 +92,8 @@ impl<'a> Run<'a> {
         report: &'a mut dyn DeviceReport,
         control: &'a Control,
     ) -> Result<Self, CudaError> {
-        let state = Problem::new(gram, problem)?;
-        let rounds = Rounds::new(gram, state, control)?;
+        let state = phase("copy the problem", 0.0, None, || Problem::new(gram, problem))?;
+        let rounds = phase("begin", 0.0, None, || Rounds::new(gram, state, control))?;
         Ok(Self { gram, problem, report, rounds, count: 0 })
     }
 
@@ -142,13 +143,19 @@ impl<'a> Run<'a> {
         Ok(violation <= goal)
     }
 
+    /// Whether the point is good enough by the slopes on the card.
+    fn looks_good(&mut self) -> Result<bool, CudaError> {
+        let (violation, gap) = self.rounds.quality()?;
+        let within = |value: f64, most: Option<f64>| most.is_none_or(|most| value <= most);
+        Ok(within(violation, self.problem.tol) && within(gap, self.problem.gap))
+    }
+
     /// Rounds until the point looks good by its own slopes, then double precision and verdict; again while that is bad.
     fn settle(&mut self, n: usize) -> Result<Option<Vec<f64>>, Stop> {
         let mut scores = None;
         for turn in 0..MOST_VERDICTS {
             for _ in 0..MOST_CLOSING {
-                let (beta, found) = self.rounds.problem.running(&self.rounds.turn)?;
-                if self.report.verdict(&beta, &found) {
+                if self.looks_good()? {
                     break;
                 }
                 let goal = (0.1 * self.rounds.violation(n)?).max(1e-10);
@@ -156,8 +163,8 @@ impl<'a> Run<'a> {
                     break;
                 }
             }
-            let (beta, found) = self.rounds.refresh()?;
-            let good = self.report.verdict(&beta, &found);
+            let (beta, found) = phase("refresh", 0.0, None, || self.rounds.refresh())?;
+            let good = self.looks_good()? && phase("verdict", 0.0, None, || self.report.verdict(&beta, &found));
             scores = Some(found);
             if good || turn + 1 == MOST_VERDICTS {
                 break;

@@ -75,6 +75,18 @@ impl DualState {
         Ok(state)
     }
 
+    /// Whether β lies in its boxes and has the sums of the constraint, up to rounding: a start from it is β itself.
+    pub(super) fn is_feasible(&self, constraint: &Constraint) -> bool {
+        let inside = |(b, t): (&f64, &DualTerm)| *b >= t.lo && *b <= t.hi;
+        self.beta.iter().zip(&self.terms).all(inside)
+            && (0..constraint.groups()).all(|g| {
+                let members = || self.beta.iter().zip(&self.group).filter(|(_, of)| usize::from(**of) == g);
+                let (total, sum) = (members().map(|(b, _)| *b).sum::<f64>(), constraint.sum(g));
+                let scale = members().map(|(b, _)| b.abs()).sum::<f64>() + sum.abs();
+                (sum - total).abs() <= ROUNDING_OF_SUMS * scale
+            })
+    }
+
     /// Corrects the sums for rounding. Gradients are then those of the old β and must be computed again.
     pub(super) fn restore_sums(&mut self, constraint: &Constraint) {
         for g in 0..constraint.groups() {
@@ -248,6 +260,9 @@ impl DualState {
     }
 }
 
+/// Rounding of a sum, relative to the sum of the sizes of its terms.
+const ROUNDING_OF_SUMS: f64 = 1e-13;
+
 /// Moves β of one group within its box until it sums to `sum`: one variable after another, as far as needed.
 fn balance(beta: &mut [f64], terms: &[DualTerm], group: &[u8], g: u8, sum: f64) -> Result<()> {
     let members: Vec<usize> = (0..beta.len()).filter(|&i| group[i] == g).collect();
@@ -255,7 +270,7 @@ fn balance(beta: &mut [f64], terms: &[DualTerm], group: &[u8], g: u8, sum: f64) 
     let mut rest = sum - total;
     let scale = members.iter().map(|&i| beta[i].abs()).sum::<f64>() + sum.abs();
     // A sum that is right up to rounding is left alone, so that a restart from a solution is that solution.
-    if rest.abs() <= 1e-13 * scale {
+    if rest.abs() <= ROUNDING_OF_SUMS * scale {
         return Ok(());
     }
     // Free variables first, then those at a bound, then zeros: a warm start keeps its active sets where possible.
