@@ -618,6 +618,20 @@ extern "C" __global__ void sum_parts(const double *part, u32 splits, u32 rows, d
     out[i] = sum;
 }
 
+// out = a − b.
+extern "C" __global__ void subtract(u32 n, const double *a, const double *b, double *out) {
+    u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = a[i] - b[i];
+}
+
+// The scores of β, from those of another point (or of β = 0) and the product with the difference, are kept with β.
+extern "C" __global__ void keep_scores(u32 n, const double *beta, const double *product, u32 first, double *kept, double *scores) {
+    u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    kept[i] = beta[i];
+    scores[i] = first ? product[i] : scores[i] + product[i];
+}
+
 // ---------------------------------------------------------------- how good a point is, and its sum
 
 // The largest value of wβ − eps|β| − ½dβ² over the box.

@@ -8,8 +8,7 @@ use margrave_core::data::{Csr, Points, Real, Storage};
 use crate::driver::{Buffer, Plain, Turn, arguments};
 use crate::error::CudaError;
 use crate::phases::phase;
-use crate::ptx::Module;
-use crate::wide::THREADS;
+use crate::wide::{self, THREADS};
 
 /// Values copied to the card at a time.
 const PIECE: usize = 1 << 18;
@@ -191,7 +190,7 @@ impl Raw {
         };
         let total = u64::from(len) * u64::from(dims);
         let (centre, out) = (turn.upload(centre, WHAT)?, turn.allocate(total as usize, WHAT)?);
-        let function = turn.function(Module::Wide, name, 0)?;
+        let function = turn.function(wide::module(turn), name, 0)?;
         let blocks = total.div_ceil(u64::from(THREADS)) as u32;
         // SAFETY: the arguments are those of the program; there is room for all values.
         unsafe {

@@ -21,10 +21,14 @@ pub(crate) enum Module {
     Chunked,
     /// Products by tensor cores in double precision.
     Wide,
+    /// The same with instructions of compute capability 9.0.
+    Hopper,
+    /// Cholesky factors of stiff sets.
+    Factor,
 }
 
 /// All modules.
-pub(crate) const MODULES: [Module; 7] = [
+pub(crate) const MODULES: [Module; 9] = [
     Module::GramF32,
     Module::GramF64,
     Module::Solver,
@@ -32,6 +36,8 @@ pub(crate) const MODULES: [Module; 7] = [
     Module::Packed,
     Module::Chunked,
     Module::Wide,
+    Module::Hopper,
+    Module::Factor,
 ];
 
 impl Module {
@@ -45,6 +51,8 @@ impl Module {
             Module::Packed => "load packed",
             Module::Chunked => "load chunked",
             Module::Wide => "load wide",
+            Module::Hopper => "load hopper",
+            Module::Factor => "load factor",
         }
     }
 
@@ -58,6 +66,8 @@ impl Module {
             Module::Packed => include_bytes!("../ptx/packed.ptx.gz"),
             Module::Chunked => include_bytes!("../ptx/chunked.ptx.gz"),
             Module::Wide => include_bytes!("../ptx/wide.ptx.gz"),
+            Module::Hopper => include_bytes!("../ptx/hopper.ptx.gz"),
+            Module::Factor => include_bytes!("../ptx/factor.ptx.gz"),
         };
         let mut text = Vec::new();
         GzDecoder::new(compressed).read_to_end(&mut text).expect("the programs were compressed by scripts/ptx");
@@ -83,7 +93,8 @@ mod tests {
             Module::Solver => ("solver.cu", include_str!("../kernels/solver.cu")),
             Module::Tiles => ("tiles.cu", include_str!("../kernels/tiles.cu")),
             Module::Packed | Module::Chunked => ("packed.cu", include_str!("../kernels/packed.cu")),
-            Module::Wide => ("wide.cu", include_str!("../kernels/wide.cu")),
+            Module::Factor => ("factor.cu", include_str!("../kernels/factor.cu")),
+            Module::Wide | Module::Hopper => ("wide.cu", include_str!("../kernels/wide.cu")),
         };
         for module in MODULES {
             let (name, source) = source(module);
@@ -96,7 +107,8 @@ mod tests {
             let head = text.lines().next().unwrap();
             let expected = format!("// source {name} {};", fnv(source.as_bytes()));
             assert!(head.starts_with(&expected), "{module:?} is not compiled from {name}: run scripts/ptx\n{head}");
-            assert!(text.contains(".target sm_80"), "{module:?}");
+            let target = if module == Module::Hopper { ".target sm_90" } else { ".target sm_80" };
+            assert!(text.contains(target), "{module:?}");
         }
     }
 }

@@ -6,10 +6,10 @@
 //! - a squared norm is added up in chains of d/32 + 6 roundings, so both have errors of at most (d/32 + 6)u(X² + Z²);
 //! - x·z is added up in the order of the features; with a rounding for each product and each addition its error is at most
 //!   (d + 4)·u·XZ for d features (a multiple of 4), of which 2x·z has twice that, at most (d + 4)/2·u(X + Z)²;
-//! - adding the three takes two roundings, of at most u(X + Z)² each.
+//! - γX² and γZ² are rounded, their sum is, and so is the sum with 2γx·z: at most 3uγ(X + Z)².
 //!
-//! As the slope of e^(−γs) is at most γ, an entry then has an error of γ(X + Z)²·(d/2 + d/32 + 12) units of roundoff, and four more for −γs
-//! (at most e⁻¹) and for the exponential. Sums over differences do not cancel and are used where this is too coarse.
+//! The exponential of s ≤ 0 has a slope of at most 1, so an entry has an error of γ(X + Z)²·(d/2 + d/32 + 13) units of roundoff, and four
+//! more for the exponential itself. Sums over differences do not cancel and are used where this is too coarse.
 
 use margrave_core::data::Points;
 use margrave_core::gram::Chain;
@@ -44,13 +44,18 @@ pub(crate) fn entry_error(kernel: &Kernel, points: &Points, norm: f64) -> Option
         return None;
     }
     let d = f64::from(stride(points.dims()));
-    let error = gamma * (2.0 * norm).powi(2) * (d / 2.0 + d / 32.0 + 12.0) + 4.0;
+    let error = gamma * (2.0 * norm).powi(2) * (d / 2.0 + d / 32.0 + 13.0) + 4.0;
     (error * 0.5 * f64::EPSILON <= LARGEST_ERROR).then_some(error)
 }
 
 /// Doubles of a row.
 fn stride(dims: usize) -> u32 {
     dims.next_multiple_of(4) as u32
+}
+
+/// The module of a card.
+pub(crate) fn module(turn: &Turn<'_>) -> Module {
+    if turn.card.info.capability >= 90 { Module::Hopper } else { Module::Wide }
 }
 
 /// Points less their centre, with squared norms.
@@ -115,7 +120,7 @@ impl WidePoints {
             };
             let (starts, columns) = points.sparse_addresses();
             let (values, centre) = (points.values.address(), centre.map_or(0, Buffer::address));
-            let function = turn.function(Module::Wide, name, 0)?;
+            let function = turn.function(module(turn), name, 0)?;
             // SAFETY: the arguments are those of the program; there is room for all rows and norms.
             unsafe {
                 turn.launch(
@@ -170,8 +175,8 @@ pub(crate) fn product(
     out: u64,
 ) -> Result<(), CudaError> {
     let (count, splits) = (rows.count(), columns.count().div_ceil(SPLIT));
-    let product = turn.function(Module::Wide, "wide_product", SHARED)?;
-    let sum = turn.function(Module::Wide, "wide_sum", 0)?;
+    let product = turn.function(module(turn), "wide_product", SHARED)?;
+    let sum = turn.function(module(turn), "wide_sum", 0)?;
     // SAFETY: the arguments are those of the programs; the caller has room for parts and results.
     unsafe {
         turn.launch(
@@ -193,7 +198,7 @@ pub(crate) fn block(
     kernel: crate::arithmetic::KernelArgument,
     out: u64,
 ) -> Result<(), CudaError> {
-    let function = turn.function(Module::Wide, "wide_block", SHARED)?;
+    let function = turn.function(module(turn), "wide_block", SHARED)?;
     let grid = (rows.count().div_ceil(ROWS), columns.count().div_ceil(SPLIT));
     // SAFETY: the arguments are those of the program; the caller has room for all entries.
     unsafe { turn.launch(function, grid, THREADS, SHARED, arguments![rows, columns, kernel, out]) }

@@ -245,7 +245,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    fn pin(&mut self, f: Current, part: u32, few: u32) -> Result<(), CudaError> {
+    pub(super) fn pin(&mut self, f: Current, part: u32, few: u32) -> Result<(), CudaError> {
         let (violation, free) = (self.last.violation, self.last.free);
         let fresh = self.fresh.get(&self.turn, f.m as usize)?.address();
         let (m, paired, state, cg) = (f.m, self.problem.paired, self.state.address(), self.matrix.cg.address());
@@ -264,7 +264,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    fn keep_moves(&mut self, f: Current, all: bool) -> Result<(), CudaError> {
+    pub(super) fn keep_moves(&mut self, f: Current, all: bool) -> Result<(), CudaError> {
         let (m, all) = (f.m, u32::from(all));
         // SAFETY: the arguments are those of the program.
         unsafe {

@@ -24,6 +24,7 @@
 //! Cost of a round: |F|²/2 entries per step of conjugate gradients, n·|moved| entries once. Memory: |F|² bytes.
 
 mod cg;
+mod factor;
 mod minimise;
 mod precondition;
 mod programs;
@@ -50,6 +51,8 @@ const MOST_ROUNDS: usize = 80;
 /// Most verdicts in double precision, and most rounds before each of them.
 const MOST_VERDICTS: usize = 8;
 const MOST_CLOSING: usize = 6;
+/// A relative gap this many times larger than wanted is far from it.
+const FAR: f64 = 50.0;
 /// Steps shorter than this are no progress.
 const TINY_STEP: f64 = 1e-3;
 
@@ -153,6 +156,12 @@ impl<'a> Run<'a> {
     /// Rounds until the point looks good by its own slopes, then double precision and verdict; again while that is bad.
     fn settle(&mut self, n: usize) -> Result<Option<Vec<f64>>, Stop> {
         let mut scores = None;
+        // Far from the goal the errors of the slopes would cost more rounds than a product in double precision.
+        if let Some(wanted) = self.problem.gap
+            && self.rounds.quality()?.1 > FAR * wanted
+        {
+            phase("refresh", 0.0, None, || self.rounds.refresh())?;
+        }
         for turn in 0..MOST_VERDICTS {
             for _ in 0..MOST_CLOSING {
                 if self.looks_good()? {

@@ -62,6 +62,8 @@ programs!(
     move_g,
     set_g,
     sum_parts,
+    subtract,
+    keep_scores,
     gap_parts,
     gap_sum,
     balance_parts,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use margrave_core::control::Control;
 
 use super::cg::{Matrix, ONE, SIDE};
+use super::factor::Factor;
 use super::programs::Programs;
 use super::state::{Problem, Room, Set, SetRoom, State};
 use crate::arithmetic::KernelArgument;
@@ -44,8 +45,9 @@ pub(super) struct Rounds<'a> {
     pub(super) packed: Option<PackedPoints>,
     pub(super) matrix: Matrix,
     pub(super) small: bool,
-    /// Largest number of variables in F.
+    /// Largest number of variables in F, and the bytes that sets may take.
     pub(super) most: usize,
+    pub(super) memory: u64,
     pub(super) state: Buffer<State>,
     pub(super) last: State,
     pub(super) histogram: Buffer<u32>,
@@ -76,6 +78,12 @@ pub(super) struct Rounds<'a> {
     /// Whether there is no room for a preconditioner.
     pub(super) no_preconditioner: bool,
     pub(super) fresh: Room<u8>,
+    /// β and K·β in double precision when it was last computed, if it was.
+    kept_beta: Room<f64>,
+    kept_scores: Room<f64>,
+    known: bool,
+    /// Programs and memory for factors of stiff sets, once there are any.
+    pub(super) factor: Option<Factor>,
 }
 
 /// How entries of a product are computed.
@@ -119,6 +127,7 @@ impl<'a> Rounds<'a> {
             programs: Programs::new(&turn)?,
             matrix: Matrix::new(&turn, small)?,
             most: 0,
+            memory: 0,
             state: turn.allocate(1, what)?,
             last: State::default(),
             histogram: turn.allocate(4096, what)?,
@@ -144,6 +153,10 @@ impl<'a> Rounds<'a> {
             left_at_first: 0.0,
             no_preconditioner: !small,
             fresh: Room::default(),
+            kept_beta: Room::default(),
+            kept_scores: Room::default(),
+            known: false,
+            factor: None,
             gram,
             control,
             problem,
@@ -320,9 +333,9 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// The nonzero β among the first m variables become the columns of the next product; their number.
-    fn nonzero_columns(&mut self, m: usize) -> Result<usize, CudaError> {
-        let (n, beta) = (m as u32, self.problem.beta.address());
+    /// The nonzero ones of m values by variable (at the address `beta`) become the columns of the next product; their number.
+    fn nonzero_columns(&mut self, m: usize, beta: u64) -> Result<usize, CudaError> {
+        let n = m as u32;
         let kept = self.kept.get(&self.turn, m)?.address();
         // SAFETY: the arguments are those of the program.
         unsafe {
@@ -352,7 +365,7 @@ impl<'a> Rounds<'a> {
         Ok(count)
     }
 
-    fn set_gradient(&mut self, first: usize, count: usize) -> Result<(), CudaError> {
+    fn set_gradient(&mut self, first: usize, count: usize, scores: u64) -> Result<(), CudaError> {
         let (n, from, variables) = (count as u32, first as u32, self.problem.variables());
         // SAFETY: the arguments are those of the program.
         unsafe {
@@ -361,7 +374,7 @@ impl<'a> Rounds<'a> {
                 grid(count),
                 THREADS,
                 0,
-                arguments![n, from, variables, self.kd.address(), self.problem.p.address()],
+                arguments![n, from, variables, scores, self.problem.p.address()],
             )
         }
     }
@@ -371,9 +384,10 @@ impl<'a> Rounds<'a> {
         if before == m {
             return Ok(());
         }
-        let columns = if before > 0 { self.nonzero_columns(before)? } else { 0 };
+        let beta = self.problem.beta.address();
+        let columns = if before > 0 { self.nonzero_columns(before, beta)? } else { 0 };
         self.product(false, before, m - before, columns)?;
-        self.set_gradient(before, m - before)?;
+        self.set_gradient(before, m - before, self.kd.address())?;
         Ok(())
     }
 
@@ -381,12 +395,36 @@ impl<'a> Rounds<'a> {
     pub(super) fn refresh(&mut self) -> Result<(Vec<f64>, Vec<f64>), Stop> {
         let n = self.problem.n;
         self.balance()?;
-        let columns = self.nonzero_columns(n)?;
+        let (count, beta, first) = (n as u32, self.problem.beta.address(), u32::from(!self.known));
+        let columns = if self.known {
+            // Only what has moved since the last time.
+            let [kept, moves] = [self.kept_beta.address(), self.moves.address()];
+            // SAFETY: the arguments are those of the program; `moves` is used within rounds only.
+            unsafe {
+                self.turn.launch(self.programs.subtract, grid(n), THREADS, 0, arguments![count, beta, kept, moves])?;
+            }
+            self.nonzero_columns(n, moves)?
+        } else {
+            self.nonzero_columns(n, beta)?
+        };
         self.product(true, 0, n, columns)?;
-        self.set_gradient(0, n)?;
-        let mut scores = vec![0.0; n];
-        self.turn.read(&self.kd, 0, &mut scores)?;
-        Ok((self.problem.beta(&self.turn)?, self.problem.by_row(&scores)))
+        let kept = self.kept_beta.get(&self.turn, n)?.address();
+        let scores = self.kept_scores.get(&self.turn, n)?.address();
+        // SAFETY: the arguments are those of the program.
+        unsafe {
+            self.turn.launch(
+                self.programs.keep_scores,
+                grid(n),
+                THREADS,
+                0,
+                arguments![count, beta, self.kd.address(), first, kept, scores],
+            )?;
+        }
+        self.known = true;
+        self.set_gradient(0, n, scores)?;
+        let mut values = vec![0.0; n];
+        self.turn.read(self.kept_scores.held(), 0, &mut values)?;
+        Ok((self.problem.beta(&self.turn)?, self.problem.by_row(&values)))
     }
 
     /// Corrects Σβ for rounding, by free variables.
@@ -435,7 +473,8 @@ impl<'a> Rounds<'a> {
         let violation = self.last.violation;
         if self.most == 0 {
             // What is free now, less a share for vectors and for other programs.
-            self.most = Matrix::most((0.8 * self.turn.free_memory()? as f64) as u64, self.small);
+            self.memory = (0.8 * self.turn.free_memory()? as f64) as u64;
+            self.most = Matrix::most(self.memory, self.small);
         }
         let begun = phases::begin();
         let size = self.choose_set(m, goal, first)?;
@@ -447,18 +486,30 @@ impl<'a> Rounds<'a> {
         }
         let f = self.gather(size)?;
         phases::end(begun, "choose the set", size as f64, Some(&self.turn));
-        if self.minimise(f, m, goal, violation, careful)? {
+        let done = match self.is_factored(size, false) {
+            true => self.minimise_by_factors(f, careful)?,
+            false => self.minimise(f, m, goal, violation, careful)?,
+        };
+        if done {
             return self.move_along(m, size);
         }
-        if self.stiff || Matrix::bytes(size, false) > Matrix::bytes(self.most, self.small) {
+        if !self.stiff {
+            (self.stiff, self.proximal) = (true, 1.0);
+            if !self.is_factored(size, false) && Matrix::bytes(size, false) <= self.memory {
+                let f = self.gather(size)?;
+                if self.minimise(f, m, goal, violation, careful)? {
+                    return self.move_along(m, size);
+                }
+            }
+        }
+        if !self.is_factored(size, true) {
             return Ok(None);
         }
-        (self.stiff, self.proximal) = (true, 1.0);
         let f = self.gather(size)?;
-        if !self.minimise(f, m, goal, violation, careful)? {
-            return Ok(None);
+        match self.minimise_by_factors(f, careful)? {
+            true => self.move_along(m, size),
+            false => Ok(None),
         }
-        self.move_along(m, size)
     }
 
     /// A new level begins, or rounds on the same one go on after a verdict.
@@ -569,7 +620,9 @@ impl<'a> Rounds<'a> {
                 arguments![c, kept, list, order, step, variables, columns, values],
             )?;
         }
-        self.product(false, 0, m, moved)?;
+        // The entries of stiff sets differ by less than single precision resolves.
+        let double = self.stiff && self.gram.arithmetic.wide.is_some();
+        self.product(double, 0, m, moved)?;
         let (state, kd, all) = (self.state.address(), self.kd.address(), self.problem.variables());
         let (parts, slopes, n) = (self.matrix.parts.address(), self.whole.slope.address(), m as u32);
         // SAFETY: the arguments are those of the programs.

@@ -1,12 +1,15 @@
 //! What lies on the card: the variables, the set F, and what the host reads back.
 
 use margrave_core::gram::DeviceProblem;
+use margrave_core::loss::DualTerm;
 
 use crate::driver::{Buffer, Plain, Turn};
 use crate::error::CudaError;
 use crate::gram::CudaGram;
 
 const WHAT: &str = "the solver";
+/// Variables from which several threads prepare them.
+const SEVERAL: usize = 50_000;
 
 /// Memory that grows when more is asked for; its contents are then lost.
 #[derive(Debug)]
@@ -142,26 +145,38 @@ impl Problem {
         let turn = gram.card.enter()?;
         let n = problem.terms.len();
         let rows = shuffled(n);
-        let mut columns: [Vec<f64>; 6] = std::array::from_fn(|_| Vec::with_capacity(n));
-        for &row in &rows {
-            let term = &problem.terms[row as usize];
-            let values = [problem.start[row as usize], term.lo, term.hi, term.eps, term.d, term.p];
-            columns.iter_mut().zip(values).for_each(|(column, value)| column.push(value));
-        }
-        let [beta, lo, hi, eps, d, p] = &columns;
-        let column = |values: &[f64]| turn.upload(values, WHAT);
+        let column = |of: fn(&DualTerm) -> f64| -> Vec<f64> {
+            rows.iter().map(|&row| of(&problem.terms[row as usize])).collect()
+        };
+        let gather: [&(dyn Fn() -> Vec<f64> + Sync); 6] = [
+            &|| rows.iter().map(|&row| problem.start[row as usize]).collect(),
+            &|| column(|t| t.lo),
+            &|| column(|t| t.hi),
+            &|| column(|t| t.eps),
+            &|| column(|t| t.d),
+            &|| column(|t| t.p),
+        ];
+        let columns: Vec<Vec<f64>> = match n {
+            // Threads are worth their start.
+            SEVERAL.. => std::thread::scope(|scope| {
+                let threads = gather.map(|gather| scope.spawn(gather));
+                threads.into_iter().map(|thread| thread.join().expect("no panic in a copy")).collect()
+            }),
+            _ => gather.iter().map(|gather| gather()).collect(),
+        };
+        let upload = |at: usize| turn.upload(&columns[at], WHAT);
         Ok(Self {
             n,
             paired: u32::from(problem.keeps_sum),
             sum: problem.start.iter().sum(),
             order: turn.upload(&rows, WHAT)?,
-            beta: column(beta)?,
+            beta: upload(0)?,
             g: turn.allocate(n, WHAT)?,
-            lo: column(lo)?,
-            hi: column(hi)?,
-            eps: column(eps)?,
-            d: column(d)?,
-            p: column(p)?,
+            lo: upload(1)?,
+            hi: upload(2)?,
+            eps: upload(3)?,
+            d: upload(4)?,
+            p: upload(5)?,
             rows,
         })
     }
@@ -214,7 +229,7 @@ pub(super) struct Set {
     slope: u64,
     low: u64,
     high: u64,
-    d: u64,
+    pub(super) d: u64,
     x: u64,
     pub(super) q: u64,
     mask: u64,
