@@ -157,8 +157,14 @@ struct Options {
 }
 
 fn options() -> Result<Options, Failure> {
-    let mut options =
-        Options { device: DeviceName::Cuda(0), most: usize::MAX, only: String::new(), reps: 3, seconds: 300.0, phases: false };
+    let mut options = Options {
+        device: DeviceName::Cuda(0),
+        most: usize::MAX,
+        only: String::new(),
+        reps: 3,
+        seconds: 300.0,
+        phases: false,
+    };
     let mut words = std::env::args().skip(1);
     while let Some(name) = words.next() {
         let value = words.next().ok_or(format!("{name} needs a value"))?;

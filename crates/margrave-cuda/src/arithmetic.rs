@@ -47,14 +47,14 @@ pub(crate) struct Arithmetic {
 /// `work` on parts of the rows of fixed size, results in order; large data by several threads.
 fn by_parts<R: Send>(points: &Points, work: impl Fn(Range<usize>) -> R + Sync) -> Vec<R> {
     /// Values of a part, and the number of values from which threads are worth their start.
-    const PART: usize = 1 << 18;
-    const LARGE: usize = 1 << 20;
+    const PART: usize = 1 << 16;
+    const LARGE: usize = 1 << 18;
     let n = points.len();
     let rows = (PART / (points.stored() / n.max(1)).max(1)).max(1);
     let part = |at: usize| work(at * rows..((at + 1) * rows).min(n));
     let parts = n.div_ceil(rows);
     let threads = match points.stored() {
-        LARGE.. => std::thread::available_parallelism().map_or(1, usize::from).min(parts).min(16),
+        LARGE.. => std::thread::available_parallelism().map_or(1, usize::from).min(parts / 4).clamp(1, 16),
         _ => 1,
     };
     if threads == 1 {
@@ -195,7 +195,10 @@ impl Arithmetic {
 
     /// The accuracy of double-precision entries of a square Gram.
     pub(crate) fn accuracy(&self, kernel: &Kernel, points: &Points) -> Accuracy {
-        let size = points.squared_norms().iter().map(|s| size_of(kernel, *s)).collect();
+        let size = match kernel.unit_diagonal() {
+            true => vec![1.0; points.len()],
+            false => points.squared_norms().iter().map(|s| size_of(kernel, *s)).collect(),
+        };
         let (relative, chain) = match self.wide {
             Some(error) => (error.max(self.double_error), wide::CHAIN),
             None => (self.double_error, CHAIN),

@@ -415,15 +415,7 @@ impl CudaGram {
         while at < height {
             control.check()?;
             let count = pace.rows(each, most).min(height - at);
-            wide::product(
-                turn,
-                all.part(at, count),
-                b,
-                kernel,
-                factors.address(),
-                parts.address(),
-                result.address(),
-            )?;
+            wide::product(turn, all.part(at, count), b, kernel, factors.address(), parts.address(), result.address())?;
             turn.read(&result, 0, &mut out[at..at + count])?;
             pace.note(count as f64 * each);
             at += count;

@@ -45,7 +45,8 @@ impl Scalar for f64 {
 /// The values as `T`s, if that is what they are.
 fn same<S: Real, T: 'static>(values: &[S]) -> Option<&[T]> {
     // SAFETY: both are the same type.
-    (TypeId::of::<S>() == TypeId::of::<T>()).then(|| unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) })
+    (TypeId::of::<S>() == TypeId::of::<T>())
+        .then(|| unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) })
 }
 
 /// Points in one precision, dense or sparse as stored.

@@ -131,7 +131,12 @@ pub trait Gram: Send + Sync {
     /// The default suits positive semi-definite matrices, for which |K[i, j]| ≤ √(K[i, i]·K[j, j]), and assumes entries
     /// accurate to 64 units of roundoff.
     fn accuracy(&self) -> Accuracy {
-        Accuracy { size: self.diag().iter().map(|k| k.abs().sqrt()).collect(), relative: 64.0, definite: false, chain: Chain::default() }
+        Accuracy {
+            size: self.diag().iter().map(|k| k.abs().sqrt()).collect(),
+            relative: 64.0,
+            definite: false,
+            chain: Chain::default(),
+        }
     }
 }
 

@@ -22,24 +22,32 @@ pub(crate) fn equal_rows(points: &Points, threads: &Threads) -> Option<Vec<u32>>
     /// Rows that one task hashes.
     const ROWS: usize = 4096;
     let n = points.len();
-    let hashes = threads.map(n.div_ceil(ROWS), |task| {
-        let rows = task * ROWS..((task + 1) * ROWS).min(n);
-        rows.map(|row| (hash(points, row), row as u32)).collect::<Vec<(u64, u32)>>()
-    });
-    let mut order = hashes.concat();
-    order.sort_unstable();
+    let hashes: Vec<u64> = threads
+        .map(n.div_ceil(ROWS), |task| {
+            let rows = task * ROWS..((task + 1) * ROWS).min(n);
+            rows.map(|row| hash(points, row)).collect::<Vec<u64>>()
+        })
+        .concat();
     let mut first: Vec<u32> = (0..n as u32).collect();
     let mut copies = 0;
-    for group in order.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
-        // Rows ascend within a group. Different rows with one hash are rare: each is compared with those kept so far.
-        let mut kept: Vec<u32> = vec![group[0].1];
-        for &(_, row) in &group[1..] {
-            match kept.iter().find(|&&other| equal(points, other as usize, row as usize)) {
-                Some(&other) => {
-                    first[row as usize] = other;
-                    copies += 1;
+    // An open-addressed table of the distinct rows so far, at most half full.
+    const EMPTY: u32 = u32::MAX;
+    let places = (2 * n).next_power_of_two().max(2);
+    let mut table = vec![EMPTY; places];
+    for row in 0..n {
+        let mut place = (hashes[row] >> (64 - places.trailing_zeros())) as usize;
+        loop {
+            match table[place] {
+                EMPTY => {
+                    table[place] = row as u32;
+                    break;
                 }
-                None => kept.push(row),
+                other if hashes[other as usize] == hashes[row] && equal(points, other as usize, row) => {
+                    first[row] = other;
+                    copies += 1;
+                    break;
+                }
+                _ => place = (place + 1) % places,
             }
         }
     }
@@ -66,16 +74,14 @@ pub(crate) fn equal_among(first: &[u32], rows: &[u32]) -> Option<Vec<u32>> {
 /// A hash of the nonzero values of a row.
 fn hash(points: &Points, row: usize) -> u64 {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    let mut mix = |word: u64| {
-        state = (state.rotate_left(5) ^ word).wrapping_mul(0x517C_C1B7_2722_0A95);
-    };
     points.visit(row, |column, value| {
         if value != 0.0 {
-            mix(column as u64);
-            mix(value.to_bits());
+            let word = value.to_bits() ^ (column as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+            state = (state.rotate_left(5) ^ word).wrapping_mul(0x517C_C1B7_2722_0A95);
         }
     });
-    state ^ (state >> 29)
+    // The table uses the upper bits.
+    (state ^ (state >> 29)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// Whether two rows have the same bits, zeros apart.

@@ -101,13 +101,7 @@ impl Matrix {
     }
 
     /// Steps without a preconditioner until the aim is reached, or for some milliseconds; returns the state after them.
-    pub(super) fn run(
-        &mut self,
-        turn: &Turn<'_>,
-        programs: &Programs,
-        f: Set,
-        paired: u32,
-    ) -> Result<Cg, CudaError> {
+    pub(super) fn run(&mut self, turn: &Turn<'_>, programs: &Programs, f: Set, paired: u32) -> Result<Cg, CudaError> {
         let (across, m) = (self.across(), self.m);
         let (chunk, by_row, by_column) = self.room_for_sums(turn)?;
         let grid = programs.together.min((across * across.div_ceil(chunk)).max(32));

@@ -260,14 +260,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// A slice of a product by tensor cores in single precision.
-    fn packed_slice(
-        &self,
-        first: usize,
-        height: usize,
-        columns: usize,
-        parts: u64,
-        out: u64,
-    ) -> Result<(), CudaError> {
+    fn packed_slice(&self, first: usize, height: usize, columns: usize, parts: u64, out: u64) -> Result<(), CudaError> {
         let Some(packed) = &self.packed else { return Ok(()) };
         let sides = [packed.side(None, first, height), packed.side(Some(self.variables.address()), 0, columns)];
         let splits = PackedPoints::splits(height, columns);
@@ -275,13 +268,7 @@ impl<'a> Rounds<'a> {
         let rows = height as u32;
         // SAFETY: the arguments are those of the program.
         unsafe {
-            self.turn.launch(
-                self.programs.sum_parts,
-                grid(height),
-                THREADS,
-                0,
-                arguments![parts, splits.1, rows, out],
-            )
+            self.turn.launch(self.programs.sum_parts, grid(height), THREADS, 0, arguments![parts, splits.1, rows, out])
         }
     }
 
@@ -314,13 +301,7 @@ impl<'a> Rounds<'a> {
                 0,
                 arguments![a, b, self.kernel, self.values.address(), one, one, parts],
             )?;
-            self.turn.launch(
-                self.programs.sum_parts,
-                grid(height),
-                THREADS,
-                0,
-                arguments![parts, splits, rows, out],
-            )
+            self.turn.launch(self.programs.sum_parts, grid(height), THREADS, 0, arguments![parts, splits, rows, out])
         }
     }
 

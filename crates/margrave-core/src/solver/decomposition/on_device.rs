@@ -68,27 +68,33 @@ struct Judge<'a, 'o> {
     control: &'a Control,
     observer: &'o mut dyn Observer,
     rounds: u64,
-    /// The violation at the last point, if that was good enough.
-    accepted: Option<f64>,
+    /// The last point that was good enough.
+    accepted: Option<Accepted>,
+}
+
+struct Accepted {
+    beta: Vec<f64>,
+    violation: f64,
+    /// The multiplier of the sum constraint.
+    mu: f64,
 }
 
 impl Judge<'_, '_> {
     /// The solution at `point`, if it is the one that was last accepted and is feasible as it is.
     fn solution(&self, point: &DevicePoint) -> Option<Solution> {
-        let state = &self.state;
-        let (violation, scores) = (self.accepted?, point.scores.as_ref()?);
-        if state.beta != point.beta || !state.is_feasible(&self.problem.constraint) {
+        let (accepted, scores) = (self.accepted.as_ref()?, point.scores.as_ref()?);
+        let constraint = &self.problem.constraint;
+        if accepted.beta != point.beta || !self.state.would_be_feasible(&point.beta, constraint) {
             return None;
         }
-        let finite = |b: f64| if b.is_finite() { b } else { 0.0 };
-        let bias = state.multipliers().iter().take(self.problem.constraint.groups()).map(|mu| finite(-mu)).collect();
+        let bias = if accepted.mu.is_finite() { -accepted.mu } else { 0.0 };
         Some(Solution {
             beta: point.beta.clone(),
-            bias,
+            bias: vec![bias; constraint.groups()],
             scores: Some(scores.clone()),
             status: Status::Optimal,
             iterations: point.rounds,
-            violation,
+            violation: accepted.violation,
         })
     }
 }
@@ -113,14 +119,13 @@ impl DeviceReport for Judge<'_, '_> {
     }
 
     fn verdict(&mut self, beta: &[f64], scores: &[f64]) -> bool {
-        self.state.beta.copy_from_slice(beta);
-        let g = (0..beta.len()).map(|i| scores[i] + self.state.terms[i].p + self.state.terms[i].d * beta[i]).collect();
-        self.state.activate((0..beta.len() as u32).collect(), g);
-        let violation = self.state.violation(&self.state.extremes());
+        let measured = self.state.measure(self.problem, beta, scores, &self.control.threads);
         let finite = scores.iter().chain(beta).all(|v| v.is_finite());
-        let within = finite && self.stop.tol.is_none_or(|tol| violation <= tol);
-        let good = within && self.stop.gap.is_none_or(|gap| self.state.gap(self.problem, |i| scores[i]).relative() <= gap);
-        self.accepted = good.then_some(violation);
+        let good = finite
+            && self.stop.tol.is_none_or(|tol| measured.violation <= tol)
+            && self.stop.gap.is_none_or(|gap| measured.gap.relative() <= gap);
+        let (violation, mu) = (measured.violation, measured.mu);
+        self.accepted = good.then(|| Accepted { beta: beta.to_vec(), violation, mu });
         good
     }
 }
