@@ -61,6 +61,8 @@ pub struct CardInfo {
     pub memory: u64,
     /// Number of multiprocessors.
     pub processors: u32,
+    /// Bytes of shared memory that a block can have.
+    pub shared: u32,
     /// The CUDA version that the driver supports, as 1000·major + 10·minor.
     pub driver: i32,
     /// Why it cannot be used, if it cannot.
@@ -85,7 +87,8 @@ fn describe(number: u32, driver: i32) -> Result<(sys::CUdevice, CardInfo), CudaE
     // SAFETY: the device was returned by the driver.
     let memory = unsafe { result::device::total_mem(device) }.map_err(asking())? as u64;
     let processors = attribute(device, Ask::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-    Ok((device, CardInfo { number, name, capability, memory, processors, driver, problem }))
+    let shared = attribute(device, Ask::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+    Ok((device, CardInfo { number, name, capability, memory, processors, shared, driver, problem }))
 }
 
 /// All cards that the driver finds.

@@ -36,6 +36,11 @@ pub(crate) fn suffices(kernel: &Kernel, points: &Points, norm: f64) -> bool {
     fits && norm > 0.0 && norm.is_finite() && error <= LARGEST_ERROR
 }
 
+/// Bytes of shared memory of a program for points of so many chunks.
+fn shared(chunks: u32) -> u32 {
+    (if chunks > 1 { 4 } else { 3 }) * SIDE * (2 * CHUNK + 8) * 2 + 4 * SIDE * 4
+}
+
 /// The module for points of so many chunks.
 fn module(chunks: u32) -> Module {
     if chunks > 1 { Module::Chunked } else { Module::Packed }
@@ -67,13 +72,23 @@ pub(crate) struct PackedSide {
 }
 
 impl PackedPoints {
-    /// Packs the points order[0], order[1], ….
-    pub(crate) fn new(
+    /// Packs the points `order[0]`, `order[1]`, …; `None` if the card has too little memory of one kind or another.
+    pub(crate) fn fitting(
         turn: &Turn<'_>,
         points: &DevicePoints<f32>,
         order: &Buffer<u32>,
         norm: f64,
-    ) -> Result<Self, CudaError> {
+    ) -> Result<Option<Self>, CudaError> {
+        if shared(points.dims.div_ceil(CHUNK)) > turn.card.info.shared {
+            return Ok(None);
+        }
+        match Self::new(turn, points, order, norm) {
+            Err(CudaError::Memory { .. }) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    fn new(turn: &Turn<'_>, points: &DevicePoints<f32>, order: &Buffer<u32>, norm: f64) -> Result<Self, CudaError> {
         let (n, dims, what) = (points.len, points.dims, "the points of the solver");
         let chunks = dims.div_ceil(CHUNK);
         let exponent = (LARGEST / norm).log2().floor().clamp(-60.0, 60.0);
@@ -137,8 +152,7 @@ impl PackedPoints {
         parts: u64,
         out: u64,
     ) -> Result<(), CudaError> {
-        let many = a.chunks > 1;
-        let shared = (if many { 4 } else { 3 }) * SIDE * (2 * CHUNK + 8) * 2 + 4 * SIDE * 4;
+        let shared = shared(a.chunks);
         let function = turn.function(module(a.chunks), name, shared)?;
         let grid = (a.count.div_ceil(SIDE), splits);
         // SAFETY: the arguments are those of the programs; the callers have room for the results.

@@ -4,6 +4,8 @@
 //! smallest of them away. With a proximal term the matrix can always be factored. A pass costs m³/3 multiply–adds: that is less than
 //! conjugate gradients up to some thousand variables, and more only where those make no progress at all.
 
+use margrave_core::control::Control;
+
 use super::cg::ONE;
 use super::round::{Current, Rounds, THREADS, grid};
 use super::state::Room;
@@ -22,6 +24,8 @@ const SMALL: usize = 6_000;
 const LARGEST: usize = 24_000;
 /// Least number on the diagonal beside K.
 const LEAST: f64 = 1e-9;
+/// Multiply–adds after which interrupts are looked for.
+const SLICE: f64 = 1e11;
 /// Passes of a round.
 const PASSES: usize = 60;
 
@@ -70,11 +74,12 @@ impl Factor {
 
     /// Factors `w`, whose size is a multiple of the panel, and solves for both right-hand sides in `v`; the solutions are in `v` again.
     /// `false` if the matrix is not positive definite.
-    fn solve(&mut self, turn: &Turn<'_>, size: u32) -> Result<bool, CudaError> {
+    fn solve(&mut self, turn: &Turn<'_>, size: u32, control: &Control) -> Result<bool, Stop> {
         let (w, inverses) = (self.w.address(), self.inverses.address());
         let (v, y, broken) = (self.v.address(), self.y.address(), self.broken.address());
         let panels = size / PANEL;
         turn.fill(&self.broken, 1, 0)?;
+        let mut work = 0.0;
         // SAFETY: the arguments are those of the programs; all rooms have been made for this size.
         unsafe {
             for k in 0..panels {
@@ -82,6 +87,12 @@ impl Factor {
                 turn.launch(self.block, (1, 1), THREADS, 0, arguments![w, size, k, inverses, broken])?;
                 turn.launch(self.panel, (below, 1), THREADS, 0, arguments![w, size, k, inverses])?;
                 turn.launch(self.rest, (below * (below + 1) / 2, 1), THREADS, 0, arguments![w, size, k])?;
+                work += f64::from(below * PANEL).powi(2) * f64::from(PANEL) / 2.0;
+                if work > SLICE {
+                    turn.wait()?;
+                    control.check()?;
+                    work = 0.0;
+                }
             }
             for k in 0..panels {
                 turn.launch(self.forward, (panels - k, 1), THREADS, 0, arguments![w, size, k, inverses, v, y])?;
@@ -161,7 +172,7 @@ impl Rounds<'_> {
                     arguments![f.set, kept, n, size, product, v],
                 )?;
             }
-            if !factor.solve(&self.turn, size)? {
+            if !factor.solve(&self.turn, size, self.control)? {
                 return Ok(false);
             }
             // SAFETY: the arguments are those of the program.

@@ -116,7 +116,7 @@ impl<'a> Rounds<'a> {
         gram.prepare(&turn)?;
         let [points, _] = gram.sides_f32(&turn)?;
         let packed = match gram.arithmetic.packed {
-            true => Some(PackedPoints::new(&turn, &points, &problem.order, gram.arithmetic.norm)?),
+            true => PackedPoints::fitting(&turn, &points, &problem.order, gram.arithmetic.norm)?,
             false => None,
         };
         let small = gram.kernel.unit_diagonal();
