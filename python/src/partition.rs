@@ -4,7 +4,7 @@
 //! compute.
 
 use margrave::engine::backend::cpu::rows::RowMatrix;
-use margrave::engine::backend::cpu::{CpuGram, is_definite, size_of};
+use margrave::engine::backend::cpu::{CpuGram, size_of};
 use margrave::engine::certificate::{Part, combine_kernel, combine_linear, estimated_part, kernel_part, linear_part};
 use margrave::engine::gram::{Gram, Pick, Precision};
 use margrave::engine::loss::Loss;
@@ -279,7 +279,7 @@ pub(crate) fn combine_kernel_parts<'py>(
     b: f64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let parts = parts.into_iter().map(PartParam::part).collect::<PyResult<Vec<_>>>()?;
-    let definite = is_definite(&params.kernel()?);
+    let definite = params.kernel()?.is_definite();
     judged(py, &params, &combine_kernel(&parts, params.bias, b, definite))
 }
 

@@ -1,4 +1,5 @@
-//! Trainings on a card: `margrave-bench-gpu [--device NAME] [--most ROWS] [--only TEXT] [--reps N]`.
+//! Trainings on a card: `margrave-bench-gpu [--device NAME] [--most ROWS] [--only TEXT] [--reps N]
+//! [--seconds S] [--stop tol|gap] [--phases yes]`.
 //!
 //! Draws its own data, trains each problem to a KKT violation of 1e-3 and to a certified relative gap of 1e-6, and prints the
 //! wall-clock seconds of whole trainings (points copied to the card, certificate included): the first run in the process,
@@ -7,7 +8,8 @@
 
 use std::time::Instant;
 
-use margrave::engine::observe::{Observer, Step};
+use margrave::engine::control::Status;
+use margrave::engine::observe::{Begin, Observer, Step};
 use margrave::engine::solver::Stop;
 use margrave::{Budget, Dataset, Kernel, Points, Svm, Targets};
 use margrave_cuda::DeviceName;
@@ -107,12 +109,36 @@ fn sine(n: usize) -> (Vec<f64>, Vec<f64>, usize) {
     (x, y, d)
 }
 
-/// Counts rounds on the card and other steps.
-#[derive(Default)]
-struct Rounds(usize, usize);
+/// Counts rounds on the card and other steps, and when they were.
+struct Rounds(usize, usize, Instant, Vec<(&'static str, f64)>);
+
+impl Rounds {
+    fn new() -> Self {
+        Self(0, 0, Instant::now(), Vec::new())
+    }
+
+    /// Notes when a phase was first and last heard of.
+    fn hear(&mut self, phase: &'static str) {
+        let now = self.2.elapsed().as_secs_f64();
+        match self.3.iter_mut().rev().take(1).find(|(name, _)| *name == phase) {
+            Some((_, at)) => *at = now,
+            None => self.3.push((phase, now)),
+        }
+    }
+}
 
 impl Observer for Rounds {
+    fn begin(&mut self, _: &Begin) -> std::ops::ControlFlow<()> {
+        self.hear("begin");
+        std::ops::ControlFlow::Continue(())
+    }
+
+    fn finish(&mut self, _: Status, _: &Step) {
+        self.hear("finish");
+    }
+
     fn step(&mut self, step: &Step) -> std::ops::ControlFlow<()> {
+        self.hear(step.phase);
         match step.phase {
             "device" => self.0 += 1,
             "certify" | "done" => {}
@@ -128,11 +154,20 @@ struct Options {
     only: String,
     reps: usize,
     seconds: f64,
+    phases: bool,
+    stop: String,
 }
 
 fn options() -> Result<Options, Failure> {
-    let mut options =
-        Options { device: DeviceName::Cuda(0), most: usize::MAX, only: String::new(), reps: 3, seconds: 300.0 };
+    let mut options = Options {
+        device: DeviceName::Cuda(0),
+        most: usize::MAX,
+        only: String::new(),
+        reps: 3,
+        seconds: 300.0,
+        phases: false,
+        stop: String::new(),
+    };
     let mut words = std::env::args().skip(1);
     while let Some(name) = words.next() {
         let value = words.next().ok_or(format!("{name} needs a value"))?;
@@ -142,10 +177,26 @@ fn options() -> Result<Options, Failure> {
             "--only" => options.only = value,
             "--reps" => options.reps = value.parse()?,
             "--seconds" => options.seconds = value.parse()?,
-            _ => return Err(format!("{name}: expected --device, --most, --only, --reps or --seconds").into()),
+            "--phases" => options.phases = value == "yes",
+            "--stop" => options.stop = value,
+            _ => {
+                let known = "--device, --most, --only, --reps, --seconds, --phases or --stop";
+                return Err(format!("{name}: expected {known}").into());
+            }
         }
     }
     Ok(options)
+}
+
+/// The phases of the last run.
+fn show_phases(seconds: f64, rounds: &Rounds) {
+    println!("    {:8.1} ms in all; {}", 1e3 * seconds, {
+        let heard: Vec<String> = rounds.3.iter().map(|(name, at)| format!("{name} {:.1}", 1e3 * at)).collect();
+        heard.join(", ")
+    });
+    for phase in margrave_cuda::phases::take() {
+        println!("    {:8.1} ms {:6} × {:30} {:.3e}", 1e3 * phase.seconds, phase.times, phase.name, phase.units);
+    }
 }
 
 fn run() -> Result<(), Failure> {
@@ -170,18 +221,27 @@ fn run() -> Result<(), Failure> {
         for (what, stop) in
             [("tol 1e-3", Stop { tol: Some(1e-3), gap: None }), ("gap 1e-6", Stop { tol: None, gap: Some(1e-6) })]
         {
+            if !what.contains(&options.stop) {
+                continue;
+            }
             let svm = if cell.data == "sine" { Svm::regressor().epsilon(0.1) } else { Svm::classifier() };
             let budget = Budget { seconds: Some(options.seconds), ..Budget::default() };
             let svm =
                 svm.kernel(Kernel::rbf(cell.gamma)).cost(cell.cost).stop(stop).device(chosen.device).budget(budget);
             let (mut first, mut least) = (None, f64::INFINITY);
             for rep in 0..options.reps.max(1) {
-                let mut rounds = Rounds::default();
+                let mut rounds = Rounds::new();
+                // The last run is the one that is looked into: waiting for each phase makes it slower.
+                let look = options.phases && rep + 1 == options.reps.max(1);
+                margrave_cuda::phases::record(look || (options.phases && rep == 0));
                 let begun = Instant::now();
                 let fit = svm.fit_observed(&data, &mut rounds)?;
                 let seconds = begun.elapsed().as_secs_f64();
                 first.get_or_insert(seconds);
-                if rep > 0 {
+                if options.phases && (look || rep == 0) {
+                    show_phases(seconds, &rounds);
+                }
+                if rep > 0 && !look {
                     least = least.min(seconds);
                 }
                 if rep + 1 == options.reps.max(1) {

@@ -3,8 +3,11 @@
 use std::ops::ControlFlow;
 
 use margrave_core::backend::cpu::CpuGram;
+use margrave_core::certificate::{Certificate, certify};
 use margrave_core::control::{Control, Interrupt, Status, Threads};
-use margrave_core::gram::{DevicePoint, DeviceProblem, DeviceReport, DeviceSolver, DeviceStep, Gram, Pick, Precision};
+use margrave_core::gram::{
+    Accuracy, Chain, DevicePoint, DeviceProblem, DeviceReport, DeviceSolver, DeviceStep, Gram, Pick, Precision,
+};
 use margrave_core::kernel::Kernel;
 use margrave_core::loss::Hinge;
 use margrave_core::observe::{Observer, Step};
@@ -29,6 +32,7 @@ struct OnDevice {
     gram: CpuGram,
     returns: Returns,
     optimum: Vec<f64>,
+    chain: Chain,
 }
 
 impl Gram for OnDevice {
@@ -60,6 +64,9 @@ impl Gram for OnDevice {
     }
     fn device_solver(&self) -> Option<&dyn DeviceSolver> {
         Some(self)
+    }
+    fn accuracy(&self) -> Accuracy {
+        Accuracy { chain: self.chain, ..self.gram.accuracy() }
     }
 }
 
@@ -132,8 +139,12 @@ fn a_point_from_a_device_is_judged_and_finished() {
     };
     let (best, _) = solve(&CpuGram::square(kernel, &x).unwrap(), false);
     assert_eq!(best.status, Status::Optimal);
-    let on_device =
-        |returns| OnDevice { gram: CpuGram::square(kernel, &x).unwrap(), returns, optimum: best.beta.clone() };
+    let on_device = |returns| OnDevice {
+        gram: CpuGram::square(kernel, &x).unwrap(),
+        returns,
+        optimum: best.beta.clone(),
+        chain: Chain::default(),
+    };
     let (found, phases) = solve(&on_device(Returns::Optimum), false);
     assert_eq!((found.status, found.iterations, found.beta == best.beta), (Status::Optimal, 7, true));
     assert!(phases.iter().all(|phase| *phase == "device"), "{phases:?}");
@@ -152,4 +163,16 @@ fn a_point_from_a_device_is_judged_and_finished() {
     }
     let (found, _) = solve(&on_device(Returns::Optimum), true);
     assert_eq!(found.status, Status::Interrupted);
+
+    // The bound on rounding counts the additions that the Gram says it makes.
+    let gap = |chain: Chain| {
+        let gram = OnDevice { chain, ..on_device(Returns::Nothing) };
+        let problem = KernelProblem::new(&gram, &targets, &costs, &Hinge, Constraint::free_bias()).unwrap();
+        match certify(&problem, &best.beta, Some(&best.bias), None, &control).unwrap() {
+            Certificate::Optimality(proof) => proof.gap(),
+            other => panic!("a convex problem: {other:?}"),
+        }
+    };
+    let (short, long) = (gap(Chain { fixed: 8.0, columns: 1024.0 }), gap(Chain { fixed: 8.0, columns: 1e-7 }));
+    assert!(short < gap(Chain::default()) && 2.0 * gap(Chain::default()) < long, "{short:e} {long:e}");
 }

@@ -1,43 +1,6 @@
-// K over the set F as tiles of its upper triangle, and products with it.
+// Products with K over the set F, which is stored as tiles of its upper triangle (tiles.cu, packed.cu).
 
 __device__ __forceinline__ u64 tile_at(u64 i, u64 j, u64 t) { return i * t - i * (i - 1) / 2 + (j - i); }
-
-// K over the points `f` as tiles of its upper triangle; a block computes a quarter of a tile. `T` is u16 (k·65535, for kernels with
-// values from 0 to 1) or float.
-template <int STATISTIC, typename T>
-__device__ __forceinline__ void tiles(const Side &f, const Kernel &kernel, u32 across, T *out) {
-    __shared__ Memory memory;
-    // The tile number from the block's: rows of the triangle have falling lengths.
-    u64 tile = blockIdx.x / 4;
-    u32 quarter = blockIdx.x % 4;
-    u64 i = (u64)((2.0 * across + 1 - sqrt((2.0 * across + 1) * (2.0 * across + 1) - 8.0 * (double)tile)) / 2);
-    while (i > 0 && tile_at(i, i, across) > tile) i--;
-    while (tile_at(i + 1, i + 1, across) <= tile) i++;
-    u64 j = tile - tile_at(i, i, across) + i;
-    u32 r0 = (u32)i * SIDE + quarter / 2 * TILE, c0 = (u32)j * SIDE + quarter % 2 * TILE;
-    statistics_tile<STATISTIC>(memory, f, r0, f, c0);
-    T *to = out + tile * SIDE * SIDE + quarter / 2 * TILE * SIDE + quarter % 2 * TILE;
-    u32 c = threadIdx.x % TILE;
-    #pragma unroll 1
-    for (u32 r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE) {
-        float value = finish<STATISTIC>(kernel, memory.tile[r][c]);
-        if (r0 + r >= f.count || c0 + c >= f.count) value = 0;
-        if (sizeof(T) == 2) to[r * SIDE + c] = (T)(value * 65535.f + 0.5f);
-        else to[r * SIDE + c] = (T)value;
-    }
-}
-
-#define TILE_PROGRAMS(STATISTIC, name, T, kind)                                                                                \
-    extern "C" __global__ void __launch_bounds__(THREADS) tiles_##kind##_##name(Side f, Kernel kernel, u32 across, T *out) {   \
-        tiles<STATISTIC, T>(f, kernel, across, out);                                                                           \
-    }
-TILE_PROGRAMS(DOT, dot, float, f32)
-TILE_PROGRAMS(SQUARED, squared, float, f32)
-TILE_PROGRAMS(ABSOLUTE, absolute, float, f32)
-TILE_PROGRAMS(CHI, chi, float, f32)
-TILE_PROGRAMS(SQUARED, squared, u16, u16)
-TILE_PROGRAMS(ABSOLUTE, absolute, u16, u16)
-TILE_PROGRAMS(CHI, chi, u16, u16)
 
 // ---------------------------------------------------------------- y = K q on the tiles
 
@@ -65,9 +28,8 @@ __device__ __forceinline__ void eight(const float *p, float (&e)[8]) {
 // Every tile is read once and used for its rows and its columns. A block takes `chunk` tiles of one row of tiles; its sums over
 // rows go to `by_row`, the sums over columns of each tile to `by_column`.
 template <typename T>
-__device__ __forceinline__ void multiply(const T *k, u32 across, u32 chunk, const float *q, float *by_row, float *by_column, const Cg *cg) {
-    if (cg->done) return;
-    u32 chunks = (across + chunk - 1) / chunk, i = blockIdx.x / chunks, c = blockIdx.x % chunks;
+__device__ __forceinline__ void multiply(const T *k, u32 across, u32 chunk, const float *q, float *by_row, float *by_column, u32 block) {
+    u32 chunks = (across + chunk - 1) / chunk, i = block / chunks, c = block % chunks;
     u32 from = max(i, c * chunk), to = min(across, (c + 1) * chunk);
     if (from >= to) return;
     __shared__ float sums[8][SIDE];
@@ -111,22 +73,21 @@ __device__ __forceinline__ void multiply(const T *k, u32 across, u32 chunk, cons
     for (int a = 0; a < 8; a++) {
         float sum = rows[a];
         for (int o = 1; o < 16; o <<= 1) sum += __shfl_xor_sync(~0u, sum, o);
-        if (column == 0) by_row[(u64)blockIdx.x * SIDE + row * 8 + a] = sum;
+        if (column == 0) by_row[(u64)block * SIDE + row * 8 + a] = sum;
     }
 }
 
 extern "C" __global__ void __launch_bounds__(256) multiply_u16(const u16 *k, u32 across, u32 chunk, const float *q, float *by_row, float *by_column, const Cg *cg) {
-    multiply<u16>(k, across, chunk, q, by_row, by_column, cg);
+    if (!cg->done) multiply<u16>(k, across, chunk, q, by_row, by_column, blockIdx.x);
 }
 extern "C" __global__ void __launch_bounds__(256) multiply_f32(const float *k, u32 across, u32 chunk, const float *q, float *by_row, float *by_column, const Cg *cg) {
-    multiply<float>(k, across, chunk, q, by_row, by_column, cg);
+    if (!cg->done) multiply<float>(k, across, chunk, q, by_row, by_column, blockIdx.x);
 }
 
-// out = (K + d) q on the rows of the mask (on all with `all`), and parts of the sums qᵀ·out and Σ out. One block per row of tiles.
-extern "C" __global__ void __launch_bounds__(256) multiply_sum(u32 m, u32 across, u32 chunk, double scale, Set f, const float *by_row, const float *by_column, u32 all, double *out, double *parts, const Cg *cg) {
-    if (cg->done) return;
+// out = (K + d) q on the rows of the mask (on all with `all`), and parts of the sums qᵀ·out and Σ out, for the row j of tiles.
+__device__ __forceinline__ void sum_row(u32 m, u32 across, u32 chunk, double scale, const Set &f, const float *by_row, const float *by_column, u32 all, double *out, double *parts, u32 j) {
     __shared__ double sums[8][SIDE];
-    u32 j = blockIdx.x, lane = threadIdx.x & 31, w = threadIdx.x >> 5, chunks = (across + chunk - 1) / chunk;
+    u32 lane = threadIdx.x & 31, w = threadIdx.x >> 5, chunks = (across + chunk - 1) / chunk;
     double s[4] = {0, 0, 0, 0};
     for (u32 i = w; i < j; i += 8) {
         float4 v = *(const float4 *)(by_column + tile_at(i, j, across) * SIDE + lane * 4);
@@ -155,4 +116,8 @@ extern "C" __global__ void __launch_bounds__(256) multiply_sum(u32 m, u32 across
         parts[2 * j] = dot;
         parts[2 * j + 1] = sum;
     }
+}
+
+extern "C" __global__ void __launch_bounds__(256) multiply_sum(u32 m, u32 across, u32 chunk, double scale, Set f, const float *by_row, const float *by_column, u32 all, double *out, double *parts, const Cg *cg) {
+    if (!cg->done) sum_row(m, across, chunk, scale, f, by_row, by_column, all, out, parts, blockIdx.x);
 }

@@ -69,29 +69,51 @@ extern "C" __global__ void centre_system(u32 r, const double *total, const doubl
 
 // In-place inverse of a symmetric positive definite matrix by block Gauss–Jordan, three launches per panel of 64: the inverse of the
 // diagonal block, the panels, the rest.
-extern "C" __global__ void __launch_bounds__(1024) invert_block(double *g, u32 r, u32 k, double *inverse, int *broken) {
-    __shared__ double a[PANEL][PANEL + 1];
-    __shared__ double column[PANEL];
-    u32 t = threadIdx.x;
-    for (u32 e = t; e < PANEL * PANEL; e += 1024) a[e / PANEL][e % PANEL] = g[(u64)(k * PANEL + e / PANEL) * r + k * PANEL + e % PANEL];
-    __syncthreads();
-    for (u32 p = 0; p < PANEL; p++) {
-        double pivot = a[p][p];
-        if (!(pivot > 0)) {
-            if (t == 0) *broken = 1;
-            pivot = 1;
+// A thread of the 16 × 16 of a block holds 4 × 4 numbers of the diagonal block; the row and the column of a pivot pass through
+// two buffers, so that one meeting of the threads per pivot suffices.
+extern "C" __global__ void __launch_bounds__(256) invert_block(double *g, u32 r, u32 k, double *inverse, int *broken) {
+    __shared__ double rows[2][PANEL], columns[2][PANEL];
+    u32 t = threadIdx.x, i0 = t / 16 * 4, j0 = t % 16 * 4;
+    double a[4][4];
+    #pragma unroll
+    for (int x = 0; x < 4; x++)
+        #pragma unroll
+        for (int y = 0; y < 4; y++) a[x][y] = g[(u64)(k * PANEL + i0 + x) * r + k * PANEL + j0 + y];
+    #pragma unroll 1
+    for (u32 group = 0; group < PANEL; group += 4) {
+        #pragma unroll
+        for (int own = 0; own < 4; own++) {
+            u32 p = group + own, buffer = own % 2;
+            if (i0 == group)
+                #pragma unroll
+                for (int y = 0; y < 4; y++) rows[buffer][j0 + y] = a[own][y];
+            if (j0 == group)
+                #pragma unroll
+                for (int x = 0; x < 4; x++) columns[buffer][i0 + x] = a[x][own];
+            __syncthreads();
+            double pivot = rows[buffer][p];
+            if (!(pivot > 0)) {
+                if (t == 0) *broken = 1;
+                pivot = 1;
+            }
+            double over = 1 / pivot;
+            #pragma unroll
+            for (int x = 0; x < 4; x++) {
+                double factor = columns[buffer][i0 + x] * over;
+                #pragma unroll
+                for (int y = 0; y < 4; y++) {
+                    double row = rows[buffer][j0 + y];
+                    bool in_row = i0 + x == p, in_column = j0 + y == p;
+                    if (in_row) a[x][y] = in_column ? over : row * over;
+                    else a[x][y] = in_column ? -factor : fma(-factor, row, a[x][y]);
+                }
+            }
         }
-        if (t < PANEL) column[t] = a[t][p];
-        __syncthreads();
-        if (t < PANEL) a[p][t] = t == p ? 1 / pivot : a[p][t] / pivot;
-        __syncthreads();
-        for (u32 e = t; e < PANEL * PANEL; e += 1024) {
-            u32 i = e / PANEL, j = e % PANEL;
-            if (i != p) a[i][j] = j == p ? -column[i] * a[p][p] : fma(-column[i], a[p][j], a[i][j]);
-        }
-        __syncthreads();
     }
-    for (u32 e = t; e < PANEL * PANEL; e += 1024) inverse[e] = a[e / PANEL][e % PANEL];
+    #pragma unroll
+    for (int x = 0; x < 4; x++)
+        #pragma unroll
+        for (int y = 0; y < 4; y++) inverse[(i0 + x) * PANEL + j0 + y] = a[x][y];
 }
 
 // row panel = inverse·(row panel of g), column panel = copy of that of g. Block b handles 64 columns (rows) b of the matrix.
@@ -120,9 +142,17 @@ extern "C" __global__ void __launch_bounds__(256) invert_panels(const double *g,
         for (int y = 0; y < 4; y++) row[(u64)(t / 16 * 4 + x) * r + at + t % 16 * 4 + y] = sums[x][y];
 }
 
-// g −= column·row off the panels; the panels themselves become row and −column·inverse, their crossing the inverse.
+// Numbers of a row of a half panel in shared memory, which must start in different banks.
+#define HALF (PANEL / 2 + 4)
+
+__device__ __forceinline__ void multiply_f64(double (&c)[2], double a, double b) {
+    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(c[0]), "+d"(c[1]) : "d"(a), "d"(b));
+}
+
+// g −= column·row off the panels; the panels themselves become row and −column·inverse, their crossing the inverse. A warp has 32 × 16
+// numbers of the block's 64 × 64.
 extern "C" __global__ void __launch_bounds__(256) invert_rest(double *g, u32 r, u32 k, const double *inverse, const double *row, const double *column) {
-    __shared__ double a[PANEL][PANEL / 2 + 1], b[PANEL / 2][PANEL + 1];
+    __shared__ double a[PANEL][HALF], b[PANEL][HALF];
     u32 t = threadIdx.x, i0 = blockIdx.y, j0 = blockIdx.x;
     if (i0 == k) {
         for (u32 e = t; e < PANEL * PANEL; e += 256) {
@@ -131,28 +161,38 @@ extern "C" __global__ void __launch_bounds__(256) invert_rest(double *g, u32 r, 
         }
         return;
     }
-    double sums[4][4] = {};
+    u32 lane = t % 32, w = t / 32, down = w / 4 * 32 + lane / 4, across = w % 4 * 16 + lane / 4;
+    double sums[4][2][2] = {};
     for (u32 half = 0; half < PANEL; half += PANEL / 2) {
         __syncthreads();
         for (u32 e = t; e < PANEL * PANEL / 2; e += 256) {
             a[e / (PANEL / 2)][e % (PANEL / 2)] = column[(u64)(i0 * PANEL + e / (PANEL / 2)) * PANEL + half + e % (PANEL / 2)];
-            u32 i = half + e / PANEL, j = e % PANEL;
-            b[e / PANEL][j] = j0 == k ? inverse[i * PANEL + j] : row[(u64)i * r + j0 * PANEL + j];
+            u32 i = e / PANEL, j = e % PANEL;
+            b[j][i] = j0 == k ? inverse[(half + i) * PANEL + j] : row[(u64)(half + i) * r + j0 * PANEL + j];
         }
         __syncthreads();
-        for (u32 p = 0; p < PANEL / 2; p++)
+        #pragma unroll
+        for (int p = 0; p < PANEL / 2; p += 4) {
+            double one[4], two[2];
+            #pragma unroll
+            for (int x = 0; x < 4; x++) one[x] = a[down + x * 8][p + lane % 4];
+            #pragma unroll
+            for (int y = 0; y < 2; y++) two[y] = b[across + y * 8][p + lane % 4];
             #pragma unroll
             for (int x = 0; x < 4; x++)
                 #pragma unroll
-                for (int y = 0; y < 4; y++) sums[x][y] = fma(a[t / 16 * 4 + x][p], b[p][t % 16 * 4 + y], sums[x][y]);
+                for (int y = 0; y < 2; y++) multiply_f64(sums[x][y], one[x], two[y]);
+        }
     }
     #pragma unroll
     for (int x = 0; x < 4; x++)
         #pragma unroll
-        for (int y = 0; y < 4; y++) {
-            double *to = g + (u64)(i0 * PANEL + t / 16 * 4 + x) * r + j0 * PANEL + t % 16 * 4 + y;
-            *to = j0 == k ? -sums[x][y] : *to - sums[x][y];
-        }
+        for (int y = 0; y < 2; y++)
+            #pragma unroll
+            for (int h = 0; h < 2; h++) {
+                double *to = g + (u64)(i0 * PANEL + down + x * 8) * r + j0 * PANEL + w % 4 * 16 + y * 8 + lane % 4 * 2 + h;
+                *to = j0 == k ? -sums[x][y][h] : *to - sums[x][y][h];
+            }
 }
 
 // residual[i] = k(z, z) − cᵀ W⁻¹ c for the rows of C from `first` on, one block each: how much of the kernel the centres leave out.

@@ -7,8 +7,8 @@
 //
 // Everything that adds up does so in a fixed order: runs on one card are bit-identical.
 
-#include "statistics.cuh"
-
+typedef unsigned int u32;
+typedef unsigned long long u64;
 typedef unsigned char u8;
 typedef unsigned short u16;
 #define INFINITE __longlong_as_double(0x7ff0000000000000LL)
@@ -58,7 +58,7 @@ struct Variables {
 
 // What the host reads after each part of a round: `State` in src/solver/state.rs.
 struct State {
-    double up, low, mu, violation, threshold, step, slope, curvature, residual, aim;
+    double up, low, mu, violation, threshold, step, slope, curvature, gap, dual;
     int free, released, out, left, done, steps;
 };
 
@@ -255,7 +255,7 @@ extern "C" __global__ void gather_set(Variables v, const u32 *order, const State
 
 #include "matrix.cuh"
 
-// ---------------------------------------------------------------- conjugate gradients on the free part of F, one block of 1 024 threads
+// ---------------------------------------------------------------- conjugate gradients on the free part of F
 
 // r = −(slope + K x), free of its mean if the sum is kept. `Kx` is used with `have`.
 extern "C" __global__ void cg_start(u32 m, Set f, const double *kx, u32 have, double *r, Cg *cg, u32 paired, double aim, double floor, double share, u32 most) {
@@ -310,40 +310,89 @@ extern "C" __global__ void cg_tighten(Cg *cg, double aim, double share, u32 more
     cg->done = cg->largest <= cg->floor || (cg->largest <= aim && cg->rr <= cg->limit);
 }
 
-// After the product: step length, move, residual, next direction. done = 2: no positive curvature.
-extern "C" __global__ void cg_step(u32 m, Set f, double *r, const double *kq, const double *parts, u32 blocks, Cg *cg, u32 paired) {
-    if (cg->done) return;
-    double dot = 0, sum = 0;
-    for (u32 i = threadIdx.x; i < blocks; i += blockDim.x) {
-        dot += parts[2 * i];
-        sum += parts[2 * i + 1];
-    }
-    dot = block_sum(dot);
-    sum = block_sum(sum);
-    if (!(dot > 0)) {
-        if (threadIdx.x == 0) cg->done = 2;
-        return;
-    }
-    double before = cg->rr, alpha = before / dot, mean = paired ? sum / cg->free : 0, rr = 0, largest = 0;
-    for (u32 i = threadIdx.x; i < m; i += blockDim.x)
-        if (f.mask[i]) {
-            f.x[i] += alpha * f.q[i];
-            double t = r[i] - alpha * (kq[i] - mean);
-            r[i] = t;
-            rr += t * t;
-            largest = fmax(largest, fabs(t));
-        }
-    rr = block_sum(rr);
-    largest = block_max(largest);
-    double ratio = rr / before;
-    for (u32 i = threadIdx.x; i < m; i += blockDim.x)
-        if (f.mask[i]) f.q[i] = (float)(r[i] + ratio * f.q[i]);
+// Waits until all blocks of the grid have come here. `arrived` is zero when the program starts; all blocks run at the same time.
+__device__ __forceinline__ void meet(u32 *arrived) {
+    __syncthreads();
     if (threadIdx.x == 0) {
-        cg->rr = rr;
-        cg->largest = largest;
-        cg->steps++;
-        if (largest <= cg->floor || (largest <= cg->aim && rr <= cg->limit) || cg->steps >= cg->most || rr == 0) cg->done = 1;
+        __threadfence();
+        u32 ticket = atomicAdd(arrived, 1), all = (ticket / gridDim.x + 1) * gridDim.x, now;
+        do {
+            asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(now) : "l"(arrived) : "memory");
+        } while (now < all);
+        __threadfence();
     }
+    __syncthreads();
+}
+
+// Steps of conjugate gradients in one program, its blocks meeting between products and updates: product, step length, move, residual,
+// next direction. done = 2: no positive curvature. Starting a program takes as long as a product with some thousand variables.
+template <typename T>
+__device__ __forceinline__ void cg_run(const T *tiles, u32 m, u32 across, u32 chunk, double scale, const Set &f, float *by_row, float *by_column, double *r, double *kq, double *parts, Cg *cg, u32 paired, u32 most, u32 *arrived) {
+    u32 works = across * ((across + chunk - 1) / chunk), first = blockIdx.x * blockDim.x + threadIdx.x, stride = gridDim.x * blockDim.x;
+    double *others = parts + 2 * across;
+    for (u32 step = 0; step < most && !cg->done; step++) {
+        for (u32 work = blockIdx.x; work < works; work += gridDim.x) {
+            __syncthreads();
+            multiply<T>(tiles, across, chunk, f.q, by_row, by_column, work);
+        }
+        meet(arrived);
+        for (u32 j = blockIdx.x; j < across; j += gridDim.x) {
+            __syncthreads();
+            sum_row(m, across, chunk, scale, f, by_row, by_column, 0, kq, parts, j);
+        }
+        meet(arrived);
+        double dot = 0, sum = 0;
+        for (u32 i = threadIdx.x; i < across; i += blockDim.x) {
+            dot += parts[2 * i];
+            sum += parts[2 * i + 1];
+        }
+        dot = block_sum(dot);
+        sum = block_sum(sum);
+        if (!(dot > 0)) {
+            if (first == 0) cg->done = 2;
+            return;
+        }
+        double before = cg->rr, alpha = before / dot, mean = paired ? sum / cg->free : 0, rr = 0, largest = 0;
+        for (u32 i = first; i < m; i += stride)
+            if (f.mask[i]) {
+                f.x[i] += alpha * f.q[i];
+                double t = r[i] - alpha * (kq[i] - mean);
+                r[i] = t;
+                rr += t * t;
+                largest = fmax(largest, fabs(t));
+            }
+        rr = block_sum(rr);
+        largest = block_max(largest);
+        if (threadIdx.x == 0) {
+            others[2 * blockIdx.x] = rr;
+            others[2 * blockIdx.x + 1] = largest;
+        }
+        meet(arrived);
+        rr = 0;
+        largest = 0;
+        for (u32 i = threadIdx.x; i < gridDim.x; i += blockDim.x) {
+            rr += others[2 * i];
+            largest = fmax(largest, others[2 * i + 1]);
+        }
+        rr = block_sum(rr);
+        largest = block_max(largest);
+        double ratio = rr / before;
+        for (u32 i = first; i < m; i += stride)
+            if (f.mask[i]) f.q[i] = (float)(r[i] + ratio * f.q[i]);
+        if (first == 0) {
+            cg->rr = rr;
+            cg->largest = largest;
+            cg->steps++;
+            if (largest <= cg->floor || (largest <= cg->aim && rr <= cg->limit) || cg->steps >= cg->most || rr == 0) cg->done = 1;
+        }
+        meet(arrived);
+    }
+}
+extern "C" __global__ void __launch_bounds__(256, 2) cg_run_u16(const u16 *tiles, u32 m, u32 across, u32 chunk, double scale, Set f, float *by_row, float *by_column, double *r, double *kq, double *parts, Cg *cg, u32 paired, u32 most, u32 *arrived) {
+    cg_run(tiles, m, across, chunk, scale, f, by_row, by_column, r, kq, parts, cg, paired, most, arrived);
+}
+extern "C" __global__ void __launch_bounds__(256, 2) cg_run_f32(const float *tiles, u32 m, u32 across, u32 chunk, double scale, Set f, float *by_row, float *by_column, double *r, double *kq, double *parts, Cg *cg, u32 paired, u32 most, u32 *arrived) {
+    cg_run(tiles, m, across, chunk, scale, f, by_row, by_column, r, kq, parts, cg, paired, most, arrived);
 }
 
 __device__ __forceinline__ bool leaves(const Set &f, u32 i, double &share) {
@@ -558,6 +607,106 @@ extern "C" __global__ void move_beta(u32 m, const u32 *variables, const double *
 extern "C" __global__ void move_g(u32 n, Variables v, const double *kd, const State *state) {
     u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) v.g[i] += state->step * kd[i];
+}
+
+// out[i] = Σ part[split][i], in the order of the splits.
+extern "C" __global__ void sum_parts(const double *part, u32 splits, u32 rows, double *out) {
+    u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= rows) return;
+    double sum = 0;
+    for (u32 split = 0; split < splits; split++) sum += part[(u64)split * rows + i];
+    out[i] = sum;
+}
+
+// out = a − b.
+extern "C" __global__ void subtract(u32 n, const double *a, const double *b, double *out) {
+    u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = a[i] - b[i];
+}
+
+// The scores of β, from those of another point (or of β = 0) and the product with the difference, are kept with β.
+extern "C" __global__ void keep_scores(u32 n, const double *beta, const double *product, u32 first, double *kept, double *scores) {
+    u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    kept[i] = beta[i];
+    scores[i] = first ? product[i] : scores[i] + product[i];
+}
+
+// ---------------------------------------------------------------- how good a point is, and its sum
+
+// The largest value of wβ − eps|β| − ½dβ² over the box.
+__device__ __forceinline__ double largest_value(double w, double lo, double hi, double eps, double d) {
+    double best = 0;  // β = 0 lies in every box
+    for (int side = -1; side <= 1; side += 2) {
+        double slope = side * w - eps, end = side > 0 ? hi : -lo;
+        if (!(slope > 0) || !(end > 0)) continue;
+        double at = d > 0 ? fmin(slope / d, end) : end;
+        best = fmax(best, at * (slope - 0.5 * d * at));
+    }
+    return best;
+}
+
+// Parts of the sums of the Fenchel–Young terms with the bias −mu, and of the dual objective.
+extern "C" __global__ void gap_parts(Variables v, const double *p, u32 n, const State *state, double *parts) {
+    double gap = 0, dual = 0, mu = state->mu;
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        double b = v.beta[i], d = v.d[i], eps = v.eps[i], w = mu - v.g[i] + d * b, own = eps * fabs(b) + 0.5 * d * b * b;
+        gap += own - w * b + largest_value(w, v.lo[i], v.hi[i], eps, d);
+        dual -= own + p[i] * b + 0.5 * b * (v.g[i] - p[i] - d * b);
+    }
+    gap = block_sum(gap);
+    dual = block_sum(dual);
+    if (threadIdx.x == 0) {
+        parts[2 * blockIdx.x] = gap;
+        parts[2 * blockIdx.x + 1] = dual;
+    }
+}
+
+extern "C" __global__ void gap_sum(const double *parts, u32 blocks, State *state) {
+    double gap = 0, dual = 0;
+    for (u32 i = threadIdx.x; i < blocks; i += blockDim.x) {
+        gap += parts[2 * i];
+        dual += parts[2 * i + 1];
+    }
+    gap = block_sum(gap);
+    dual = block_sum(dual);
+    if (threadIdx.x == 0) {
+        state->gap = gap;
+        state->dual = dual;
+    }
+}
+
+// Whether a variable is well inside its box, so that it can take a share of what rounding has left of the sum.
+__device__ __forceinline__ bool inside(double b, double lo, double hi) {
+    double margin = 1e-4 * (isinf(hi - lo) ? fabs(b) : hi - lo);
+    return b != 0 && b > lo + margin && b < hi - margin;
+}
+
+extern "C" __global__ void balance_parts(Variables v, u32 n, double *parts) {
+    double sum = 0, count = 0;
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        sum += v.beta[i];
+        if (inside(v.beta[i], v.lo[i], v.hi[i])) count += 1;
+    }
+    sum = block_sum(sum);
+    count = block_sum(count);
+    if (threadIdx.x == 0) {
+        parts[2 * blockIdx.x] = sum;
+        parts[2 * blockIdx.x + 1] = count;
+    }
+}
+
+extern "C" __global__ void balance(Variables v, u32 n, const double *parts, u32 blocks, double total) {
+    double sum = 0, count = 0;
+    for (u32 i = threadIdx.x; i < blocks; i += blockDim.x) {
+        sum += parts[2 * i];
+        count += parts[2 * i + 1];
+    }
+    sum = block_sum(sum);
+    count = block_sum(count);
+    u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && count > 0 && inside(v.beta[i], v.lo[i], v.hi[i]))
+        v.beta[i] = fmin(fmax(v.beta[i] + (total - sum) / count, v.lo[i]), v.hi[i]);
 }
 
 // g = Kβ + p + dβ for variables `from..from + n`, from the scores Kβ.

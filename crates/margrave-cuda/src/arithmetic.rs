@@ -6,10 +6,14 @@
 //! largest. The error of K is that times the largest slope of the kernel, whatever the distance. Double precision uses the points as
 //! they are.
 
+use std::ops::Range;
+
 use margrave_core::backend::cpu::size_of;
 use margrave_core::data::{Points, Real, Storage};
-use margrave_core::gram::Accuracy;
+use margrave_core::gram::{Accuracy, Chain};
 use margrave_core::kernel::{Kernel, Statistic};
+
+use crate::{packed, wide};
 
 /// Error budget of single precision for rounded points and sums; the rest of 2·10⁻⁶ covers exp and storing the result.
 const SINGLE: f64 = 1.6e-6;
@@ -20,6 +24,9 @@ const GROWTH: f64 = 4.0;
 /// Features that are added up before they are added to the total: `STEP` of gram.cu.
 const STEP: usize = 16;
 
+/// Additions in the longest chain of a product: a quarter of the columns of a split by one thread, four threads, the splits.
+const CHAIN: Chain = Chain { fixed: 256.0 + 4.0, columns: 1024.0 };
+
 /// How entries are computed.
 #[derive(Debug, Clone)]
 pub(crate) struct Arithmetic {
@@ -29,6 +36,39 @@ pub(crate) struct Arithmetic {
     pub(crate) centre: Option<Vec<f64>>,
     /// Bound on the error of an entry in double precision, in units of roundoff.
     pub(crate) double_error: f64,
+    /// The same for products by tensor cores, where they are accurate enough.
+    pub(crate) wide: Option<f64>,
+    /// Whether entries by tensor cores are accurate enough for the solver.
+    pub(crate) packed: bool,
+    /// The largest norm of a point, less the centre.
+    pub(crate) norm: f64,
+}
+
+/// `work` on parts of the rows of fixed size, results in order; large data by several threads.
+fn by_parts<R: Send>(points: &Points, work: impl Fn(Range<usize>) -> R + Sync) -> Vec<R> {
+    /// Values of a part, and the number of values from which threads are worth their start.
+    const PART: usize = 1 << 16;
+    const LARGE: usize = 1 << 18;
+    let n = points.len();
+    let rows = (PART / (points.stored() / n.max(1)).max(1)).max(1);
+    let part = |at: usize| work(at * rows..((at + 1) * rows).min(n));
+    let parts = n.div_ceil(rows);
+    let threads = match points.stored() {
+        LARGE.. => std::thread::available_parallelism().map_or(1, usize::from).min(parts / 4).clamp(1, 16),
+        _ => 1,
+    };
+    if threads == 1 {
+        return (0..parts).map(part).collect();
+    }
+    let each = parts.div_ceil(threads);
+    std::thread::scope(|scope| {
+        let run = |thread: usize| {
+            let part = &part;
+            scope.spawn(move || (thread * each..((thread + 1) * each).min(parts)).map(part).collect::<Vec<R>>())
+        };
+        let handles: Vec<_> = (0..threads).map(run).collect();
+        handles.into_iter().flat_map(|handle| handle.join().expect("no panic in a sum")).collect()
+    })
 }
 
 /// The largest norms of a set of points.
@@ -57,14 +97,22 @@ impl Size {
     fn of(sides: &[&Points], centre: Option<&[f64]>) -> Self {
         let mut size = Self { norm: 0.0, absolute: 0.0 };
         for points in sides {
-            for i in 0..points.len() {
-                match points.storage() {
-                    Storage::DenseF32(m) => size.add(m.row(i), centre),
-                    Storage::DenseF64(m) => size.add(m.row(i), centre),
-                    // Only dense points are centred.
-                    Storage::SparseF32(m) => size.add(m.row(i).1, None),
-                    Storage::SparseF64(m) => size.add(m.row(i).1, None),
+            let parts = by_parts(points, |rows| {
+                let mut part = Self { norm: 0.0, absolute: 0.0 };
+                for i in rows {
+                    match points.storage() {
+                        Storage::DenseF32(m) => part.add(m.row(i), centre),
+                        Storage::DenseF64(m) => part.add(m.row(i), centre),
+                        // Only dense points are centred.
+                        Storage::SparseF32(m) => part.add(m.row(i).1, None),
+                        Storage::SparseF64(m) => part.add(m.row(i).1, None),
+                    }
                 }
+                part
+            });
+            for part in parts {
+                size.norm = size.norm.max(part.norm);
+                size.absolute = size.absolute.max(part.absolute);
             }
         }
         size
@@ -78,12 +126,21 @@ fn centre(points: &Points) -> Option<Vec<f64>> {
             mean.iter_mut().zip(row).for_each(|(sum, x)| *sum += x.to_f64());
         });
     }
-    let mut mean = vec![0.0; points.dims()];
-    match points.storage() {
-        Storage::DenseF32(m) if !points.is_empty() => add(&mut mean, m.values()),
-        Storage::DenseF64(m) if !points.is_empty() => add(&mut mean, m.values()),
-        _ => return None,
+    if points.is_empty() || points.is_sparse() {
+        return None;
     }
+    let d = points.dims();
+    let parts = by_parts(points, |rows| {
+        let mut sums = vec![0.0; d];
+        match points.storage() {
+            Storage::DenseF32(m) => add(&mut sums, &m.values()[rows.start * d..rows.end * d]),
+            Storage::DenseF64(m) => add(&mut sums, &m.values()[rows.start * d..rows.end * d]),
+            Storage::SparseF32(_) | Storage::SparseF64(_) => {}
+        }
+        sums
+    });
+    let mut mean = vec![0.0; d];
+    parts.iter().for_each(|sums| mean.iter_mut().zip(sums).for_each(|(m, s)| *m += s));
     mean.iter_mut().for_each(|x| *x /= points.len() as f64);
     mean.iter().all(|x| x.is_finite()).then_some(mean)
 }
@@ -125,13 +182,28 @@ impl Arithmetic {
             _ => 0.4,
         };
         let constant = if kernel.unit_diagonal() { 8.0 } else { 16.0 };
-        Self { single: in_range && error * ROUND <= SINGLE, centre, double_error: slope * worst + constant }
+        let single = in_range && error * ROUND <= SINGLE;
+        Self {
+            single,
+            centre,
+            double_error: slope * worst + constant,
+            wide: wide::entry_error(kernel, cols, size.norm),
+            packed: single && square && packed::suffices(kernel, cols, size.norm),
+            norm: size.norm,
+        }
     }
 
     /// The accuracy of double-precision entries of a square Gram.
     pub(crate) fn accuracy(&self, kernel: &Kernel, points: &Points) -> Accuracy {
-        let size = points.squared_norms().iter().map(|s| size_of(kernel, *s)).collect();
-        Accuracy { size, relative: self.double_error, definite: kernel.is_definite() }
+        let size = match kernel.unit_diagonal() {
+            true => vec![1.0; points.len()],
+            false => points.squared_norms().iter().map(|s| size_of(kernel, *s)).collect(),
+        };
+        let (relative, chain) = match self.wide {
+            Some(error) => (error.max(self.double_error), wide::CHAIN),
+            None => (self.double_error, CHAIN),
+        };
+        Accuracy { size, relative, definite: kernel.is_definite(), chain }
     }
 }
 

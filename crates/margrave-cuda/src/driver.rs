@@ -11,7 +11,8 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
 use crate::error::{CudaError, LEAST_CAPABILITY, LEAST_CUDA};
-use crate::ptx::{Module, PROGRAMS};
+use crate::phases::phase;
+use crate::ptx::{MODULES, Module};
 
 /// An error of the driver while doing `what`.
 fn failed(what: &'static str) -> impl Fn(DriverError) -> CudaError {
@@ -60,6 +61,8 @@ pub struct CardInfo {
     pub memory: u64,
     /// Number of multiprocessors.
     pub processors: u32,
+    /// Bytes of shared memory that a block can have.
+    pub shared: u32,
     /// The CUDA version that the driver supports, as 1000·major + 10·minor.
     pub driver: i32,
     /// Why it cannot be used, if it cannot.
@@ -84,7 +87,8 @@ fn describe(number: u32, driver: i32) -> Result<(sys::CUdevice, CardInfo), CudaE
     // SAFETY: the device was returned by the driver.
     let memory = unsafe { result::device::total_mem(device) }.map_err(asking())? as u64;
     let processors = attribute(device, Ask::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-    Ok((device, CardInfo { number, name, capability, memory, processors, driver, problem }))
+    let shared = attribute(device, Ask::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+    Ok((device, CardInfo { number, name, capability, memory, processors, shared, driver, problem }))
 }
 
 /// All cards that the driver finds.
@@ -112,15 +116,20 @@ fn keep_memory(device: sys::CUdevice, memory: u64) -> Result<bool, CudaError> {
     Ok(true)
 }
 
+/// Bytes of memory of the processor for small results.
+const PINNED: usize = 4096;
+
 /// A card in use: a context, a stream and the loaded programs. Lives until the process ends.
 #[derive(Debug)]
 pub(crate) struct Card {
     pub(crate) info: CardInfo,
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// Memory of the processor that the card reads and writes directly: small results come back through it.
+    pinned: *mut c_void,
     /// Whether memory comes from the driver's pool, which keeps a part of what was freed for the next request.
     pooled: bool,
-    modules: [OnceLock<Result<sys::CUmodule, CudaError>>; PROGRAMS],
+    modules: [OnceLock<Result<sys::CUmodule, CudaError>>; MODULES.len()],
     /// Held while a request runs: requests of several threads take turns.
     turn: Mutex<()>,
     /// The first failure of the card, after which it is no longer used.
@@ -145,6 +154,8 @@ pub(crate) struct Turn<'a> {
 pub(crate) unsafe trait Plain: Copy + Send + Sync + 'static {}
 // SAFETY: numbers of fixed size.
 unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for u16 {}
 // SAFETY: as above.
 unsafe impl Plain for u32 {}
 // SAFETY: as above.
@@ -173,8 +184,10 @@ impl Card {
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
         let stream = stream.map_err(failed("opening the card"))?;
         let pooled = keep_memory(device, info.memory)?;
+        // SAFETY: the context is current; the memory is never released, as the card is never dropped.
+        let pinned = unsafe { result::malloc_host(PINNED, 0) }.map_err(failed("opening the card"))?;
         let modules = std::array::from_fn(|_| OnceLock::new());
-        Ok(Self { info, context, stream, pooled, modules, turn: Mutex::new(()), failure: OnceLock::new() })
+        Ok(Self { info, context, stream, pinned, pooled, modules, turn: Mutex::new(()), failure: OnceLock::new() })
     }
 
     /// The card with this number, opened on first use.
@@ -184,7 +197,7 @@ impl Card {
         if let Some(card) = open.iter().find(|card| card.info.number == number) {
             return Ok(card);
         }
-        let card: &'static Card = Box::leak(Box::new(Card::new(number)?));
+        let card: &'static Card = Box::leak(Box::new(phase("open the card", 0.0, None, || Card::new(number))?));
         open.push(card);
         Ok(card)
     }
@@ -215,9 +228,10 @@ impl Card {
     fn module(&self, module: Module) -> Result<sys::CUmodule, CudaError> {
         let slot = &self.modules[module as usize];
         slot.get_or_init(|| {
-            let text = CString::new(module.text()).expect("programs contain no zero bytes");
+            let text = module.text();
             // SAFETY: the text is a program that ends with a zero byte, and the context is current.
-            unsafe { result::module::load_data(text.as_ptr().cast()) }.map_err(failed("loading the programs"))
+            let load = || unsafe { result::module::load_data(text.as_ptr().cast()) };
+            phase(module.name(), text.len() as f64, None, load).map_err(failed("loading the programs"))
         })
         .clone()
     }
@@ -283,6 +297,17 @@ impl Turn<'_> {
             return self.wait();
         }
         let from = from.address + (at * size_of::<T>()) as u64;
+        let bytes = size_of_val(values);
+        if bytes <= PINNED {
+            // SAFETY: the range lies in the buffer and fits the memory, which this turn alone uses; `T` is made of numbers.
+            unsafe {
+                let there = sys::cuMemcpyDtoHAsync_v2(self.card.pinned, from, bytes, self.card.stream).result();
+                there.map_err(failed("copying from the card"))?;
+                self.wait()?;
+                std::ptr::copy_nonoverlapping(self.card.pinned.cast::<u8>(), values.as_mut_ptr().cast::<u8>(), bytes);
+            }
+            return Ok(());
+        }
         // SAFETY: the range lies in the buffer, and the stream is synchronised before `values` is used.
         unsafe { result::memcpy_dtoh_async(values, from, self.card.stream) }
             .map_err(failed("copying from the card"))?;
@@ -332,6 +357,34 @@ impl Turn<'_> {
             result::launch_kernel(function.0, (grid.0, grid.1, 1), (threads, 1, 1), memory, self.card.stream, arguments)
         }
         .map_err(failed("starting a program"))
+    }
+
+    /// Starts a program whose blocks all run at the same time; `grid` is at most [`together`](Self::together).
+    ///
+    /// # Safety
+    /// As for [`launch`](Self::launch).
+    pub(crate) unsafe fn launch_together(
+        &self,
+        function: Function,
+        grid: u32,
+        threads: u32,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), CudaError> {
+        let (f, stream, list) = (function.0, self.card.stream, arguments.as_mut_ptr());
+        // SAFETY: the caller guarantees the arguments; function and stream belong to the current context.
+        unsafe { sys::cuLaunchCooperativeKernel(f, grid, 1, 1, threads, 1, 1, 0, stream, list) }
+            .result()
+            .map_err(failed("starting a program"))
+    }
+
+    /// How many blocks of a program can run at the same time.
+    pub(crate) fn together(&self, function: Function, threads: u32) -> Result<u32, CudaError> {
+        let mut blocks = 0;
+        // SAFETY: the function belongs to the current context; one number is written.
+        unsafe { sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function.0, threads as i32, 0) }
+            .result()
+            .map_err(failed("asking about a program"))?;
+        Ok(blocks.max(0) as u32 * self.card.info.processors)
     }
 
     /// Waits until all commands have run.

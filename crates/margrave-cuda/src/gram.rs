@@ -15,14 +15,16 @@ use margrave_core::backend::Device;
 use margrave_core::control::{Control, Interrupt};
 use margrave_core::data::Points;
 use margrave_core::error::{Error, Result};
-use margrave_core::gram::{Accuracy, DeviceSolver, Gram, Pick, Precision};
+use margrave_core::gram::{Accuracy, Chain, DeviceSolver, Gram, KeptGram, Pick, Precision};
 use margrave_core::kernel::{Kernel, Statistic};
 
 use crate::arithmetic::{Arithmetic, KernelArgument};
 use crate::driver::{Buffer, Card, Plain, Turn, arguments};
 use crate::error::CudaError;
-use crate::points::{DevicePoints, LazyPoints, Scalar, Side};
+use crate::phases::phase;
+use crate::points::{DevicePoints, Lazy, Raw, Side};
 use crate::ptx::Module;
+use crate::wide::{self, WidePoints};
 
 /// Rows and columns of a tile: `TILE` of gram.cu.
 pub(crate) const TILE: u32 = 64;
@@ -37,7 +39,7 @@ const RESULTS: usize = 128 << 20;
 /// Seconds that one slice should take.
 const SLICE: f64 = 0.01;
 /// Multiply–adds of the first slice.
-const FIRST: f64 = 4e9;
+const FIRST: f64 = 4e10;
 /// Memory on the card that is left for programs and results.
 const SPARE: u64 = 512 << 20;
 
@@ -67,10 +69,12 @@ pub(crate) struct CudaGram {
     pub(crate) cols: Points,
     square: bool,
     pub(crate) arithmetic: Arithmetic,
-    rows32: LazyPoints<f32>,
-    cols32: LazyPoints<f32>,
-    rows64: LazyPoints<f64>,
-    cols64: LazyPoints<f64>,
+    rows32: Lazy<DevicePoints<f32>>,
+    cols32: Lazy<DevicePoints<f32>>,
+    rows64: Lazy<DevicePoints<f64>>,
+    cols64: Lazy<DevicePoints<f64>>,
+    rows_wide: Lazy<WidePoints>,
+    cols_wide: Lazy<WidePoints>,
     /// Takes over if the card fails.
     processor: OnceLock<Box<dyn Gram>>,
     pub(crate) entries: Arc<AtomicU64>,
@@ -98,7 +102,8 @@ impl Pace {
     /// Rows of the next slice, if a row takes `each` multiply–adds: a multiple of the tile.
     fn rows(&mut self, each: f64, most: usize) -> usize {
         self.begun = Instant::now();
-        let rows = (self.multiplies / each.max(1.0)) as usize / TILE as usize * TILE as usize;
+        let step = 2 * TILE as usize;
+        let rows = (self.multiplies / each.max(1.0)) as usize / step * step;
         rows.clamp(TILE as usize, most.max(1))
     }
 
@@ -132,10 +137,14 @@ impl CudaGram {
         if !square {
             kernel.check_points(cols)?;
         }
-        let arithmetic = Arithmetic::choose(&kernel, rows, cols, square);
+        let arithmetic = phase("choose the arithmetic", 0.0, None, || Arithmetic::choose(&kernel, rows, cols, square));
         let sides: &[&Points] = if square { &[cols] } else { &[rows, cols] };
         let each = |points: &&Points| {
-            DevicePoints::<f64>::bytes(points) + if arithmetic.single { DevicePoints::<f32>::bytes(points) } else { 0 }
+            let double = match arithmetic.wide {
+                Some(_) => WidePoints::bytes(points) + DevicePoints::<f64>::bytes(points),
+                None => DevicePoints::<f64>::bytes(points),
+            };
+            double + if arithmetic.single { DevicePoints::<f32>::bytes(points) } else { 0 }
         };
         let needed = sides.iter().map(each).sum::<u64>() + SPARE;
         let free = card.enter()?.free_memory()?;
@@ -149,10 +158,12 @@ impl CudaGram {
             cols: cols.clone(),
             square,
             arithmetic,
-            rows32: LazyPoints::default(),
-            cols32: LazyPoints::default(),
-            rows64: LazyPoints::default(),
-            cols64: LazyPoints::default(),
+            rows32: Lazy::default(),
+            cols32: Lazy::default(),
+            rows64: Lazy::default(),
+            cols64: Lazy::default(),
+            rows_wide: Lazy::default(),
+            cols_wide: Lazy::default(),
             processor: OnceLock::new(),
             entries: Arc::new(AtomicU64::new(0)),
             above: Vec::new(),
@@ -181,23 +192,48 @@ impl CudaGram {
 
     /// The points of both sides in single precision.
     pub(crate) fn sides_f32(&self, turn: &Turn<'_>) -> Result<[Arc<DevicePoints<f32>>; 2], CudaError> {
-        self.sides(turn, &self.rows32, &self.cols32, self.arithmetic.centre.as_deref())
+        let centre = self.arithmetic.centre.as_deref();
+        let make = |points: &Points| match centre {
+            Some(_) => Raw::new(turn, points)?.centred(turn, points, centre),
+            None => DevicePoints::new(turn, points),
+        };
+        self.sides(&self.rows32, &self.cols32, make)
     }
 
     /// The points of both sides in double precision.
     pub(crate) fn sides_f64(&self, turn: &Turn<'_>) -> Result<[Arc<DevicePoints<f64>>; 2], CudaError> {
-        self.sides(turn, &self.rows64, &self.cols64, None)
+        self.sides(&self.rows64, &self.cols64, |points| DevicePoints::new(turn, points))
     }
 
-    fn sides<T: Scalar>(
+    /// The points of both sides for products in double precision by tensor cores, where those are accurate enough.
+    pub(crate) fn sides_wide(&self, turn: &Turn<'_>) -> Result<Option<[Arc<WidePoints>; 2]>, CudaError> {
+        if self.arithmetic.wide.is_none() {
+            return Ok(None);
+        }
+        let centre = self.arithmetic.centre.as_deref();
+        let make = |points: &Points| WidePoints::new(turn, &Raw::new(turn, points)?, centre);
+        self.sides(&self.rows_wide, &self.cols_wide, make).map(Some)
+    }
+
+    /// The points of a square Gram in both precisions, copied to the card once.
+    pub(crate) fn prepare(&self, turn: &Turn<'_>) -> Result<(), CudaError> {
+        let centre = self.arithmetic.centre.as_deref();
+        if self.arithmetic.wide.is_some() && centre.is_some() {
+            let raw = Raw::new(turn, &self.cols)?;
+            self.cols32.get(|| raw.centred(turn, &self.cols, centre))?;
+            self.cols_wide.get(|| WidePoints::new(turn, &raw, centre))?;
+        }
+        Ok(())
+    }
+
+    fn sides<P>(
         &self,
-        turn: &Turn<'_>,
-        rows: &LazyPoints<T>,
-        cols: &LazyPoints<T>,
-        centre: Option<&[f64]>,
-    ) -> Result<[Arc<DevicePoints<T>>; 2], CudaError> {
-        let right = cols.get(turn, &self.cols, centre)?;
-        let left = if self.square { Arc::clone(&right) } else { rows.get(turn, &self.rows, centre)? };
+        rows: &Lazy<P>,
+        cols: &Lazy<P>,
+        make: impl Fn(&Points) -> Result<P, CudaError>,
+    ) -> Result<[Arc<P>; 2], CudaError> {
+        let right = cols.get(|| make(&self.cols))?;
+        let left = if self.square { Arc::clone(&right) } else { rows.get(|| make(&self.rows))? };
         Ok([left, right])
     }
 
@@ -300,6 +336,12 @@ impl CudaGram {
         }
         control.spend((height * active.len()) * (self.effort() / 4.0) as usize + 1000);
         let turn = self.card.enter()?;
+        if precision == Precision::Double
+            && k == 1
+            && let Some(sides) = self.sides_wide(&turn)?
+        {
+            return self.wide_product(&turn, &sides, rows, v, &active, out, control);
+        }
         let single = precision == Precision::Single && self.arithmetic.single;
         let sides = if single {
             let [a, b] = self.sides_f32(&turn)?;
@@ -335,6 +377,46 @@ impl CudaGram {
             let count = pace.rows(each, most).min(height - at);
             job.run(sides.a.side(row_list.as_ref(), rows, at, count), &parts, &result)?;
             turn.read(&result, 0, &mut out[at * k..(at + count) * k])?;
+            pace.note(count as f64 * each);
+            at += count;
+        }
+        self.count((height * active.len()) as u64);
+        Ok(())
+    }
+}
+
+impl CudaGram {
+    /// out = K[rows, ·]·v in double precision by tensor cores; `active` are the columns with v ≠ 0.
+    fn wide_product(
+        &self,
+        turn: &Turn<'_>,
+        [left, right]: &[Arc<WidePoints>; 2],
+        rows: Pick<'_>,
+        v: &[f64],
+        active: &[u32],
+        out: &mut [f64],
+        control: &Control,
+    ) -> std::result::Result<(), Stop> {
+        let height = out.len();
+        let factors: Vec<f64> = active.iter().map(|&j| v[j as usize]).collect();
+        let factors = turn.upload(&factors, "the factors of a product")?;
+        let columns = turn.upload(active, "a list of columns")?;
+        let b = right.side(Some(&columns), 0, active.len() as u32);
+        let row_list = list(turn, rows, height)?;
+        let first = if let Pick::Range(from, _) = rows { from } else { 0 };
+        let all = left.side(row_list.as_ref(), first as u32, height as u32);
+        let splits = active.len().div_ceil(wide::SPLIT as usize);
+        let most = (RESULTS / (splits * 8)).max(TILE as usize);
+        let parts: Buffer<f64> = turn.allocate(most.min(height) * splits, "sums of a product")?;
+        let result: Buffer<f64> = turn.allocate(most.min(height), "the result of a product")?;
+        let kernel = KernelArgument::of(&self.kernel).0;
+        let (mut pace, mut at) = (Pace::new(), 0);
+        let each = active.len() as f64 * self.work();
+        while at < height {
+            control.check()?;
+            let count = pace.rows(each, most).min(height - at);
+            wide::product(turn, all.part(at, count), b, kernel, factors.address(), parts.address(), result.address())?;
+            turn.read(&result, 0, &mut out[at..at + count])?;
             pace.note(count as f64 * each);
             at += count;
         }
@@ -474,7 +556,10 @@ impl Gram for CudaGram {
     ) -> std::result::Result<(), Interrupt> {
         self.with_fallback(
             out,
-            |out| self.product(precision, rows, v, k, out, control),
+            |out| {
+                let units = v.len() as f64;
+                phase("product for the engine", units, None, || self.product(precision, rows, v, k, out, control))
+            },
             |gram, out| gram.apply(precision, rows, v, k, out, control),
         )
     }
@@ -488,7 +573,12 @@ impl Gram for CudaGram {
         if !self.square {
             return None;
         }
-        let part = Self::square(self.card, self.kernel, &self.rows.gather(rows)).ok()?;
+        let points = self.rows.gather(rows);
+        // Entries of a few points take less time than asking a card for them.
+        if rows.len() <= KeptGram::MOST {
+            return Device::Cpu.backend().square_gram(self.kernel, &points).ok();
+        }
+        let part = Self::square(self.card, self.kernel, &points).ok()?;
         let above = self.above.iter().chain([&self.entries]).cloned().collect();
         Some(Box::new(Self { above, ..part }))
     }
@@ -506,7 +596,7 @@ impl Gram for CudaGram {
         match self.processor.get() {
             Some(gram) => {
                 let relative = card.relative.max(gram.accuracy().relative);
-                Accuracy { relative, ..card }
+                Accuracy { relative, chain: Chain::default(), ..card }
             }
             None => card,
         }

@@ -10,9 +10,12 @@ mod choose;
 mod driver;
 mod error;
 mod gram;
+mod packed;
+pub mod phases;
 mod points;
 mod ptx;
 mod solver;
+mod wide;
 
 pub use backend::CudaBackend;
 pub use choose::{Chosen, DeviceName, WORTHWHILE, WhyNot, choose};

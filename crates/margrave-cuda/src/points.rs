@@ -1,11 +1,14 @@
 //! Points on a card.
 
+use std::any::TypeId;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use margrave_core::data::{Csr, Points, Real, Storage};
 
-use crate::driver::{Buffer, Plain, Turn};
+use crate::driver::{Buffer, Plain, Turn, arguments};
 use crate::error::CudaError;
+use crate::phases::phase;
+use crate::wide::{self, THREADS};
 
 /// Values copied to the card at a time.
 const PIECE: usize = 1 << 18;
@@ -14,11 +17,18 @@ const PIECE: usize = 1 << 18;
 pub(crate) trait Scalar: Plain + Real {
     /// Rounds a double.
     fn of(x: f64) -> Self;
+
+    /// The values themselves, if they have this precision.
+    fn slice<S: Real>(values: &[S]) -> Option<&[Self]>;
 }
 
 impl Scalar for f32 {
     fn of(x: f64) -> Self {
         x as f32
+    }
+
+    fn slice<S: Real>(values: &[S]) -> Option<&[Self]> {
+        same(values)
     }
 }
 
@@ -26,6 +36,17 @@ impl Scalar for f64 {
     fn of(x: f64) -> Self {
         x
     }
+
+    fn slice<S: Real>(values: &[S]) -> Option<&[Self]> {
+        same(values)
+    }
+}
+
+/// The values as `T`s, if that is what they are.
+fn same<S: Real, T: 'static>(values: &[S]) -> Option<&[T]> {
+    // SAFETY: both are the same type.
+    (TypeId::of::<S>() == TypeId::of::<T>())
+        .then(|| unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) })
 }
 
 /// Points in one precision, dense or sparse as stored.
@@ -75,15 +96,20 @@ impl<T: Scalar> DevicePoints<T> {
         (points.stored() * size_of::<T>() + sparse) as u64
     }
 
-    /// Copies points to the card, minus `centre` if they are dense.
-    pub(crate) fn new(turn: &Turn<'_>, points: &Points, centre: Option<&[f64]>) -> Result<Self, CudaError> {
+    /// Copies points to the card as they are.
+    pub(crate) fn new(turn: &Turn<'_>, points: &Points) -> Result<Self, CudaError> {
         let (values, sparse) = match points.storage() {
-            Storage::DenseF32(m) => (upload(turn, m.values(), m.dims(), centre)?, None),
-            Storage::DenseF64(m) => (upload(turn, m.values(), m.dims(), centre)?, None),
+            Storage::DenseF32(m) => (upload(turn, m.values())?, None),
+            Storage::DenseF64(m) => (upload(turn, m.values())?, None),
             Storage::SparseF32(m) => upload_sparse(turn, m)?,
             Storage::SparseF64(m) => upload_sparse(turn, m)?,
         };
         Ok(Self { values, sparse, dims: points.dims() as u32, len: points.len() as u32 })
+    }
+
+    /// The addresses of the starts of rows and of the columns; zeros for dense points.
+    pub(crate) fn sparse_addresses(&self) -> (u64, u64) {
+        self.sparse.as_ref().map_or((0, 0), |(starts, columns)| (starts.address(), columns.address()))
     }
 
     /// The points `pick`, or `count` points from `first` on.
@@ -91,8 +117,8 @@ impl<T: Scalar> DevicePoints<T> {
         debug_assert!(pick.is_some() || first + count <= self.len);
         Side {
             values: self.values.address(),
-            starts: self.sparse.as_ref().map_or(0, |(starts, _)| starts.address()),
-            columns: self.sparse.as_ref().map_or(0, |(_, columns)| columns.address()),
+            starts: self.sparse_addresses().0,
+            columns: self.sparse_addresses().1,
             pick: pick.map_or(0, Buffer::address),
             first,
             count,
@@ -102,24 +128,17 @@ impl<T: Scalar> DevicePoints<T> {
     }
 }
 
-fn upload<S: Real, T: Scalar>(
-    turn: &Turn<'_>,
-    values: &[S],
-    dims: usize,
-    centre: Option<&[f64]>,
-) -> Result<Buffer<T>, CudaError> {
+fn upload<S: Real, T: Scalar>(turn: &Turn<'_>, values: &[S]) -> Result<Buffer<T>, CudaError> {
     let buffer = turn.allocate(values.len(), WHAT)?;
+    if let Some(same) = T::slice(values) {
+        turn.write(&buffer, 0, same)?;
+        return Ok(buffer);
+    }
     let mut piece: Vec<T> = Vec::with_capacity(PIECE.min(values.len()));
-    let step = (PIECE / dims.max(1)).max(1) * dims.max(1);
-    for (at, part) in values.chunks(step).enumerate() {
+    for (at, part) in values.chunks(PIECE).enumerate() {
         piece.clear();
-        match centre {
-            Some(centre) => part.chunks_exact(dims.max(1)).for_each(|row| {
-                piece.extend(row.iter().zip(centre).map(|(x, c)| T::of(x.to_f64() - c)));
-            }),
-            None => piece.extend(part.iter().map(|x| T::of(x.to_f64()))),
-        }
-        turn.write(&buffer, at * step, &piece)?;
+        piece.extend(part.iter().map(|x| T::of(x.to_f64())));
+        turn.write(&buffer, at * PIECE, &piece)?;
     }
     Ok(buffer)
 }
@@ -140,22 +159,70 @@ fn upload_sparse<S: Real, T: Scalar>(turn: &Turn<'_>, m: &Csr<S>) -> Result<Spar
     Ok((turn.upload(&values, WHAT)?, Some((turn.upload(&starts, WHAT)?, turn.upload(&columns, WHAT)?))))
 }
 
-/// Points that are copied to the card on first use.
-#[derive(Debug, Default)]
-pub(crate) struct LazyPoints<T: Plain>(Mutex<Option<Arc<DevicePoints<T>>>>);
+/// Points on the card in the precision they are stored in.
+#[derive(Debug)]
+pub(crate) enum Raw {
+    Single(DevicePoints<f32>),
+    Double(DevicePoints<f64>),
+}
 
-impl<T: Scalar> LazyPoints<T> {
-    pub(crate) fn get(
+impl Raw {
+    /// Copies points to the card.
+    pub(crate) fn new(turn: &Turn<'_>, points: &Points) -> Result<Self, CudaError> {
+        phase("copy points", points.stored() as f64, Some(turn), || {
+            Ok(match points.storage() {
+                Storage::DenseF32(_) | Storage::SparseF32(_) => Raw::Single(DevicePoints::new(turn, points)?),
+                Storage::DenseF64(_) | Storage::SparseF64(_) => Raw::Double(DevicePoints::new(turn, points)?),
+            })
+        })
+    }
+
+    /// The points in single precision, minus `centre` if they are dense.
+    pub(crate) fn centred(
         &self,
         turn: &Turn<'_>,
         points: &Points,
         centre: Option<&[f64]>,
-    ) -> Result<Arc<DevicePoints<T>>, CudaError> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(points) = &*held {
-            return Ok(Arc::clone(points));
+    ) -> Result<DevicePoints<f32>, CudaError> {
+        let Some(centre) = centre else { return DevicePoints::new(turn, points) };
+        let (name, values, dims, len) = match self {
+            Raw::Single(raw) => ("narrow_f32", raw.values.address(), raw.dims, raw.len),
+            Raw::Double(raw) => ("narrow_f64", raw.values.address(), raw.dims, raw.len),
+        };
+        let total = u64::from(len) * u64::from(dims);
+        let (centre, out) = (turn.upload(centre, WHAT)?, turn.allocate(total as usize, WHAT)?);
+        let function = turn.function(wide::module(turn), name, 0)?;
+        let blocks = total.div_ceil(u64::from(THREADS)) as u32;
+        // SAFETY: the arguments are those of the program; there is room for all values.
+        unsafe {
+            turn.launch(
+                function,
+                (blocks, 1),
+                THREADS,
+                0,
+                arguments![values, centre.address(), total, dims, out.address()],
+            )?;
         }
-        let made = Arc::new(DevicePoints::new(turn, points, centre)?);
-        Ok(Arc::clone(held.insert(made)))
+        Ok(DevicePoints { values: out, sparse: None, dims, len })
+    }
+}
+
+/// What is made on the card on first use.
+#[derive(Debug)]
+pub(crate) struct Lazy<P>(Mutex<Option<Arc<P>>>);
+
+impl<P> Default for Lazy<P> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<P> Lazy<P> {
+    pub(crate) fn get(&self, make: impl FnOnce() -> Result<P, CudaError>) -> Result<Arc<P>, CudaError> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = &*held {
+            return Ok(Arc::clone(made));
+        }
+        Ok(Arc::clone(held.insert(Arc::new(make()?))))
     }
 }

@@ -1,9 +1,10 @@
 //! The embedded programs, compiled by `scripts/ptx` from the folder `kernels`.
 
-/// Number of modules.
-pub(crate) const PROGRAMS: usize = 3;
+use std::io::Read;
 
-/// A module of programs, loaded on first use.
+use flate2::read::GzDecoder;
+
+/// A module of programs, loaded on first use: the driver compiles it when it first meets it, which takes about a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Module {
     /// Entries and products in single precision.
@@ -12,16 +13,66 @@ pub(crate) enum Module {
     GramF64,
     /// The set Newton solver.
     Solver,
+    /// K over a set, by differences.
+    Tiles,
+    /// Entries by tensor cores in single precision, for up to 64 features.
+    Packed,
+    /// The same for more features.
+    Chunked,
+    /// Products by tensor cores in double precision.
+    Wide,
+    /// The same with instructions of compute capability 9.0.
+    Hopper,
+    /// Cholesky factors of stiff sets.
+    Factor,
 }
 
+/// All modules.
+pub(crate) const MODULES: [Module; 9] = [
+    Module::GramF32,
+    Module::GramF64,
+    Module::Solver,
+    Module::Tiles,
+    Module::Packed,
+    Module::Chunked,
+    Module::Wide,
+    Module::Hopper,
+    Module::Factor,
+];
+
 impl Module {
-    /// Its PTX.
-    pub(crate) fn text(self) -> &'static str {
+    /// What loading it is called.
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Module::GramF32 => include_str!("../ptx/gram_f32.ptx"),
-            Module::GramF64 => include_str!("../ptx/gram_f64.ptx"),
-            Module::Solver => include_str!("../ptx/solver.ptx"),
+            Module::GramF32 => "load gram_f32",
+            Module::GramF64 => "load gram_f64",
+            Module::Solver => "load solver",
+            Module::Tiles => "load tiles",
+            Module::Packed => "load packed",
+            Module::Chunked => "load chunked",
+            Module::Wide => "load wide",
+            Module::Hopper => "load hopper",
+            Module::Factor => "load factor",
         }
+    }
+
+    /// Its PTX, which ends with a zero byte.
+    pub(crate) fn text(self) -> Vec<u8> {
+        let compressed: &[u8] = match self {
+            Module::GramF32 => include_bytes!("../ptx/gram_f32.ptx.gz"),
+            Module::GramF64 => include_bytes!("../ptx/gram_f64.ptx.gz"),
+            Module::Solver => include_bytes!("../ptx/solver.ptx.gz"),
+            Module::Tiles => include_bytes!("../ptx/tiles.ptx.gz"),
+            Module::Packed => include_bytes!("../ptx/packed.ptx.gz"),
+            Module::Chunked => include_bytes!("../ptx/chunked.ptx.gz"),
+            Module::Wide => include_bytes!("../ptx/wide.ptx.gz"),
+            Module::Hopper => include_bytes!("../ptx/hopper.ptx.gz"),
+            Module::Factor => include_bytes!("../ptx/factor.ptx.gz"),
+        };
+        let mut text = Vec::new();
+        GzDecoder::new(compressed).read_to_end(&mut text).expect("the programs were compressed by scripts/ptx");
+        text.push(0);
+        text
     }
 }
 
@@ -37,23 +88,27 @@ mod tests {
 
     #[test]
     fn the_programs_are_those_of_the_sources() {
-        let common = include_str!("../kernels/statistics.cuh");
-        let gram = include_str!("../kernels/gram.cu");
-        let solver = include_str!("../kernels/solver.cu");
-        for (module, name, source) in [
-            (Module::GramF32, "gram.cu", gram),
-            (Module::GramF64, "gram.cu", gram),
-            (Module::Solver, "solver.cu", solver),
-        ] {
+        let source = |module| match module {
+            Module::GramF32 | Module::GramF64 => ("gram.cu", include_str!("../kernels/gram.cu")),
+            Module::Solver => ("solver.cu", include_str!("../kernels/solver.cu")),
+            Module::Tiles => ("tiles.cu", include_str!("../kernels/tiles.cu")),
+            Module::Packed | Module::Chunked => ("packed.cu", include_str!("../kernels/packed.cu")),
+            Module::Factor => ("factor.cu", include_str!("../kernels/factor.cu")),
+            Module::Wide | Module::Hopper => ("wide.cu", include_str!("../kernels/wide.cu")),
+        };
+        for module in MODULES {
+            let (name, source) = source(module);
             let source = source
-                .replace("#include \"statistics.cuh\"\n", common)
+                .replace("#include \"statistics.cuh\"\n", include_str!("../kernels/statistics.cuh"))
                 .replace("#include \"matrix.cuh\"\n", include_str!("../kernels/matrix.cuh"))
                 .replace("#include \"precondition.cuh\"\n", include_str!("../kernels/precondition.cuh"));
             assert!(!source.contains("#include"), "{name}: a header this test does not know");
-            let head = module.text().lines().next().unwrap();
+            let text = String::from_utf8(module.text()).unwrap();
+            let head = text.lines().next().unwrap();
             let expected = format!("// source {name} {};", fnv(source.as_bytes()));
             assert!(head.starts_with(&expected), "{module:?} is not compiled from {name}: run scripts/ptx\n{head}");
-            assert!(module.text().contains(".target sm_80"), "{module:?}");
+            let target = if module == Module::Hopper { ".target sm_90" } else { ".target sm_80" };
+            assert!(text.contains(target), "{module:?}");
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn chain(terms: usize) -> f64 {
 pub(super) fn product_errors(accuracy: &Accuracy, v: &[f64]) -> Vec<f64> {
     let used = v.iter().filter(|v| **v != 0.0).count();
     let reach: f64 = accuracy.size.iter().zip(v).map(|(s, v)| s * v.abs()).sum();
-    let units = UNIT * (accuracy.relative + chain(used)) * reach;
+    let units = UNIT * (accuracy.relative + accuracy.chain.additions(used)) * reach;
     accuracy.size.iter().map(|s| units * s).collect()
 }
 

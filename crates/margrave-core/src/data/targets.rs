@@ -93,6 +93,11 @@ impl Targets {
 
     /// The distinct labels, sorted, and for every sample the index of its label.
     pub fn classes(&self) -> Result<(Vec<Label>, Vec<u32>)> {
+        if let Targets::Real(v) = self
+            && let Some(found) = few_classes(v)
+        {
+            return Ok(found);
+        }
         let labels: Vec<Label> = match self {
             Targets::Real(v) => v.iter().map(|&y| Label::Number(if y == 0.0 { 0.0 } else { y })).collect(),
             Targets::Text(v) => v.iter().cloned().map(Label::Text).collect(),
@@ -120,6 +125,30 @@ impl Targets {
             Targets::None => Targets::None,
         }
     }
+}
+
+/// The classes of numbers of which few are distinct, and the class of each.
+fn few_classes(values: &[f64]) -> Option<(Vec<Label>, Vec<u32>)> {
+    const FEW: usize = 32;
+    let mut distinct: Vec<f64> = Vec::with_capacity(FEW);
+    let mut codes = Vec::with_capacity(values.len());
+    for value in values {
+        let value = if *value == 0.0 { 0.0 } else { *value };
+        let code = distinct.iter().position(|other| *other == value).unwrap_or(distinct.len());
+        if code == distinct.len() {
+            if code == FEW || value.is_nan() {
+                return None;
+            }
+            distinct.push(value);
+        }
+        codes.push(code as u32);
+    }
+    let mut order: Vec<u32> = (0..distinct.len() as u32).collect();
+    order.sort_by(|a, b| distinct[*a as usize].total_cmp(&distinct[*b as usize]));
+    let mut place = vec![0u32; order.len()];
+    order.iter().enumerate().for_each(|(at, &code)| place[code as usize] = at as u32);
+    codes.iter_mut().for_each(|code| *code = place[*code as usize]);
+    Some((order.iter().map(|&code| Label::Number(distinct[code as usize])).collect(), codes))
 }
 
 fn one_expected(outputs: usize) -> Error {

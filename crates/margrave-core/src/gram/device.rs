@@ -15,6 +15,10 @@ pub struct DeviceProblem<'a> {
     pub keeps_sum: bool,
     /// The KKT violation to reach before the first verdict.
     pub violation: f64,
+    /// The largest violation and the largest relative gap that the verdict accepts.
+    pub tol: Option<f64>,
+    /// See `tol`.
+    pub gap: Option<f64>,
 }
 
 /// The state of a run on a device.

@@ -4,7 +4,7 @@
 //! for blocks again and again, each of which packs its points and divides its work into tasks; and with double precision
 //! at hand a solver has no rounding to correct afterwards.
 
-use super::{Accuracy, Gram, Pick, Precision};
+use super::{Accuracy, Chain, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 use crate::linalg::sweep;
 
@@ -30,7 +30,9 @@ impl KeptGram {
         let mut values = vec![0.0; n * n];
         gram.block_f64(Pick::All, Pick::All, &mut values, control)?;
         let finite = values.iter().all(|v| v.is_finite());
-        Ok(finite.then(|| Self { n, values, diag: gram.diag(), accuracy: gram.accuracy() }))
+        // Products are computed here, however those of `gram` are.
+        let accuracy = Accuracy { chain: Chain::default(), ..gram.accuracy() };
+        Ok(finite.then(|| Self { n, values, diag: gram.diag(), accuracy }))
     }
 
     fn row(&self, i: usize) -> &[f64] {

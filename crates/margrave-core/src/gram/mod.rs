@@ -131,7 +131,12 @@ pub trait Gram: Send + Sync {
     /// The default suits positive semi-definite matrices, for which |K[i, j]| ≤ √(K[i, i]·K[j, j]), and assumes entries
     /// accurate to 64 units of roundoff.
     fn accuracy(&self) -> Accuracy {
-        Accuracy { size: self.diag().iter().map(|k| k.abs().sqrt()).collect(), relative: 64.0, definite: false }
+        Accuracy {
+            size: self.diag().iter().map(|k| k.abs().sqrt()).collect(),
+            relative: 64.0,
+            definite: false,
+            chain: Chain::default(),
+        }
     }
 }
 
@@ -203,4 +208,29 @@ pub struct Accuracy {
     pub relative: f64,
     /// Whether the kernel is known to be positive semi-definite.
     pub definite: bool,
+    /// How products with K are added up.
+    pub chain: Chain,
+}
+
+/// Number of additions in the longest chain of a product with m columns: fixed + m / columns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Chain {
+    /// Additions whatever the number of columns.
+    pub fixed: f64,
+    /// Columns per further addition.
+    pub columns: f64,
+}
+
+impl Default for Chain {
+    /// At least 8 lanes.
+    fn default() -> Self {
+        Self { fixed: 32.0, columns: 8.0 }
+    }
+}
+
+impl Chain {
+    /// Additions for a product with `columns` columns.
+    pub fn additions(&self, columns: usize) -> f64 {
+        self.fixed + columns as f64 / self.columns
+    }
 }

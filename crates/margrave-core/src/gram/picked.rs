@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Accuracy, Gram, Pick, Precision};
+use super::{Accuracy, Chain, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 
 /// K restricted to the given rows and the same columns: [`Gram::select`] if the Gram supports it, otherwise a
@@ -109,7 +109,10 @@ impl Gram for Picked<'_> {
 
     fn accuracy(&self) -> Accuracy {
         let behind = self.gram.accuracy();
-        Accuracy { size: self.rows.iter().map(|&row| behind.size[row as usize]).collect(), ..behind }
+        let size = self.rows.iter().map(|&row| behind.size[row as usize]).collect();
+        // Coefficients of equal rows are added up before the product.
+        let chain = Chain { columns: behind.chain.columns.min(Chain::default().columns), ..behind.chain };
+        Accuracy { size, chain, ..behind }
     }
 
     fn entries(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Accuracy, Gram, Pick, Precision};
+use super::{Accuracy, Chain, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
 
@@ -99,7 +99,8 @@ impl Gram for PrecomputedGram {
             });
             largest[row] = largest[row].max(own);
         }
-        Accuracy { size: largest.into_iter().map(f64::sqrt).collect(), relative: 0.0, definite: false }
+        let size = largest.into_iter().map(f64::sqrt).collect();
+        Accuracy { size, relative: 0.0, definite: false, chain: Chain::default() }
     }
 
     fn entries(&self) -> u64 {

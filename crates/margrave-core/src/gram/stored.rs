@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Accuracy, Gram, Pick, Precision};
+use super::{Accuracy, Chain, Gram, Pick, Precision};
 use crate::control::{Control, Interrupt};
 
 /// Rows computed at a time.
@@ -260,7 +260,7 @@ impl Gram for Without<'_> {
     fn accuracy(&self) -> Accuracy {
         const SINGLE: f64 = (1u64 << 30) as f64;
         let size = self.diag().iter().map(|k| k.abs().sqrt()).collect();
-        Accuracy { size, relative: SINGLE, definite: false }
+        Accuracy { size, relative: SINGLE, definite: false, chain: Chain::default() }
     }
 
     fn effort(&self) -> f64 {

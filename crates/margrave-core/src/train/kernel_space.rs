@@ -74,7 +74,7 @@ impl<'a> KernelSpace<'a> {
 
     /// The same for solvers that train on distinct samples: equal points share their rows and columns of K.
     pub(crate) fn with_distinct(kernel: Kernel, points: &Points, control: &Control) -> Result<Self> {
-        let first = if kernel == Kernel::Precomputed { None } else { equal_rows(points) };
+        let first = if kernel == Kernel::Precomputed { None } else { equal_rows(points, &control.threads) };
         let Some(first) = first else { return Self::new(kernel, points, control) };
         let distinct: Vec<u32> = (0..first.len() as u32).filter(|&row| first[row as usize] == row).collect();
         let mut place = vec![0u32; first.len()];

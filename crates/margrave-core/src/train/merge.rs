@@ -7,6 +7,7 @@
 //! what is saved and certified.
 
 use crate::compose::calibrate::LeftOut;
+use crate::control::Threads;
 use crate::data::{Points, Storage};
 use crate::gram::Gram;
 use crate::problem::{Constraint, KernelProblem, Losses};
@@ -17,22 +18,36 @@ use crate::train::space::StartPoint;
 const MIN_DUPLICATE_FRACTION: f64 = 0.02;
 
 /// For every row, the first row that is equal to it; `None` if there are few duplicates.
-pub(crate) fn equal_rows(points: &Points) -> Option<Vec<u32>> {
+pub(crate) fn equal_rows(points: &Points, threads: &Threads) -> Option<Vec<u32>> {
+    /// Rows that one task hashes.
+    const ROWS: usize = 4096;
     let n = points.len();
-    let mut order: Vec<(u64, u32)> = (0..n as u32).map(|row| (hash(points, row as usize), row)).collect();
-    order.sort_unstable();
+    let hashes: Vec<u64> = threads
+        .map(n.div_ceil(ROWS), |task| {
+            let rows = task * ROWS..((task + 1) * ROWS).min(n);
+            rows.map(|row| hash(points, row)).collect::<Vec<u64>>()
+        })
+        .concat();
     let mut first: Vec<u32> = (0..n as u32).collect();
     let mut copies = 0;
-    for group in order.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
-        // Rows ascend within a group. Different rows with one hash are rare: each is compared with those kept so far.
-        let mut kept: Vec<u32> = vec![group[0].1];
-        for &(_, row) in &group[1..] {
-            match kept.iter().find(|&&other| equal(points, other as usize, row as usize)) {
-                Some(&other) => {
-                    first[row as usize] = other;
-                    copies += 1;
+    // An open-addressed table of the distinct rows so far, at most half full.
+    const EMPTY: u32 = u32::MAX;
+    let places = (2 * n).next_power_of_two().max(2);
+    let mut table = vec![EMPTY; places];
+    for row in 0..n {
+        let mut place = (hashes[row] >> (64 - places.trailing_zeros())) as usize;
+        loop {
+            match table[place] {
+                EMPTY => {
+                    table[place] = row as u32;
+                    break;
                 }
-                None => kept.push(row),
+                other if hashes[other as usize] == hashes[row] && equal(points, other as usize, row) => {
+                    first[row] = other;
+                    copies += 1;
+                    break;
+                }
+                _ => place = (place + 1) % places,
             }
         }
     }
@@ -59,16 +74,14 @@ pub(crate) fn equal_among(first: &[u32], rows: &[u32]) -> Option<Vec<u32>> {
 /// A hash of the nonzero values of a row.
 pub(crate) fn hash(points: &Points, row: usize) -> u64 {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    let mut mix = |word: u64| {
-        state = (state.rotate_left(5) ^ word).wrapping_mul(0x517C_C1B7_2722_0A95);
-    };
     points.visit(row, |column, value| {
         if value != 0.0 {
-            mix(column as u64);
-            mix(value.to_bits());
+            let word = value.to_bits() ^ (column as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+            state = (state.rotate_left(5) ^ word).wrapping_mul(0x517C_C1B7_2722_0A95);
         }
     });
-    state ^ (state >> 29)
+    // The table uses the upper bits.
+    (state ^ (state >> 29)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// Whether two rows have the same bits, zeros apart.
@@ -223,13 +236,13 @@ mod tests {
     #[test]
     fn equal_rows_are_found_whatever_their_storage() {
         let dense = Points::dense_f64(5, 2, vec![1.0, 0.0, 2.0, 3.0, 1.0, -0.0, 2.0, 3.0, 3.0, 2.0]).unwrap();
-        assert_eq!(equal_rows(&dense), Some(vec![0, 1, 0, 1, 4]));
+        assert_eq!(equal_rows(&dense, &Threads::one()), Some(vec![0, 1, 0, 1, 4]));
         // The same point with and without a stored zero.
         let starts = vec![0, 2, 3, 4];
         let sparse: Points = Csr::new(3, starts, vec![0, 1, 0, 2], vec![1.0, 0.0, 1.0, 1.0]).unwrap().into();
-        assert_eq!(equal_rows(&sparse), Some(vec![0, 0, 2]));
+        assert_eq!(equal_rows(&sparse, &Threads::one()), Some(vec![0, 0, 2]));
         let distinct = Points::dense_f64(3, 1, vec![1.0, 2.0, 3.0]).unwrap();
-        assert_eq!(equal_rows(&distinct), None);
+        assert_eq!(equal_rows(&distinct, &Threads::one()), None);
         assert_eq!(equal_among(&[0, 1, 0, 1, 4], &[2, 4, 0]), Some(vec![0, 1, 0]));
         assert_eq!(equal_among(&[0, 1, 0, 1, 4], &[1, 4]), None);
     }

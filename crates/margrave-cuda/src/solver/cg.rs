@@ -3,13 +3,13 @@
 use super::precondition::Preconditioner;
 use super::programs::Programs;
 use super::state::{Cg, Room, Set};
-use crate::arithmetic::KernelArgument;
 use crate::driver::{Buffer, Turn, arguments};
 use crate::error::CudaError;
-use crate::points::Side;
 
 /// Rows and columns of a stored tile: `SIDE` of solver.cu.
 pub(super) const SIDE: u32 = 128;
+/// Entries that one run of conjugate gradients reads at most before interrupts are looked for: a few milliseconds.
+const ENTRIES_PER_RUN: f64 = 4e10;
 /// Threads of programs of a single block.
 pub(super) const ONE: u32 = 1024;
 
@@ -29,6 +29,8 @@ pub(super) struct Matrix {
     pub(super) cg: Buffer<Cg>,
     /// Variables of the current tiles.
     m: u32,
+    /// Counts blocks that have arrived where they wait for each other.
+    arrived: Buffer<u32>,
 }
 
 /// How accurate a solution has to be: `aim` for the largest residual, `share` of the first residual in the mean.
@@ -53,6 +55,7 @@ impl Matrix {
             parts: turn.allocate(1 << 18, "sums")?,
             cg: turn.allocate(1, "sums")?,
             m: 0,
+            arrived: turn.allocate(1, "sums")?,
         })
     }
 
@@ -67,48 +70,21 @@ impl Matrix {
         (bytes as f64 / if small { 1.0 } else { 2.0 }).sqrt() as usize
     }
 
-    fn across(&self) -> u32 {
+    pub(super) fn across(&self) -> u32 {
         self.m.div_ceil(SIDE)
     }
 
-    /// Computes the tiles of the points `f`, with 16-bit or single-precision entries.
-    pub(super) fn fill(
-        &mut self,
-        turn: &Turn<'_>,
-        programs: &Programs,
-        f: Side,
-        kernel: KernelArgument,
-        small: bool,
-    ) -> Result<u64, CudaError> {
-        self.small = small;
-        self.m = f.count();
-        let across = self.across();
-        let tiles = across * (across + 1) / 2;
-        let out = self.tiles.get(turn, Self::bytes(self.m as usize, self.small) as usize)?.address();
-        self.r.get(turn, self.m as usize)?;
-        self.kq.get(turn, self.m as usize)?;
-        // SAFETY: the arguments are those of `tiles`; there is room for all tiles.
-        unsafe {
-            turn.launch(
-                programs.tiles[usize::from(!small)],
-                (4 * tiles, 1),
-                256,
-                0,
-                arguments![f, kernel, across, out],
-            )?
-        };
-        Ok(u64::from(self.m).pow(2) / 2)
+    /// Room for the tiles of m variables with 16-bit or single-precision entries, to be filled at the address that is returned.
+    pub(super) fn make_room(&mut self, turn: &Turn<'_>, m: u32, small: bool) -> Result<u64, CudaError> {
+        (self.small, self.m) = (small, m);
+        self.r.get(turn, m as usize)?;
+        self.kq.get(turn, m as usize)?;
+        Ok(self.tiles.get(turn, Self::bytes(m as usize, small) as usize)?.address())
     }
 
-    /// kq = (K + d)·q, on the rows of the mask or on all; does nothing when the iteration is done.
-    pub(super) fn multiply(
-        &mut self,
-        turn: &Turn<'_>,
-        programs: &Programs,
-        f: Set,
-        all: bool,
-    ) -> Result<(), CudaError> {
-        let (across, m, all) = (self.across(), self.m, u32::from(all));
+    /// Tiles that one block multiplies, and where the sums over rows and over columns go.
+    fn room_for_sums(&mut self, turn: &Turn<'_>) -> Result<(u32, u64, u64), CudaError> {
+        let across = self.across();
         let tiles = u64::from(across) * u64::from(across + 1) / 2;
         // Longer chunks write fewer sums, shorter ones keep the card busy.
         let chunk = match tiles {
@@ -121,6 +97,50 @@ impl Matrix {
         let blocks = across * across.div_ceil(chunk);
         let by_row = self.by_row.get(turn, (blocks * SIDE) as usize)?.address();
         let by_column = self.by_column.get(turn, tiles as usize * SIDE as usize)?.address();
+        Ok((chunk, by_row, by_column))
+    }
+
+    /// Steps without a preconditioner until the aim is reached, or for some milliseconds; returns the state after them.
+    pub(super) fn run(&mut self, turn: &Turn<'_>, programs: &Programs, f: Set, paired: u32) -> Result<Cg, CudaError> {
+        let (across, m) = (self.across(), self.m);
+        let (chunk, by_row, by_column) = self.room_for_sums(turn)?;
+        let grid = programs.together.min((across * across.div_ceil(chunk)).max(32));
+        let most = (ENTRIES_PER_RUN / (f64::from(m) * f64::from(m))).clamp(4.0, 400.0) as u32;
+        let scale = if self.small { 1.0 / 65535.0 } else { 1.0f64 };
+        let [tiles, r, kq] = [self.tiles.address(), self.r.address(), self.kq.address()];
+        let [parts, cg, arrived] = [self.parts.address(), self.cg.address(), self.arrived.address()];
+        turn.fill(&self.arrived, 1, 0)?;
+        // SAFETY: the arguments are those of `cg_run`; `parts` has room for two numbers per row of tiles and per block.
+        unsafe {
+            turn.launch_together(
+                programs.cg_run[usize::from(!self.small)],
+                grid,
+                256,
+                arguments![
+                    tiles, m, across, chunk, scale, f, by_row, by_column, r, kq, parts, cg, paired, most, arrived
+                ],
+            )?;
+        }
+        self.state(turn)
+    }
+
+    fn state(&self, turn: &Turn<'_>) -> Result<Cg, CudaError> {
+        let mut state = [Cg::default()];
+        turn.read(&self.cg, 0, &mut state)?;
+        Ok(state[0])
+    }
+
+    /// kq = (K + d)·q, on the rows of the mask or on all; does nothing when the iteration is done.
+    pub(super) fn multiply(
+        &mut self,
+        turn: &Turn<'_>,
+        programs: &Programs,
+        f: Set,
+        all: bool,
+    ) -> Result<(), CudaError> {
+        let (across, m, all) = (self.across(), self.m, u32::from(all));
+        let (chunk, by_row, by_column) = self.room_for_sums(turn)?;
+        let blocks = across * across.div_ceil(chunk);
         let scale = if self.small { 1.0 / 65535.0 } else { 1.0f64 };
         let (tiles, cg) = (self.tiles.address(), self.cg.address());
         // SAFETY: the arguments are those of `multiply` and `multiply_sum`; all rooms are large enough.
@@ -186,11 +206,6 @@ impl Matrix {
         }
     }
 
-    /// The preconditioner, if it is to be used.
-    fn used(&self, with: bool) -> Option<&Preconditioner> {
-        self.preconditioner.as_ref().filter(|_| with)
-    }
-
     /// The first direction of a preconditioned run, after `start`.
     pub(super) fn first_direction(&self, turn: &Turn<'_>, f: Set, list: u64, paired: u32) -> Result<(), CudaError> {
         match &self.preconditioner {
@@ -199,7 +214,7 @@ impl Matrix {
         }
     }
 
-    /// A few steps, preconditioned or not; returns the state after them.
+    /// A few preconditioned steps; returns the state after them.
     pub(super) fn steps(
         &mut self,
         turn: &Turn<'_>,
@@ -207,7 +222,6 @@ impl Matrix {
         f: Set,
         list: u64,
         paired: u32,
-        preconditioned: bool,
     ) -> Result<Cg, CudaError> {
         // Reading back takes as long as a product with some 10 000 variables.
         let batch = match self.m {
@@ -219,18 +233,11 @@ impl Matrix {
         let (m, blocks) = (self.m, self.across());
         for _ in 0..batch {
             self.multiply(turn, programs, f, false)?;
-            let (r, kq, cg, parts) = (self.r.address(), self.kq.address(), self.cg.address(), self.parts.address());
-            if let Some(p) = self.used(preconditioned) {
+            let (r, kq, parts) = (self.r.address(), self.kq.address(), self.parts.address());
+            if let Some(p) = &self.preconditioner {
                 p.step(turn, f, list, m, [r, kq, parts], blocks, &self.cg, paired)?;
-                continue;
-            }
-            // SAFETY: the arguments are those of `cg_step`.
-            unsafe {
-                turn.launch(programs.cg_step, (1, 1), ONE, 0, arguments![m, f, r, kq, parts, blocks, cg, paired])?;
             }
         }
-        let mut state = [Cg::default()];
-        turn.read(&self.cg, 0, &mut state)?;
-        Ok(state[0])
+        self.state(turn)
     }
 }

@@ -3,10 +3,15 @@
 use super::cg::{Aim, ONE};
 use super::precondition::Preconditioner;
 use super::round::{Current, Rounds, THREADS, grid};
+use crate::arithmetic::KernelArgument;
 use crate::driver::{Buffer, arguments};
 use crate::error::CudaError;
 use crate::gram::{Stop, TILE};
+use crate::packed::PackedPoints;
+use crate::phases;
 use crate::points::Side;
+use crate::ptx::Module;
+use crate::wide;
 
 /// Sets of this size are preconditioned.
 const PRECONDITIONED: u32 = 16_000;
@@ -56,19 +61,26 @@ impl Rounds<'_> {
             } else {
                 self.matrix.tighten(&self.turn, &self.programs, aim)?;
             }
+            let begun = phases::begin();
             let cg = loop {
                 self.control.check()?;
-                let cg = self.matrix.steps(&self.turn, &self.programs, f.set, f.list, paired, preconditioned)?;
+                let cg = match preconditioned {
+                    true => self.matrix.steps(&self.turn, &self.programs, f.set, f.list, paired)?,
+                    false => self.matrix.run(&self.turn, &self.programs, f.set, paired)?,
+                };
                 if cg.done != 0 {
                     break cg;
                 }
             };
+            phases::end(begun, "conjugate gradients", f64::from(cg.steps), Some(&self.turn));
             // In a stiff set an inexact minimum is still a direction of descent.
             let hopeless = cg.done == 2 || (!tight && cg.steps >= cg.most && cg.rr > 4.0 * cg.limit);
             if hopeless && !self.stiff {
                 return Ok(false);
             }
+            let begun = phases::begin();
             self.pin(f, part, few)?;
+            phases::end(begun, "pin", 0.0, None);
             let (out, left) = (self.last.out, self.last.left);
             if pass == 0 {
                 self.left_at_first = f64::from(out) / f64::from(f.m);
@@ -130,6 +142,7 @@ impl Rounds<'_> {
                 Err(other) => return Err(other.into()),
             }
         }
+        let begun = phases::begin();
         let Some(mut made) = self.matrix.preconditioner.take() else { return Ok(false) };
         let (out, known, _) = made.rows();
         if known < level {
@@ -140,6 +153,7 @@ impl Rounds<'_> {
             made.add(&self.turn, f.list, None, f.m as usize, 1.0)?;
         }
         self.matrix.preconditioner = Some(made);
+        phases::end(begun, "sums of the preconditioner", f64::from(f.m), Some(&self.turn));
         Ok(!self.no_preconditioner)
     }
 
@@ -151,44 +165,51 @@ impl Rounds<'_> {
 
     /// K of `count` variables from `first` on against the first r, row-major at the address `out`.
     fn block(&self, double: bool, first: usize, count: usize, r: u32, out: u64) -> Result<(), CudaError> {
+        let order = &self.problem.order;
+        if !double && let Some(packed) = &self.packed {
+            let sides = [packed.side(None, first, count), packed.side(None, 0, r as usize)];
+            return PackedPoints::block(&self.turn, sides, self.kernel, out);
+        }
+        if double && let Some([wide, _]) = self.gram.sides_wide(&self.turn)? {
+            let (rows, centres) = (wide.side(Some(order), 0, r.max(count as u32)), wide.side(Some(order), 0, r));
+            return wide::block(&self.turn, rows.part(first, count), centres, self.kernel, out);
+        }
         let side = |at: usize, count: usize| -> Result<Side, CudaError> {
-            let order = Some(&self.problem.order);
             Ok(match double {
-                true => self.gram.sides_f64(&self.turn)?[0].side(order, 0, count as u32).from(at),
-                false => self.points.side(order, 0, count as u32).from(at),
+                true => self.gram.sides_f64(&self.turn)?[0].side(Some(order), 0, count as u32).from(at),
+                false => self.points.side(Some(order), 0, count as u32).from(at),
             })
         };
         let (a, b, narrow) = (side(first, count)?, side(0, r as usize)?, u32::from(!double));
         let blocks = (count as u32).div_ceil(TILE) * r.div_ceil(TILE);
+        let function = self.gram_function(double, "block")?;
         // SAFETY: the arguments are those of `block` in gram.cu; the caller has room for count × r numbers.
-        unsafe {
-            self.turn.launch(
-                self.programs.block[usize::from(double)],
-                (blocks, 1),
-                THREADS,
-                0,
-                arguments![a, b, self.kernel, out, narrow],
-            )
-        }
+        unsafe { self.turn.launch(function, (blocks, 1), THREADS, 0, arguments![a, b, self.kernel, out, narrow]) }
     }
 
     fn build_preconditioner(&mut self, f: Current) -> Result<bool, CudaError> {
+        let begun = phases::begin();
         let added = if self.stiff { self.proximal } else { 0.0 };
         let cg = self.matrix.cg.address();
-        match &mut self.matrix.preconditioner {
+        let built = match &mut self.matrix.preconditioner {
             Some(made) => made.build(&self.turn, f.set, f.list, f.m, cg, added),
             None => Ok(false),
-        }
+        };
+        phases::end(begun, "invert the preconditioner", 0.0, Some(&self.turn));
+        built
     }
 
     /// Variables that were just pinned leave the preconditioner.
     fn take_out_pinned(&mut self, f: Current) -> Result<(), CudaError> {
+        let begun = phases::begin();
         self.kept.get(&self.turn, f.m as usize)?;
         let count = self.select(self.fresh.held(), f.m as usize, self.kept.held())?;
         match &mut self.matrix.preconditioner {
-            Some(made) if count > 0 => made.add(&self.turn, f.list, Some(self.kept.address()), count, -1.0),
-            _ => Ok(()),
+            Some(made) if count > 0 => made.add(&self.turn, f.list, Some(self.kept.address()), count, -1.0)?,
+            _ => {}
         }
+        phases::end(begun, "preconditioner without pinned", count as f64, Some(&self.turn));
+        Ok(())
     }
 
     /// K over the points of F; `place`: which of the shrunk sets it is.
@@ -197,12 +218,34 @@ impl Rounds<'_> {
             None => self.whole.rows.held(),
             Some(place) => self.shrunk[place].rows.held(),
         };
+        let begun = phases::begin();
+        let small = self.small && !self.stiff;
         let side = self.points.side(Some(rows), 0, f.m);
-        self.entries += self.matrix.fill(&self.turn, &self.programs, side, self.kernel, self.small && !self.stiff)?;
+        let out = self.matrix.make_room(&self.turn, f.m, small)?;
+        match &self.packed {
+            Some(packed) if small => {
+                let side = packed.side(Some(f.list), 0, f.m as usize);
+                PackedPoints::triangle(&self.turn, side, self.kernel, out)?;
+            }
+            _ => {
+                let across = self.matrix.across();
+                let kind = if small { "u16" } else { "f32" };
+                let (_, statistic) = KernelArgument::of(&self.gram.kernel);
+                let function = self.turn.function(Module::Tiles, &format!("tiles_{kind}_{statistic}"), 0)?;
+                let blocks = 4 * (across * (across + 1) / 2);
+                // SAFETY: the arguments are those of `tiles`; there is room for all tiles.
+                unsafe {
+                    self.turn.launch(function, (blocks, 1), THREADS, 0, arguments![side, self.kernel, across, out])?
+                };
+            }
+        }
+        let entries = u64::from(f.m).pow(2) / 2;
+        self.entries += entries;
+        phases::end(begun, "matrix of the set", entries as f64, Some(&self.turn));
         Ok(())
     }
 
-    fn pin(&mut self, f: Current, part: u32, few: u32) -> Result<(), CudaError> {
+    pub(super) fn pin(&mut self, f: Current, part: u32, few: u32) -> Result<(), CudaError> {
         let (violation, free) = (self.last.violation, self.last.free);
         let fresh = self.fresh.get(&self.turn, f.m as usize)?.address();
         let (m, paired, state, cg) = (f.m, self.problem.paired, self.state.address(), self.matrix.cg.address());
@@ -221,7 +264,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    fn keep_moves(&mut self, f: Current, all: bool) -> Result<(), CudaError> {
+    pub(super) fn keep_moves(&mut self, f: Current, all: bool) -> Result<(), CudaError> {
         let (m, all) = (f.m, u32::from(all));
         // SAFETY: the arguments are those of the program.
         unsafe {

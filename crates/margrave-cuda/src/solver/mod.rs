@@ -24,6 +24,7 @@
 //! Cost of a round: |F|²/2 entries per step of conjugate gradients, n·|moved| entries once. Memory: |F|² bytes.
 
 mod cg;
+mod factor;
 mod minimise;
 mod precondition;
 mod programs;
@@ -37,6 +38,7 @@ use self::round::Rounds;
 use self::state::Problem;
 use crate::error::CudaError;
 use crate::gram::{CudaGram, Stop};
+use crate::phases::phase;
 
 /// Fewer rows are not worth a run on the card.
 const FEWEST: usize = 2_000;
@@ -49,6 +51,8 @@ const MOST_ROUNDS: usize = 80;
 /// Most verdicts in double precision, and most rounds before each of them.
 const MOST_VERDICTS: usize = 8;
 const MOST_CLOSING: usize = 6;
+/// A relative gap this many times larger than wanted is far from it.
+const FAR: f64 = 50.0;
 /// Steps shorter than this are no progress.
 const TINY_STEP: f64 = 1e-3;
 
@@ -91,8 +95,8 @@ impl<'a> Run<'a> {
         report: &'a mut dyn DeviceReport,
         control: &'a Control,
     ) -> Result<Self, CudaError> {
-        let state = Problem::new(gram, problem)?;
-        let rounds = Rounds::new(gram, state, control)?;
+        let state = phase("copy the problem", 0.0, None, || Problem::new(gram, problem))?;
+        let rounds = phase("begin", 0.0, None, || Rounds::new(gram, state, control))?;
         Ok(Self { gram, problem, report, rounds, count: 0 })
     }
 
@@ -142,13 +146,25 @@ impl<'a> Run<'a> {
         Ok(violation <= goal)
     }
 
+    /// Whether the point is good enough by the slopes on the card.
+    fn looks_good(&mut self) -> Result<bool, CudaError> {
+        let (violation, gap) = self.rounds.quality()?;
+        let within = |value: f64, most: Option<f64>| most.is_none_or(|most| value <= most);
+        Ok(within(violation, self.problem.tol) && within(gap, self.problem.gap))
+    }
+
     /// Rounds until the point looks good by its own slopes, then double precision and verdict; again while that is bad.
     fn settle(&mut self, n: usize) -> Result<Option<Vec<f64>>, Stop> {
         let mut scores = None;
+        // Far from the goal the errors of the slopes would cost more rounds than a product in double precision.
+        if let Some(wanted) = self.problem.gap
+            && self.rounds.quality()?.1 > FAR * wanted
+        {
+            phase("refresh", 0.0, None, || self.rounds.refresh())?;
+        }
         for turn in 0..MOST_VERDICTS {
             for _ in 0..MOST_CLOSING {
-                let (beta, found) = self.rounds.problem.running(&self.rounds.turn)?;
-                if self.report.verdict(&beta, &found) {
+                if self.looks_good()? {
                     break;
                 }
                 let goal = (0.1 * self.rounds.violation(n)?).max(1e-10);
@@ -156,8 +172,8 @@ impl<'a> Run<'a> {
                     break;
                 }
             }
-            let (beta, found) = self.rounds.refresh()?;
-            let good = self.report.verdict(&beta, &found);
+            let (beta, found) = phase("refresh", 0.0, None, || self.rounds.refresh())?;
+            let good = self.looks_good()? && phase("verdict", 0.0, None, || self.report.verdict(&beta, &found));
             scores = Some(found);
             if good || turn + 1 == MOST_VERDICTS {
                 break;

@@ -162,7 +162,7 @@ impl Preconditioner {
         for k in 0..panels {
             // SAFETY: the arguments are those of the programs.
             unsafe {
-                turn.launch(self.own.invert_block, (1, 1), 1024, 0, arguments![g, r, k, block, broken])?;
+                turn.launch(self.own.invert_block, (1, 1), 256, 0, arguments![g, r, k, block, broken])?;
                 turn.launch(self.own.invert_panels, (panels, 1), 256, 0, arguments![g, r, k, block, row, column])?;
                 turn.launch(self.own.invert_rest, (panels, panels), 256, 0, arguments![g, r, k, block, row, column])?;
             }

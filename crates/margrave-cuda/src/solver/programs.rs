@@ -1,8 +1,5 @@
-//! The programs of solver.cu and gram.cu that the solver starts.
+//! The programs of solver.cu.
 
-use margrave_core::kernel::Kernel;
-
-use crate::arithmetic::KernelArgument;
 use crate::driver::{Function, Turn};
 use crate::error::CudaError;
 use crate::ptx::Module;
@@ -13,44 +10,24 @@ macro_rules! programs {
         #[derive(Debug)]
         pub(super) struct Programs {
             $(pub(super) $name: Function,)*
-            /// K over F as tiles, and products with them: in 16 bits (where the kernel allows it), and in single precision.
-            pub(super) tiles: [Function; 2],
+            /// Products with K over F in 16 bits and in single precision.
             pub(super) multiply: [Function; 2],
-            /// Blocks of K in single and in double precision.
-            pub(super) block: [Function; 2],
-            /// K·v in single and in double precision, and the sums of its parts.
-            pub(super) product: [Function; 2],
-            pub(super) add_parts: [Function; 2],
+            /// Whole runs of conjugate gradients, and how many of their blocks can run at the same time.
+            pub(super) cg_run: [Function; 2],
+            pub(super) together: u32,
         }
 
         impl Programs {
-            /// All programs for a kernel; `small`: its values are from 0 to 1.
-            pub(super) fn new(turn: &Turn<'_>, kernel: &Kernel, small: bool) -> Result<Self, CudaError> {
-                let (_, statistic) = KernelArgument::of(kernel);
-                let kinds = [if small { "u16" } else { "f32" }, "f32"];
+            /// All programs.
+            pub(super) fn new(turn: &Turn<'_>) -> Result<Self, CudaError> {
                 let solver = |name: &str| turn.function(Module::Solver, name, 0);
-                let gram = |name: &str| -> Result<[Function; 2], CudaError> {
-                    Ok([
-                        turn.function(Module::GramF32, &format!("{name}_f32"), 0)?,
-                        turn.function(Module::GramF64, &format!("{name}_f64"), 0)?,
-                    ])
-                };
+                let cg_run = [solver("cg_run_u16")?, solver("cg_run_f32")?];
+                let together = turn.together(cg_run[0], 256)?.min(turn.together(cg_run[1], 256)?);
                 Ok(Self {
                     $($name: solver(stringify!($name))?,)*
-                    tiles: [
-                        solver(&format!("tiles_{}_{statistic}", kinds[0]))?,
-                        solver(&format!("tiles_{}_{statistic}", kinds[1]))?,
-                    ],
-                    multiply: [
-                        solver(&format!("multiply_{}", kinds[0]))?,
-                        solver(&format!("multiply_{}", kinds[1]))?,
-                    ],
-                    block: [
-                        turn.function(Module::GramF32, &format!("block_{statistic}_f32"), 0)?,
-                        turn.function(Module::GramF64, &format!("block_{statistic}_f64"), 0)?,
-                    ],
-                    product: gram(&format!("product1_{statistic}"))?,
-                    add_parts: gram("add_parts")?,
+                    multiply: [solver("multiply_u16")?, solver("multiply_f32")?],
+                    cg_run,
+                    together,
                 })
             }
         }
@@ -71,7 +48,6 @@ programs!(
     multiply_sum,
     cg_start,
     cg_tighten,
-    cg_step,
     cg_again,
     pin,
     load_q,
@@ -84,5 +60,12 @@ programs!(
     search,
     move_beta,
     move_g,
-    set_g
+    set_g,
+    sum_parts,
+    subtract,
+    keep_scores,
+    gap_parts,
+    gap_sum,
+    balance_parts,
+    balance
 );

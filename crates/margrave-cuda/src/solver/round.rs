@@ -5,13 +5,18 @@ use std::sync::Arc;
 use margrave_core::control::Control;
 
 use super::cg::{Matrix, ONE, SIDE};
+use super::factor::Factor;
 use super::programs::Programs;
 use super::state::{Problem, Room, Set, SetRoom, State};
 use crate::arithmetic::KernelArgument;
-use crate::driver::{Buffer, Turn, arguments};
+use crate::driver::{Buffer, Function, Turn, arguments};
 use crate::error::CudaError;
 use crate::gram::{CudaGram, Stop, TILE};
+use crate::packed::PackedPoints;
+use crate::phases;
 use crate::points::{DevicePoints, Side};
+use crate::ptx::Module;
+use crate::wide;
 
 /// Blocks of programs that add up over all variables.
 const BLOCKS: u32 = 264;
@@ -36,10 +41,13 @@ pub(super) struct Rounds<'a> {
     pub(super) programs: Programs,
     pub(super) kernel: KernelArgument,
     pub(super) points: Arc<DevicePoints<f32>>,
+    /// The points by variable for tensor cores, where those are accurate enough.
+    pub(super) packed: Option<PackedPoints>,
     pub(super) matrix: Matrix,
     pub(super) small: bool,
-    /// Largest number of variables in F.
+    /// Largest number of variables in F, and the bytes that sets may take.
     pub(super) most: usize,
+    pub(super) memory: u64,
     pub(super) state: Buffer<State>,
     pub(super) last: State,
     pub(super) histogram: Buffer<u32>,
@@ -70,6 +78,23 @@ pub(super) struct Rounds<'a> {
     /// Whether there is no room for a preconditioner.
     pub(super) no_preconditioner: bool,
     pub(super) fresh: Room<u8>,
+    /// β and K·β in double precision when it was last computed, if it was.
+    kept_beta: Room<f64>,
+    kept_scores: Room<f64>,
+    known: bool,
+    /// Programs and memory for factors of stiff sets, once there are any.
+    pub(super) factor: Option<Factor>,
+}
+
+/// How entries of a product are computed.
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    /// By tensor cores in single precision.
+    Packed,
+    /// By tensor cores in double precision.
+    Wide,
+    /// By sums over differences.
+    Differences,
 }
 
 /// F as it is in a round: the whole, or what is left of it.
@@ -88,16 +113,21 @@ pub(super) fn grid(n: usize) -> (u32, u32) {
 impl<'a> Rounds<'a> {
     pub(super) fn new(gram: &'a CudaGram, problem: Problem, control: &'a Control) -> Result<Self, CudaError> {
         let turn = gram.card.enter()?;
+        gram.prepare(&turn)?;
         let [points, _] = gram.sides_f32(&turn)?;
-        gram.sides_f64(&turn)?;
+        let packed = match gram.arithmetic.packed {
+            true => PackedPoints::fitting(&turn, &points, &problem.order, gram.arithmetic.norm)?,
+            false => None,
+        };
         let small = gram.kernel.unit_diagonal();
         let n = problem.n;
         let what = "the solver";
         Ok(Self {
             kernel: KernelArgument::of(&gram.kernel).0,
-            programs: Programs::new(&turn, &gram.kernel, small)?,
+            programs: Programs::new(&turn)?,
             matrix: Matrix::new(&turn, small)?,
             most: 0,
+            memory: 0,
             state: turn.allocate(1, what)?,
             last: State::default(),
             histogram: turn.allocate(4096, what)?,
@@ -123,10 +153,15 @@ impl<'a> Rounds<'a> {
             left_at_first: 0.0,
             no_preconditioner: !small,
             fresh: Room::default(),
+            kept_beta: Room::default(),
+            kept_scores: Room::default(),
+            known: false,
+            factor: None,
             gram,
             control,
             problem,
             points,
+            packed,
             small,
             turn,
         })
@@ -184,7 +219,68 @@ impl<'a> Rounds<'a> {
             self.turn.fill(&self.kd, count, 0)?;
             return Ok(());
         }
-        let list = self.columns.held();
+        let begun = phases::begin();
+        let wide = if double { self.gram.sides_wide(&self.turn)? } else { None };
+        let by = match (&self.packed, &wide) {
+            (Some(_), _) if !double => By::Packed,
+            (_, Some(_)) => By::Wide,
+            _ => By::Differences,
+        };
+        // Tensor cores take a row of 64 features in about the time in which others take four.
+        let each = columns as f64 * if by == By::Differences { f64::from(self.points.dims) + 50.0 } else { 25.0 };
+        let by_work = (SLICE / each) as usize / SIDE as usize * SIDE as usize;
+        let splits = match by {
+            By::Packed => 32.min(columns.div_ceil(SIDE as usize)),
+            _ => columns.div_ceil(SPLIT as usize),
+        };
+        let slice = by_work.min(PARTS / (8 * splits)).clamp(SIDE as usize, count.max(SIDE as usize));
+        let parts = self.sums.get(&self.turn, slice * splits)?.address();
+        for at in (0..count).step_by(slice) {
+            if at > 0 {
+                self.turn.wait()?;
+                self.control.check()?;
+            }
+            let (height, out) = (slice.min(count - at), self.kd.address() + 8 * at as u64);
+            match by {
+                By::Packed => self.packed_slice(first + at, height, columns, parts, out)?,
+                By::Wide => {
+                    let Some([points, _]) = &wide else { break };
+                    let rows = points.side(Some(&self.problem.order), 0, self.problem.n as u32);
+                    let b = points.side(Some(self.columns.held()), 0, columns as u32);
+                    let rows = rows.part(first + at, height);
+                    wide::product(&self.turn, rows, b, self.kernel, self.values.address(), parts, out)?;
+                }
+                By::Differences => self.slice_by_differences(double, first + at, height, columns, parts, out)?,
+            }
+        }
+        self.entries += (count * columns) as u64;
+        let name = if double { "product in double precision" } else { "product" };
+        phases::end(begun, name, (count * columns) as f64, Some(&self.turn));
+        Ok(())
+    }
+
+    /// A slice of a product by tensor cores in single precision.
+    fn packed_slice(&self, first: usize, height: usize, columns: usize, parts: u64, out: u64) -> Result<(), CudaError> {
+        let Some(packed) = &self.packed else { return Ok(()) };
+        let sides = [packed.side(None, first, height), packed.side(Some(self.variables.address()), 0, columns)];
+        let splits = PackedPoints::splits(height, columns);
+        PackedPoints::product(&self.turn, sides, self.kernel, self.values.address(), splits, parts)?;
+        let rows = height as u32;
+        // SAFETY: the arguments are those of the program.
+        unsafe {
+            self.turn.launch(self.programs.sum_parts, grid(height), THREADS, 0, arguments![parts, splits.1, rows, out])
+        }
+    }
+
+    fn slice_by_differences(
+        &self,
+        double: bool,
+        first: usize,
+        height: usize,
+        columns: usize,
+        parts: u64,
+        out: u64,
+    ) -> Result<(), CudaError> {
         let side = |of: &Buffer<u32>, at: usize, count: usize| -> Result<Side, CudaError> {
             Ok(if double {
                 let [points, _] = self.gram.sides_f64(&self.turn)?;
@@ -193,46 +289,34 @@ impl<'a> Rounds<'a> {
                 self.points.side(Some(of), 0, count as u32).from(at)
             })
         };
-        let b = side(list, 0, columns)?;
-        let splits = (columns as u32).div_ceil(SPLIT);
-        let each = columns as f64 * (f64::from(self.points.dims) + 50.0);
-        let by_work = (SLICE / each) as usize / TILE as usize * TILE as usize;
-        let slice = by_work.min(PARTS / (8 * splits as usize)).clamp(TILE as usize, count);
-        let parts = self.sums.get(&self.turn, slice * splits as usize)?.address();
-        let (one, values, which) = (1u32, self.values.address(), usize::from(double));
-        for at in (0..count).step_by(slice) {
-            if at > 0 {
-                self.turn.wait()?;
-                self.control.check()?;
-            }
-            let height = slice.min(count - at) as u32;
-            let a = side(&self.problem.order, first + at, height as usize)?;
-            let out = self.kd.address() + 8 * at as u64;
-            // SAFETY: the arguments are those of `product` and `add_parts` in gram.cu; `parts` has room for a slice.
-            unsafe {
-                self.turn.launch(
-                    self.programs.product[which],
-                    (height.div_ceil(TILE), splits),
-                    THREADS,
-                    0,
-                    arguments![a, b, self.kernel, values, one, one, parts],
-                )?;
-                self.turn.launch(
-                    self.programs.add_parts[which],
-                    grid(height as usize),
-                    THREADS,
-                    0,
-                    arguments![parts, splits, height, one, out, one],
-                )?;
-            }
+        let (a, b) = (side(&self.problem.order, first, height)?, side(self.columns.held(), 0, columns)?);
+        let (splits, rows, one) = ((columns as u32).div_ceil(SPLIT), height as u32, 1u32);
+        let function = self.gram_function(double, "product1")?;
+        // SAFETY: the arguments are those of `product` in gram.cu and of `sum_parts`; `parts` has room for a slice.
+        unsafe {
+            self.turn.launch(
+                function,
+                (rows.div_ceil(TILE), splits),
+                THREADS,
+                0,
+                arguments![a, b, self.kernel, self.values.address(), one, one, parts],
+            )?;
+            self.turn.launch(self.programs.sum_parts, grid(height), THREADS, 0, arguments![parts, splits, rows, out])
         }
-        self.entries += (count * columns) as u64;
-        Ok(())
     }
 
-    /// The nonzero β among the first m variables become the columns of the next product; their number.
-    fn nonzero_columns(&mut self, m: usize) -> Result<usize, CudaError> {
-        let (n, beta) = (m as u32, self.problem.beta.address());
+    /// A program of gram.cu for the kernel.
+    pub(super) fn gram_function(&self, double: bool, name: &str) -> Result<Function, CudaError> {
+        let (_, statistic) = KernelArgument::of(&self.gram.kernel);
+        match double {
+            true => self.turn.function(Module::GramF64, &format!("{name}_{statistic}_f64"), 0),
+            false => self.turn.function(Module::GramF32, &format!("{name}_{statistic}_f32"), 0),
+        }
+    }
+
+    /// The nonzero ones of m values by variable (at the address `beta`) become the columns of the next product; their number.
+    fn nonzero_columns(&mut self, m: usize, beta: u64) -> Result<usize, CudaError> {
+        let n = m as u32;
         let kept = self.kept.get(&self.turn, m)?.address();
         // SAFETY: the arguments are those of the program.
         unsafe {
@@ -262,7 +346,7 @@ impl<'a> Rounds<'a> {
         Ok(count)
     }
 
-    fn set_gradient(&mut self, first: usize, count: usize) -> Result<(), CudaError> {
+    fn set_gradient(&mut self, first: usize, count: usize, scores: u64) -> Result<(), CudaError> {
         let (n, from, variables) = (count as u32, first as u32, self.problem.variables());
         // SAFETY: the arguments are those of the program.
         unsafe {
@@ -271,7 +355,7 @@ impl<'a> Rounds<'a> {
                 grid(count),
                 THREADS,
                 0,
-                arguments![n, from, variables, self.kd.address(), self.problem.p.address()],
+                arguments![n, from, variables, scores, self.problem.p.address()],
             )
         }
     }
@@ -281,22 +365,86 @@ impl<'a> Rounds<'a> {
         if before == m {
             return Ok(());
         }
-        let columns = if before > 0 { self.nonzero_columns(before)? } else { 0 };
+        let beta = self.problem.beta.address();
+        let columns = if before > 0 { self.nonzero_columns(before, beta)? } else { 0 };
         self.product(false, before, m - before, columns)?;
-        self.set_gradient(before, m - before)?;
+        self.set_gradient(before, m - before, self.kd.address())?;
         Ok(())
     }
 
     /// K·β in double precision, and the slopes from it. Returns β and K·β by variable.
     pub(super) fn refresh(&mut self) -> Result<(Vec<f64>, Vec<f64>), Stop> {
         let n = self.problem.n;
-        self.problem.balance(&self.turn)?;
-        let columns = self.nonzero_columns(n)?;
+        self.balance()?;
+        let (count, beta, first) = (n as u32, self.problem.beta.address(), u32::from(!self.known));
+        let columns = if self.known {
+            // Only what has moved since the last time.
+            let [kept, moves] = [self.kept_beta.address(), self.moves.address()];
+            // SAFETY: the arguments are those of the program; `moves` is used within rounds only.
+            unsafe {
+                self.turn.launch(self.programs.subtract, grid(n), THREADS, 0, arguments![count, beta, kept, moves])?;
+            }
+            self.nonzero_columns(n, moves)?
+        } else {
+            self.nonzero_columns(n, beta)?
+        };
         self.product(true, 0, n, columns)?;
-        self.set_gradient(0, n)?;
-        let mut scores = vec![0.0; n];
-        self.turn.read(&self.kd, 0, &mut scores)?;
-        Ok((self.problem.beta(&self.turn)?, self.problem.by_row(&scores)))
+        let kept = self.kept_beta.get(&self.turn, n)?.address();
+        let scores = self.kept_scores.get(&self.turn, n)?.address();
+        // SAFETY: the arguments are those of the program.
+        unsafe {
+            self.turn.launch(
+                self.programs.keep_scores,
+                grid(n),
+                THREADS,
+                0,
+                arguments![count, beta, self.kd.address(), first, kept, scores],
+            )?;
+        }
+        self.known = true;
+        self.set_gradient(0, n, scores)?;
+        let mut values = vec![0.0; n];
+        self.turn.read(self.kept_scores.held(), 0, &mut values)?;
+        Ok((self.problem.beta(&self.turn)?, self.problem.by_row(&values)))
+    }
+
+    /// Corrects Σβ for rounding, by free variables.
+    fn balance(&self) -> Result<(), CudaError> {
+        if self.problem.paired == 0 {
+            return Ok(());
+        }
+        let (variables, n, parts) = (self.problem.variables(), self.problem.n as u32, self.matrix.parts.address());
+        for _ in 0..2 {
+            // SAFETY: the arguments are those of the programs.
+            unsafe {
+                let first = self.programs.balance_parts;
+                self.turn.launch(first, (BLOCKS, 1), THREADS, 0, arguments![variables, n, parts])?;
+                self.turn.launch(
+                    self.programs.balance,
+                    grid(self.problem.n),
+                    THREADS,
+                    0,
+                    arguments![variables, n, parts, BLOCKS, self.problem.sum],
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The violation of all variables, and the relative duality gap, by the current slopes.
+    pub(super) fn quality(&mut self) -> Result<(f64, f64), CudaError> {
+        let (variables, n, parts) = (self.problem.variables(), self.problem.n as u32, self.matrix.parts.address());
+        self.measure(self.problem.n)?;
+        let (p, state) = (self.problem.p.address(), self.state.address());
+        // SAFETY: the arguments are those of the programs.
+        unsafe {
+            let first = self.programs.gap_parts;
+            self.turn.launch(first, (BLOCKS, 1), THREADS, 0, arguments![variables, p, n, state, parts])?;
+            self.turn.launch(self.programs.gap_sum, (1, 1), THREADS, 0, arguments![parts, BLOCKS, state])?;
+        }
+        self.read_state()?;
+        let State { violation, gap, dual, .. } = self.last;
+        Ok((violation, gap / dual.abs().max((dual + gap).abs()).max(f64::MIN_POSITIVE)))
     }
 
     /// One round over the first m variables; the length of its step. `None`: the set does not fit the card, or
@@ -306,8 +454,10 @@ impl<'a> Rounds<'a> {
         let violation = self.last.violation;
         if self.most == 0 {
             // What is free now, less a share for vectors and for other programs.
-            self.most = Matrix::most((0.8 * self.turn.free_memory()? as f64) as u64, self.small);
+            self.memory = (0.8 * self.turn.free_memory()? as f64) as u64;
+            self.most = Matrix::most(self.memory, self.small);
         }
+        let begun = phases::begin();
         let size = self.choose_set(m, goal, first)?;
         if size == 0 {
             return Ok(Some(0.0));
@@ -316,18 +466,31 @@ impl<'a> Rounds<'a> {
             return Ok(None);
         }
         let f = self.gather(size)?;
-        if self.minimise(f, m, goal, violation, careful)? {
+        phases::end(begun, "choose the set", size as f64, Some(&self.turn));
+        let done = match self.is_factored(size, false) {
+            true => self.minimise_by_factors(f, careful)?,
+            false => self.minimise(f, m, goal, violation, careful)?,
+        };
+        if done {
             return self.move_along(m, size);
         }
-        if self.stiff || Matrix::bytes(size, false) > Matrix::bytes(self.most, self.small) {
+        if !self.stiff {
+            (self.stiff, self.proximal) = (true, 1.0);
+            if !self.is_factored(size, false) && Matrix::bytes(size, false) <= self.memory {
+                let f = self.gather(size)?;
+                if self.minimise(f, m, goal, violation, careful)? {
+                    return self.move_along(m, size);
+                }
+            }
+        }
+        if !self.is_factored(size, true) {
             return Ok(None);
         }
-        (self.stiff, self.proximal) = (true, 1.0);
         let f = self.gather(size)?;
-        if !self.minimise(f, m, goal, violation, careful)? {
-            return Ok(None);
+        match self.minimise_by_factors(f, careful)? {
+            true => self.move_along(m, size),
+            false => Ok(None),
         }
-        self.move_along(m, size)
     }
 
     /// A new level begins, or rounds on the same one go on after a verdict.
@@ -438,7 +601,9 @@ impl<'a> Rounds<'a> {
                 arguments![c, kept, list, order, step, variables, columns, values],
             )?;
         }
-        self.product(false, 0, m, moved)?;
+        // The entries of stiff sets differ by less than single precision resolves.
+        let double = self.stiff && self.gram.arithmetic.wide.is_some();
+        self.product(double, 0, m, moved)?;
         let (state, kd, all) = (self.state.address(), self.kd.address(), self.problem.variables());
         let (parts, slopes, n) = (self.matrix.parts.address(), self.whole.slope.address(), m as u32);
         // SAFETY: the arguments are those of the programs.

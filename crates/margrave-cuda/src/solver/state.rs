@@ -1,12 +1,15 @@
 //! What lies on the card: the variables, the set F, and what the host reads back.
 
 use margrave_core::gram::DeviceProblem;
+use margrave_core::loss::DualTerm;
 
 use crate::driver::{Buffer, Plain, Turn};
 use crate::error::CudaError;
 use crate::gram::CudaGram;
 
 const WHAT: &str = "the solver";
+/// Variables from which several threads prepare them.
+const SEVERAL: usize = 50_000;
 
 /// Memory that grows when more is asked for; its contents are then lost.
 #[derive(Debug)]
@@ -68,8 +71,8 @@ pub(super) struct State {
     pub(super) step: f64,
     pub(super) slope: f64,
     pub(super) curvature: f64,
-    residual: f64,
-    aim: f64,
+    pub(super) gap: f64,
+    pub(super) dual: f64,
     pub(super) free: i32,
     pub(super) released: i32,
     pub(super) out: i32,
@@ -107,7 +110,7 @@ pub(super) struct Problem {
     pub(super) n: usize,
     pub(super) paired: u32,
     /// Σβ.
-    sum: f64,
+    pub(super) sum: f64,
     /// The row of each variable.
     pub(super) order: Buffer<u32>,
     rows: Vec<u32>,
@@ -118,9 +121,6 @@ pub(super) struct Problem {
     eps: Buffer<f64>,
     d: Buffer<f64>,
     pub(super) p: Buffer<f64>,
-    bounds: Vec<(f64, f64)>,
-    /// p and d of each variable.
-    slopes: Vec<(f64, f64)>,
 }
 
 /// Numbers 0..n in random order, the same every time: splitmix64, Fisher and Yates.
@@ -145,25 +145,38 @@ impl Problem {
         let turn = gram.card.enter()?;
         let n = problem.terms.len();
         let rows = shuffled(n);
-        let column = |of: &dyn Fn(usize) -> f64| {
-            let values: Vec<f64> = rows.iter().map(|&i| of(i as usize)).collect();
-            turn.upload(&values, WHAT)
+        let column = |of: fn(&DualTerm) -> f64| -> Vec<f64> {
+            rows.iter().map(|&row| of(&problem.terms[row as usize])).collect()
         };
-        let terms = problem.terms;
+        let gather: [&(dyn Fn() -> Vec<f64> + Sync); 6] = [
+            &|| rows.iter().map(|&row| problem.start[row as usize]).collect(),
+            &|| column(|t| t.lo),
+            &|| column(|t| t.hi),
+            &|| column(|t| t.eps),
+            &|| column(|t| t.d),
+            &|| column(|t| t.p),
+        ];
+        let columns: Vec<Vec<f64>> = match n {
+            // Threads are worth their start.
+            SEVERAL.. => std::thread::scope(|scope| {
+                let threads = gather.map(|gather| scope.spawn(gather));
+                threads.into_iter().map(|thread| thread.join().expect("no panic in a copy")).collect()
+            }),
+            _ => gather.iter().map(|gather| gather()).collect(),
+        };
+        let upload = |at: usize| turn.upload(&columns[at], WHAT);
         Ok(Self {
             n,
             paired: u32::from(problem.keeps_sum),
             sum: problem.start.iter().sum(),
             order: turn.upload(&rows, WHAT)?,
-            beta: column(&|i| problem.start[i])?,
+            beta: upload(0)?,
             g: turn.allocate(n, WHAT)?,
-            lo: column(&|i| terms[i].lo)?,
-            hi: column(&|i| terms[i].hi)?,
-            eps: column(&|i| terms[i].eps)?,
-            d: column(&|i| terms[i].d)?,
-            p: column(&|i| terms[i].p)?,
-            slopes: rows.iter().map(|&i| (terms[i as usize].p, terms[i as usize].d)).collect(),
-            bounds: rows.iter().map(|&i| (terms[i as usize].lo, terms[i as usize].hi)).collect(),
+            lo: upload(1)?,
+            hi: upload(2)?,
+            eps: upload(3)?,
+            d: upload(4)?,
+            p: upload(5)?,
             rows,
         })
     }
@@ -186,47 +199,11 @@ impl Problem {
         out
     }
 
-    /// β and K·β by variable, as the slopes have them: K in single precision.
-    pub(super) fn running(&self, turn: &Turn<'_>) -> Result<(Vec<f64>, Vec<f64>), CudaError> {
-        let (mut beta, mut g) = (vec![0.0; self.n], vec![0.0; self.n]);
-        turn.read(&self.beta, 0, &mut beta)?;
-        turn.read(&self.g, 0, &mut g)?;
-        for ((g, b), (p, d)) in g.iter_mut().zip(&beta).zip(&self.slopes) {
-            *g -= p + d * b;
-        }
-        Ok((self.by_row(&beta), self.by_row(&g)))
-    }
-
     /// β by variable.
     pub(super) fn beta(&self, turn: &Turn<'_>) -> Result<Vec<f64>, CudaError> {
         let mut beta = vec![0.0; self.n];
         turn.read(&self.beta, 0, &mut beta)?;
         Ok(self.by_row(&beta))
-    }
-
-    /// Corrects Σβ for rounding, by free variables.
-    pub(super) fn balance(&self, turn: &Turn<'_>) -> Result<(), CudaError> {
-        if self.paired == 0 {
-            return Ok(());
-        }
-        let mut beta = vec![0.0; self.n];
-        turn.read(&self.beta, 0, &mut beta)?;
-        let inside = |b: f64, (lo, hi): (f64, f64)| {
-            let margin = if (hi - lo).is_finite() { 1e-4 * (hi - lo) } else { 1e-4 * b.abs() };
-            b != 0.0 && b > lo + margin && b < hi - margin
-        };
-        let free: Vec<usize> = (0..self.n).filter(|&i| inside(beta[i], self.bounds[i])).collect();
-        if free.is_empty() {
-            return Ok(());
-        }
-        for _ in 0..2 {
-            let shift = (self.sum - beta.iter().sum::<f64>()) / free.len() as f64;
-            for &i in &free {
-                let (lo, hi) = self.bounds[i];
-                beta[i] = (beta[i] + shift).clamp(lo, hi);
-            }
-        }
-        turn.write(&self.beta, 0, &beta)
     }
 }
 
@@ -252,7 +229,7 @@ pub(super) struct Set {
     slope: u64,
     low: u64,
     high: u64,
-    d: u64,
+    pub(super) d: u64,
     x: u64,
     pub(super) q: u64,
     mask: u64,

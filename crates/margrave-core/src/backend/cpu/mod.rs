@@ -37,7 +37,7 @@ use self::tasks::{EntrySource, Tasks};
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real};
 use crate::error::{Error, Result};
-use crate::gram::{Accuracy, Gram, Pick, Precision};
+use crate::gram::{Accuracy, Chain, Gram, Pick, Precision};
 use crate::kernel::{Kernel, Statistic};
 
 /// A value computed on first use by one thread, unless interrupted.
@@ -371,7 +371,8 @@ impl Gram for CpuGram {
 
     fn accuracy(&self) -> Accuracy {
         let size = self.rows.squared_norms().iter().map(|s| accuracy::size_of(&self.kernel, *s)).collect();
-        Accuracy { size, relative: self.arithmetic.double_error, definite: self.kernel.is_definite() }
+        let definite = self.kernel.is_definite();
+        Accuracy { size, relative: self.arithmetic.double_error, definite, chain: Chain::default() }
     }
 
     fn rough(&self) -> Option<Box<dyn Gram + '_>> {

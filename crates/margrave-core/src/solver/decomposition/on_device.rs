@@ -6,11 +6,11 @@
 use std::ops::ControlFlow;
 
 use super::state::DualState;
-use crate::control::{Control, Interrupt};
-use crate::gram::{DeviceProblem, DeviceReport, DeviceStep};
+use crate::control::{Control, Interrupt, Status};
+use crate::gram::{DevicePoint, DeviceProblem, DeviceReport, DeviceStep};
 use crate::observe::{Observer, Step};
 use crate::problem::KernelProblem;
-use crate::solver::Stop;
+use crate::solver::{Solution, Stop};
 
 /// The violation to reach where only a gap is asked for.
 const VIOLATION: f64 = 1e-3;
@@ -21,6 +21,8 @@ pub(super) struct Found {
     /// K·β by row in double precision.
     pub(super) scores: Option<Vec<f64>>,
     pub(super) rounds: u64,
+    /// The point as a solution, if it is feasible and was accepted.
+    pub(super) solved: Option<Solution>,
 }
 
 /// Runs the solver of the Gram's device, if there is one that takes the problem; otherwise returns `state` unchanged.
@@ -31,22 +33,32 @@ pub(super) fn run(
     control: &Control,
     observer: &mut dyn Observer,
 ) -> Result<Found, crate::error::Error> {
-    let unchanged = |state| Found { state, scores: None, rounds: 0 };
+    let unchanged = |state| Found { state, scores: None, rounds: 0, solved: None };
     let simple = problem.row_of.is_none() && problem.constraint.groups() <= 1 && control.check().is_ok();
     let Some(solver) = problem.gram.device_solver().filter(|_| simple) else { return Ok(unchanged(state)) };
     let violation = stop.tol.unwrap_or(VIOLATION);
     let start = state.beta.clone();
     let terms = state.terms.clone();
-    let request = DeviceProblem { terms: &terms, start: &start, keeps_sum: state.paired, violation: 0.9 * violation };
-    let mut judge = Judge { problem, stop, state, control, observer, rounds: 0 };
+    let request = DeviceProblem {
+        terms: &terms,
+        start: &start,
+        keeps_sum: state.paired,
+        violation: 0.9 * violation,
+        tol: stop.tol,
+        gap: stop.gap,
+    };
+    let mut judge = Judge { problem, stop, state, control, observer, rounds: 0, accepted: None };
     let Some(point) = solver.solve(&request, &mut judge, control) else {
         let state = DualState::new(problem, Some(&start))?;
         return Ok(unchanged(state));
     };
+    if let Some(solution) = judge.solution(&point) {
+        return Ok(Found { state: judge.state, scores: None, rounds: 0, solved: Some(solution) });
+    }
     let state = DualState::new(problem, Some(&point.beta))?;
     // Scores are those of the point itself: it must have been feasible as it was.
     let scores = point.scores.filter(|_| state.beta == point.beta);
-    Ok(Found { state, scores, rounds: point.rounds })
+    Ok(Found { state, scores, rounds: point.rounds, solved: None })
 }
 
 struct Judge<'a, 'o> {
@@ -56,6 +68,36 @@ struct Judge<'a, 'o> {
     control: &'a Control,
     observer: &'o mut dyn Observer,
     rounds: u64,
+    /// The last point that was good enough.
+    accepted: Option<Accepted>,
+}
+
+struct Accepted {
+    beta: Vec<f64>,
+    violation: f64,
+    /// The multiplier of the sum constraint.
+    mu: f64,
+}
+
+impl Judge<'_, '_> {
+    /// The solution at `point`, if it is the one that was last accepted and is feasible as it is.
+    fn solution(&self, point: &DevicePoint) -> Option<Solution> {
+        let (accepted, scores) = (self.accepted.as_ref()?, point.scores.as_ref()?);
+        let constraint = &self.problem.constraint;
+        if accepted.beta != point.beta || !self.state.would_be_feasible(&point.beta, constraint) {
+            return None;
+        }
+        let bias = if accepted.mu.is_finite() { -accepted.mu } else { 0.0 };
+        Some(Solution {
+            exact: None,
+            beta: point.beta.clone(),
+            bias: vec![bias; constraint.groups()],
+            scores: Some(scores.clone()),
+            status: Status::Optimal,
+            iterations: point.rounds,
+            violation: accepted.violation,
+        })
+    }
 }
 
 impl DeviceReport for Judge<'_, '_> {
@@ -78,11 +120,13 @@ impl DeviceReport for Judge<'_, '_> {
     }
 
     fn verdict(&mut self, beta: &[f64], scores: &[f64]) -> bool {
-        self.state.beta.copy_from_slice(beta);
-        let g = (0..beta.len()).map(|i| scores[i] + self.state.terms[i].p + self.state.terms[i].d * beta[i]).collect();
-        self.state.activate((0..beta.len() as u32).collect(), g);
-        let violation = self.state.violation(&self.state.extremes());
-        let within = self.stop.tol.is_none_or(|tol| violation <= tol);
-        within && self.stop.gap.is_none_or(|gap| self.state.gap(self.problem, |i| scores[i]).relative() <= gap)
+        let measured = self.state.measure(self.problem, beta, scores, &self.control.threads);
+        let finite = scores.iter().chain(beta).all(|v| v.is_finite());
+        let good = finite
+            && self.stop.tol.is_none_or(|tol| measured.violation <= tol)
+            && self.stop.gap.is_none_or(|gap| measured.gap.relative() <= gap);
+        let (violation, mu) = (measured.violation, measured.mu);
+        self.accepted = good.then(|| Accepted { beta: beta.to_vec(), violation, mu });
+        good
     }
 }

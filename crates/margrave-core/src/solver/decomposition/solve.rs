@@ -41,10 +41,14 @@ pub fn solve(
     let begin = Begin { solver: "decomposition", n: problem.len(), tol: options.stop.tol, gap: options.stop.gap };
     let stop = observer.begin(&begin).is_break();
     let state = DualState::new(problem, options.start.as_deref())?;
-    let Found { state, scores, rounds } = match options.iterations {
+    let Found { state, scores, rounds, solved } = match options.iterations {
         None if !stop => on_device::run(problem, state, options.stop, control, observer)?,
-        _ => Found { state, scores: None, rounds: 0 },
+        _ => Found { state, scores: None, rounds: 0, solved: None },
     };
+    if let Some(solution) = solved {
+        finish(problem, &solution, control, observer);
+        return Ok(solution);
+    }
     let run = control.for_run_with_factors(pass(problem), problem.len() as f64);
     let double = problem.gram.in_memory() || !single_precision_suffices(problem, &state);
     let mut solution = if double {
@@ -66,6 +70,12 @@ pub fn solve(
         solution = Decomposition::<f64>::new(problem, problem.gram, &rest, &run, observer, state).run(false, None);
         solution.iterations += before;
     }
+    finish(problem, &solution, control, observer);
+    Ok(solution)
+}
+
+/// Tells the observer how the run ended.
+fn finish(problem: &KernelProblem<'_>, solution: &Solution, control: &Control, observer: &mut dyn Observer) {
     let last = Step {
         iteration: solution.iterations,
         seconds: control.seconds(),
@@ -75,7 +85,6 @@ pub fn solve(
         ..Step::default()
     };
     observer.finish(solution.status, &last);
-    Ok(solution)
 }
 
 /// A point that was measured.

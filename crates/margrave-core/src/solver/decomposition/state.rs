@@ -1,5 +1,6 @@
 //! The state of the solver: β, the gradient, and the active variables in compact arrays.
 
+use crate::control::Threads;
 use crate::error::{Error, Result};
 use crate::linalg::sweep::{self, Extremes};
 use crate::loss::DualTerm;
@@ -73,6 +74,72 @@ impl DualState {
         };
         state.activate((0..n as u32).collect(), vec![0.0; n]);
         Ok(state)
+    }
+
+    /// Whether `beta` lies in its boxes and has the sums of the constraint, up to rounding: a start from it is that point.
+    pub(super) fn would_be_feasible(&self, beta: &[f64], constraint: &Constraint) -> bool {
+        let inside = |(b, t): (&f64, &DualTerm)| *b >= t.lo && *b <= t.hi;
+        beta.iter().zip(&self.terms).all(inside)
+            && (0..constraint.groups()).all(|g| {
+                let members = || beta.iter().zip(&self.group).filter(|(_, of)| usize::from(**of) == g);
+                let (total, sum) = (members().map(|(b, _)| *b).sum::<f64>(), constraint.sum(g));
+                let scale = members().map(|(b, _)| b.abs()).sum::<f64>() + sum.abs();
+                (sum - total).abs() <= ROUNDING_OF_SUMS * scale
+            })
+    }
+
+    /// The violation, the multiplier and the gap at another point of a problem with at most one group, by several threads.
+    pub(super) fn measure(
+        &self,
+        problem: &KernelProblem<'_>,
+        beta: &[f64],
+        scores: &[f64],
+        threads: &Threads,
+    ) -> Measured {
+        /// Variables of a task: sums do not depend on the number of threads.
+        const TASK: usize = 1 << 13;
+        let n = beta.len();
+        let tasks = |work: &(dyn Fn(usize) -> [f64; 4] + Sync)| -> Vec<[f64; 4]> {
+            threads.map(n.div_ceil(TASK), |task| {
+                let mut total = [f64::INFINITY, f64::NEG_INFINITY, 0.0, 0.0];
+                for i in task * TASK..((task + 1) * TASK).min(n) {
+                    let one = work(i);
+                    total = [total[0].min(one[0]), total[1].max(one[1]), total[2] + one[2], total[3] + one[3]];
+                }
+                total
+            })
+        };
+        let slopes = tasks(&|i| {
+            let (t, b) = (&self.terms[i], beta[i]);
+            let g = scores[i] + t.p + t.d * b;
+            let up = if b >= t.hi { f64::INFINITY } else { g + if b >= 0.0 { t.eps } else { -t.eps } };
+            let down = if b <= t.lo { f64::NEG_INFINITY } else { g + if b > 0.0 { t.eps } else { -t.eps } };
+            let free = b > t.lo && b < t.hi && (b != 0.0 || t.eps == 0.0);
+            [up, down, if free { up } else { 0.0 }, f64::from(u8::from(free))]
+        });
+        let up = slopes.iter().fold(f64::INFINITY, |w, part| w.min(part[0]));
+        let down = slopes.iter().fold(f64::NEG_INFINITY, |w, part| w.max(part[1]));
+        let (sum, count) = slopes.iter().fold((0.0, 0.0), |(s, c), part| (s + part[2], c + part[3]));
+        let violation = if self.paired { down - up } else { down.max(-up) }.max(0.0);
+        let mu = match (self.paired, count > 0.0, up.is_finite(), down.is_finite()) {
+            (false, ..) | (true, false, false, false) => 0.0,
+            (true, true, ..) => sum / count,
+            (true, false, true, true) => 0.5 * (up + down),
+            (true, false, true, false) => up,
+            (true, false, false, true) => down,
+        };
+        let shift = -mu;
+        let terms = tasks(&|i| {
+            let (b, f, t) = (beta[i], scores[i], &self.terms[i]);
+            let own = match problem.costs[i] {
+                c if c > 0.0 => c * problem.loss(i).value(problem.targets[i], f + shift),
+                _ => 0.0,
+            };
+            let h = t.p * b + t.eps * b.abs() + 0.5 * t.d * b * b;
+            [0.0, 0.0, own + h + b * f + b * shift, h + 0.5 * b * f]
+        });
+        let (difference, dual) = terms.iter().fold((0.0, 0.0), |(g, d), part| (g + part[2], d - part[3]));
+        Measured { violation, mu, gap: Gap { primal: dual + difference, dual, difference, rounding: 0.0 } }
     }
 
     /// Corrects the sums for rounding. Gradients are then those of the old β and must be computed again.
@@ -248,6 +315,18 @@ impl DualState {
     }
 }
 
+/// How good a point is.
+pub(super) struct Measured {
+    /// The KKT violation.
+    pub(super) violation: f64,
+    /// The multiplier of the sum constraint.
+    pub(super) mu: f64,
+    pub(super) gap: Gap,
+}
+
+/// Rounding of a sum, relative to the sum of the sizes of its terms.
+const ROUNDING_OF_SUMS: f64 = 1e-13;
+
 /// Moves β of one group within its box until it sums to `sum`: one variable after another, as far as needed.
 fn balance(beta: &mut [f64], terms: &[DualTerm], group: &[u8], g: u8, sum: f64) -> Result<()> {
     let members: Vec<usize> = (0..beta.len()).filter(|&i| group[i] == g).collect();
@@ -255,7 +334,7 @@ fn balance(beta: &mut [f64], terms: &[DualTerm], group: &[u8], g: u8, sum: f64) 
     let mut rest = sum - total;
     let scale = members.iter().map(|&i| beta[i].abs()).sum::<f64>() + sum.abs();
     // A sum that is right up to rounding is left alone, so that a restart from a solution is that solution.
-    if rest.abs() <= 1e-13 * scale {
+    if rest.abs() <= ROUNDING_OF_SUMS * scale {
         return Ok(());
     }
     // Free variables first, then those at a bound, then zeros: a warm start keeps its active sets where possible.
