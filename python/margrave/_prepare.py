@@ -35,7 +35,7 @@ def several(y: Any) -> bool:
     shape = getattr(y, "shape", None)
     if shape is None:
         try:
-            shape = np.shape(y)
+            shape = np.asarray(y).shape
         except ValueError:  # rows of different lengths
             return False
     return len(shape) == 2 and shape[1] > 1

@@ -14,6 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 _RULES = ("refuse", "mean", "median", "indicator")
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]\d\d:\d\d)?)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+#: Words for missing values, in small letters; the program has the same.
+_MARKS = frozenset(("", "?", "na", "n/a", "nan", "null"))
 _PARTS = ("year", "month", "day", "weekday", "hour")
 
 
@@ -24,7 +26,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
     ----------
     missing : {"refuse", "mean", "median", "indicator"}, default="refuse"
         What stands for missing values: nothing (an error), the mean or median of the column, or the mean and one more
-        feature that is 1 where the value is missing. Words take the most frequent one, or with "indicator" none.
+        feature that is 1 where the value is missing. Words take the most frequent one, or with "indicator" none. Missing
+        are NaN, None, empty texts and, unless they are refused, "?", "NA", "N/A", "NaN" and "null" in any letters.
     unknown : {"refuse", "ignore"}, default="refuse"
         Words that ``fit`` did not see: an error, or none of the known ones.
     drop : list of str or int, default=()
@@ -179,7 +182,9 @@ class _Learnt:
         self, name: Any, at: int, column: np.ndarray, order: list[str] | None, table: TablePreprocessor
     ) -> None:
         self.name, self.at = name, at
-        absent = _absent(column)
+        # As in the program: where missing values are filled, words such as "?" and "NA" are missing values.
+        self.marks = table.missing != "refuse"
+        absent = _absent(column, self.marks)
         self.words: list[str] = []
         self.kind = _kind(column, absent, order, table.dates)
         if self.kind == "ordinal":
@@ -190,7 +195,11 @@ class _Learnt:
         self.fill: np.ndarray | None = None
         self.indicator = table.missing == "indicator" and bool(absent.any())
         if table.missing == "refuse":
-            _refuse(self.label(), absent, "fill it in, or choose missing='mean', 'median' or 'indicator'")
+            marked = _absent(column, True)
+            # A "?" among numbers is no word.
+            numbers = self.kind == "words" and all(_is_number(v) for v in column[~marked])
+            wrong = marked if numbers else absent
+            _refuse(self.label(), wrong, "fill it in, or choose missing='mean', 'median' or 'indicator'")
             return
         if absent.all():
             raise ValueError(f"every value of {self.label()} is missing: drop the column")
@@ -213,7 +222,7 @@ class _Learnt:
         return own + [f"{self.name} is missing"] * self.indicator
 
     def encode(self, column: np.ndarray, ignore: bool) -> np.ndarray:
-        absent = _absent(column)
+        absent = _absent(column, self.marks)
         if self.fill is None:
             _refuse(self.label(), absent, "fill it in, or fit with missing='mean', 'median' or 'indicator'")
         width = len(self.names()) - self.indicator
@@ -302,8 +311,21 @@ def _columns(X: Any) -> tuple[list[Any] | None, list[np.ndarray]]:
     return None, [array[:, at] for at in range(array.shape[1])]
 
 
-def _absent(column: np.ndarray) -> np.ndarray:
-    """Where a column has no value."""
+def _is_mark(value: Any) -> bool:
+    """Whether a cell is a word for a missing value."""
+    return isinstance(value, str) and value.strip().lower() in _MARKS
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _absent(column: np.ndarray, marks: bool) -> np.ndarray:
+    """Where a column has no value; with `marks`, words for missing values are none."""
     if column.dtype.kind in "biu":
         return np.zeros(len(column), dtype=bool)
     if column.dtype.kind == "f":
@@ -312,7 +334,13 @@ def _absent(column: np.ndarray) -> np.ndarray:
         return np.isnat(column)
     kinds = ("NAType", "NaTType")
     return np.array(
-        [v is None or type(v).__name__ in kinds or (isinstance(v, str) and not v.strip()) or v != v for v in column],
+        [
+            v is None
+            or type(v).__name__ in kinds
+            or (_is_mark(v) if marks else isinstance(v, str) and not v.strip())
+            or v != v
+            for v in column
+        ],
         dtype=bool,
     )
 
@@ -327,6 +355,9 @@ def _kind(column: np.ndarray, absent: np.ndarray, order: list[str] | None, dates
         return "number"
     present = column[~absent]
     if all(isinstance(v, (int, float, np.number, np.bool_)) for v in present):
+        return "number"
+    # Numbers among words such as "?", which make a column of texts when a file is read. Texts of digits alone are words.
+    if any(_is_mark(v) for v in column[absent]) and all(_is_number(v) for v in present):
         return "number"
     if dates == "text":
         return "words"

@@ -84,7 +84,7 @@ def test_rules_say_what_they_do():
     agree = margrave.SVC(probability=True, class_weight="balanced", probability_rule="agree").fit(X, y)
     assert agree.probability_threshold_ == 0.5 and agree.probability_reason_ == "asked"
     assert ((agree.predict_proba(A)[:, 1] > 0.5) == (agree.predict(A) == 1)).all()
-    assert agree.predict_proba(A)[:, 1].mean() > p.mean() + 0.03
+    assert agree.predict_proba(A)[:, 1].mean() > p.mean() + 0.02
     back = pickle.loads(pickle.dumps(agree))
     np.testing.assert_array_equal(back.predict_proba(A), agree.predict_proba(A))
     with pytest.raises(ValueError, match="probability_rule"):

@@ -86,3 +86,18 @@ def test_pipelines_are_fitted_inside_folds():
     np.testing.assert_array_equal(model.fit(frame, y).predict(frame), model.predict(lazy))
     array = frame.to_numpy(dtype=object)
     np.testing.assert_array_equal(model.fit(frame, y).predict(frame), model.fit(array, y).predict(array))
+
+
+def test_words_for_missing_values_are_those_of_the_program():
+    frame = pd.DataFrame(
+        {"a": ["1.5", "?", "2.5", "NA"], "b": ["x", "n/a", "y", "y"], "zip": ["8001", "8002", "8001", "8003"]}
+    )
+    table = TablePreprocessor(missing="mean").fit(frame)
+    assert list(table.get_feature_names_out()) == ["a", "b=x", "b=y", "zip=8001", "zip=8002", "zip=8003"]
+    np.testing.assert_array_equal(table.transform(frame)[:, :3], [[1.5, 1, 0], [2, 0, 1], [2.5, 0, 1], [2, 0, 1]])
+    flagged = TablePreprocessor(missing="indicator").fit_transform(frame)
+    np.testing.assert_array_equal(flagged[:, 1], [0, 1, 0, 1])
+    with pytest.raises(ValueError, match=r"row 2 of column 1 \('a'\) has no value"):
+        TablePreprocessor().fit(frame)
+    # Without numbers around it, a word is a word.
+    assert "b=n/a" in TablePreprocessor(drop=["a"]).fit(frame).get_feature_names_out()

@@ -53,6 +53,15 @@ def keep(folder: Path, X: Array, y: Array) -> bytes:
     return margrave.export_onnx(ridge, metadata={"author": "a user"})
 
 
+def judge(folder: Path, X: Array, y: npt.NDArray[np.int64]) -> float:
+    found: margrave.Evaluation = margrave.evaluate(margrave.SVC(threshold="max-f1"), X, y, cv=3)
+    found.save(folder / "report.json")
+    figures: margrave.Figures = found.best()
+    assert figures.confusion().sum() == len(y)
+    accuracy: float = figures.metrics["accuracy"]
+    return accuracy
+
+
 def main(folder: Path) -> list[str]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 2))
@@ -62,4 +71,5 @@ def main(folder: Path) -> list[str]:
     assert keep(folder, X, y) and score > -1 and names
     novelty = margrave.OneClassSVM(nu=0.1, loss="svdd", warm_start=True).fit(X)
     assert novelty.score_samples(X).shape == (80,)
+    assert 0.5 < judge(folder, X, (y > 0).astype(np.int64)) <= 1
     return [fit_and_report(X, (y > 0).astype(np.int64))]

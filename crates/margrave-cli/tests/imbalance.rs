@@ -120,6 +120,7 @@ fn thresholds_are_chosen_kept_and_used() {
     margrave(&["verify", &model, &data]).exits(0);
     let shown = margrave(&["inspect", &model]).exits(0);
     assert!(shown.out.contains("yes is predicted at scores above"), "{}", shown.out);
+    assert!(!shown.out.contains("positive (scores above 0)"), "{}", shown.out);
     // Scores, probabilities and predictions fit together.
     let (cut, p_cut) = (number(&fit["threshold"], "score"), number(&fit, "probability_threshold"));
     let table = margrave(&["predict", &model, &test, "--scores", "--probability"]).exits(0);

@@ -235,7 +235,9 @@ fn leave_one_out_is_exact_for_the_square_loss_and_near_otherwise() {
             assert!((found - truth).abs() < 1e-5, "{at}: {found} {truth}");
         }
     }
-    let svm = classify();
+    // With C = 20 rows at their bounds would move far, and the rule is not used.
+    assert!(classify().cost(20.0).leave_one_out(true).fit(&two).unwrap().leave_one_out().is_none());
+    let svm = classify().cost(1.0);
     let fit = svm.clone().leave_one_out(true).fit(&two).unwrap();
     let left = fit.leave_one_out().unwrap();
     assert!(!left.exact && left.rows.len() == 40);
@@ -243,4 +245,29 @@ fn leave_one_out_is_exact_for_the_square_loss_and_near_otherwise() {
     let plain = fit.scores(&two.points).unwrap();
     let off = |scores: &[f64]| scores.iter().zip(&truth).map(|(a, b)| (a - b).abs()).sum::<f64>();
     assert!(off(&left.scores) < 0.6 * off(&plain), "{} {}", off(&left.scores), off(&plain));
+}
+
+#[test]
+fn a_coarse_rule_gives_way_to_folds_that_copies_do_not_change() {
+    use margrave::engine::model::Origin;
+    let s = two_gaussians(90, 2, 1.0, 8);
+    let origin = |fit: &margrave::Fit| match &fit.model().calibration {
+        Some(Calibration::Sigmoid { origin, .. }) => *origin,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(origin(&svm().cost(1.0).fit(&data(&s)).unwrap()), Origin::LeaveOneOut);
+    for svm in [svm().cost(50.0), svm().kernel(Kernel::Linear).cost(5.0)] {
+        let fit = svm.fit(&data(&s)).unwrap();
+        assert_eq!(origin(&fit), Origin::Folds);
+        // In another order, and with weights in place of copies, the folds have the same rows.
+        let turned: Vec<usize> = (0..s.n).rev().collect();
+        let counts: Vec<usize> = (0..s.n).map(|i| 1 + i % 2).collect();
+        let copies: Vec<usize> = (0..s.n).flat_map(|i| vec![i; counts[i]]).collect();
+        let weighted = data(&s).with_weights(counts.iter().map(|&c| c as f64).collect()).unwrap();
+        let plain = data(&s).points;
+        let p = |data: &Dataset| svm.fit(data).unwrap().probabilities(&plain).unwrap();
+        for (a, b) in [(p(&data(&s)), p(&data(&s.take(&turned)))), (p(&weighted), p(&data(&s.take(&copies))))] {
+            assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5));
+        }
+    }
 }

@@ -287,7 +287,10 @@ pub(crate) fn model(model: &Model, schema: Option<&Schema>) -> Rows {
     let labels: Vec<String> = model.labels.iter().map(Label::to_string).collect();
     if model.task == Task::Classify {
         let positive = match (model.scheme, labels.as_slice()) {
-            (Scheme::One, [_, positive]) => format!("; positive (scores above 0): {positive}"),
+            (Scheme::One, [_, positive]) => {
+                let cut = model.threshold.as_ref().map_or(0.0, |threshold| threshold.score);
+                format!("; positive (scores above {}): {positive}", format::number(cut, 4))
+            }
             _ => String::new(),
         };
         rows.push(("labels", format!("{}{positive}", labels.join(", "))));

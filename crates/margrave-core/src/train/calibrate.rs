@@ -33,7 +33,10 @@ const MAX_FOLD_ROWS: usize = 5000;
 /// copies of the rows to many digits.
 const EXACT_ROWS: usize = 512;
 
-/// Share of a class above which rows that move by more than the margin make the span rule coarse.
+/// A score moves far if it moves by more than the distance between the margins.
+const FAR: f64 = 2.0;
+
+/// Share of a class above which rows that move far make the span rule coarse.
 const MAX_FAR_SHARE: f64 = 0.02;
 
 /// A machine whose scores are to be calibrated: the rows it was trained on.
@@ -119,14 +122,14 @@ fn is_coarse(subject: &Subject<'_>, trained: &Trained, left: &LeftOut) -> bool {
     }
     let z = trained.scores(subject.targets.len());
     let counts = subject.counts();
-    // By class: how much all rows count, and those that move by more than the margin.
+    // By class: how much all rows count, and those that move far.
     let (mut all, mut far) = ([0.0; 2], [0.0; 2]);
     for (&row, score) in left.rows.iter().zip(&left.scores) {
         let row = row as usize;
         let class = usize::from(subject.targets[row] > 0.0);
         let count = counts.as_ref().map_or(1.0, |counts| counts[row]);
         all[class] += count;
-        far[class] += if (score - z[row]).abs() > 1.0 + 1e-6 { count } else { 0.0 };
+        far[class] += if (score - z[row]).abs() > FAR { count } else { 0.0 };
     }
     (0..2).any(|class| far[class] > MAX_FAR_SHARE * all[class])
 }
