@@ -1,6 +1,7 @@
 //! One machine over all rows.
 
 use super::approximate_space::ApproximateSpace;
+use super::budget;
 use super::calibrate::{Subject, out_of_sample, settle};
 use super::caution;
 use super::fit::Fit;
@@ -70,7 +71,10 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
         }
     };
     let request = Request { options, memory: options.budget.memory, control };
-    let trained = space.solve(&setup, start, request, observer)?;
+    let mut trained = space.solve(&setup, start, request, observer)?;
+    if let Some(most) = options.budget_vectors {
+        trained = budget::reduce(plan, &setup, trained, most, request, observer)?;
+    }
     let (calibration, threshold) = match options.probability.is_some() || options.threshold.is_some() {
         false => (None, None),
         true => {
