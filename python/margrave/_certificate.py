@@ -19,6 +19,10 @@ class Certificate:
     the kernel is not known to be positive semi-definite: the gap is a proof only if the kernel matrix is. For several
     binary models `primal`, `dual`, `gap` and `rounding` are sums, and `relative_gap`, `violation` and `status` are
     those of the worst; `machines` lists the certificate of each.
+
+    For a model on few centres (`approx=`) the bounds are those of the exact problem, and `approximation` has their parts:
+    `own_gap` of the problem on the centres, `kernel_gap` for what they leave out, and how that was bounded (`check`:
+    "exact", "sampled" with probability 1 - 1e-9, or "own": not at all, and the bounds are those on the centres).
     """
 
     FIELDS = ("primal", "dual", "gap", "rounding", "relative_gap", "violation", "status", "worst")
@@ -40,6 +44,7 @@ class Certificate:
         self.known = not values.get("unknown", False)
         self.kernel_is_psd = values.get("kernel_is_psd")
         self.machines = values.get("machines", [])
+        self.approximation: dict[str, Any] | None = values.get("approximation")
 
     @classmethod
     def of_machines(cls, machines: Any, totals: Any = None) -> Any:

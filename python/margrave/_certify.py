@@ -144,6 +144,8 @@ def _kernel_model(estimator: Any, kind: Any, X: Any, y: Any, sample_weight: Any,
         loss=getattr(estimator, "loss", None) if kind in ("SVC", "SVR") else None,
         svdd=getattr(estimator, "loss", None) == "svdd",
         threads=threads(n_jobs, float(n) * len(rows) * X.shape[1]),
+        approx=getattr(estimator, "approx", None),
+        polish=getattr(estimator, "polish", False),
     )
     parts = model_parts(
         np.ascontiguousarray(sign * dual.T),

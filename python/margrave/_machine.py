@@ -344,6 +344,9 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         solver = self.solver
         if fitting and solver == "auto" and self._kernel_name == "linear" and n <= DUAL_LINEAR_SAMPLES and box:
             solver = "decomposition"
+        # A model on few centres stops at its gap.
+        approximate = own.get("approx") is not None
+        box = box and not approximate
         aim = EXACT_TOL if fitting and n <= EXACT_SAMPLES and self.max_iter < 0 and box else None
         work = float(n) * n * max(d, 1) if fitting else float(n) * max(d, 1) * max(width, 1)
         return params(
@@ -353,7 +356,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             degree=self.degree,
             coef0=self.coef0,
             solver=solver,
-            tol=self.tol,
+            tol=None if approximate else self.tol,
             aim=aim,
             gap_tol=self.gap_tol,
             max_seconds=self.max_seconds,
@@ -364,6 +367,15 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             device=self.device,
             **own,
         )
+
+    def _approximate_params(self) -> Any:
+        """The parameters of a model on few centres."""
+        approx = getattr(self, "approx", None)
+        if approx is not None and len(getattr(self, "classes_", ())) > 2:
+            raise ValueError(
+                "approx= is for two classes: wrap the estimator in sklearn.multiclass.OneVsRestClassifier for more"
+            )
+        return {"approx": approx, "certify": getattr(self, "certify", None), "polish": getattr(self, "polish", False)}
 
     def _gram(self, X: Any, Y: Any = None) -> Any:
         """The kernel function between X and Y (default: X itself), a block of rows per call."""

@@ -19,6 +19,13 @@ from .progress import reporter
 KERNELS = {"linear", "poly", "rbf", "sigmoid", "laplacian", "matern32", "matern52", "chi2", "precomputed"}
 SOLVERS = {"auto", "decomposition", "irwls", "ridge", "linear", "smo", "svmtorch"}
 
+#: Constraints of the parameters of models on few centres.
+APPROXIMATE = {
+    "approx": [None, StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+    "certify": [None, StrOptions({"exact", "sampled", "own"})],
+    "polish": ["boolean"],
+}
+
 #: Bytes of working memory; a larger `cache_size` raises it.
 MEMORY = 2 << 30
 
@@ -108,6 +115,9 @@ def params(
     seed: Any = 0,
     small: Any = False,
     device: Any = "auto",
+    approx: Any = None,
+    certify: Any = None,
+    polish: Any = False,
 ) -> Any:
     """The training problem as the dictionary that `_core` takes."""
     if int(degree) != degree:
@@ -144,6 +154,9 @@ def params(
         "seed": seed,
         "small": small,
         "device": device,
+        "approx": None if approx is None else str(approx),
+        "certify": certify,
+        "polish": bool(polish),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ._machine import _Classifier, _KernelModel, _Regressor
-from ._spec import without
+from ._spec import APPROXIMATE, without
 from .losses import LossLike
 
 
@@ -78,6 +78,14 @@ class SVC(_Classifier):
         Where to compute: ``"cuda:N"`` is NVIDIA card N; ``"auto"`` takes a card for 20 000 rows or more, if there is one.
     warm_start : bool, default=False
         Start from the solution of the last fit if X has the same rows. The result is certified either way.
+    approx : int or "auto", default=None
+        Train on this many centres instead of all rows, for many rows: `certificate_` bounds the distance from the exact
+        optimum, and its `approximation` has the parts. "auto": as many as `gap_tol` (1e-2 by default) needs. `tol` is not
+        used. For two classes or regression.
+    certify : {"exact", "sampled", "own"}, default=None
+        How that distance is bounded; see `Certificate`. By default exactly if that takes only seconds, else sampled.
+    polish : bool, default=False
+        Go on from the model on few centres to the exact one.
 
     Attributes
     ----------
@@ -114,7 +122,7 @@ class SVC(_Classifier):
     True
     """
 
-    _parameter_constraints: dict[str, Any] = without(_Classifier._parameter_constraints, "nu")
+    _parameter_constraints: dict[str, Any] = {**without(_Classifier._parameter_constraints, "nu"), **APPROXIMATE}
 
     def __init__(
         self,
@@ -143,6 +151,9 @@ class SVC(_Classifier):
         warm_start: bool = False,
         probability_rule: str = "auto",
         threshold: str | None = None,
+        approx: int | str | None = None,
+        certify: str | None = None,
+        polish: bool = False,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -163,6 +174,9 @@ class SVC(_Classifier):
         self.loss = loss
         self.solver = solver
         self.max_seconds = max_seconds
+        self.approx = approx
+        self.certify = certify
+        self.polish = polish
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
@@ -170,7 +184,7 @@ class SVC(_Classifier):
         self.threshold = threshold
 
     def _own_params(self) -> Any:
-        return {"C": self.C, "loss": self.loss, **self._probability_params()}
+        return {"C": self.C, "loss": self.loss, **self._probability_params(), **self._approximate_params()}
 
 
 class NuSVC(_Classifier):
@@ -390,6 +404,14 @@ class SVR(_Regressor):
         Start from the solution of the last fit if X has the same rows. The result is certified either way.
     intervals : bool, default=False
         Keep what `predict(X, return_interval=...)` needs: quantiles of the leave-one-out residuals.
+    approx : int or "auto", default=None
+        Train on this many centres instead of all rows, for many rows: `certificate_` bounds the distance from the exact
+        optimum, and its `approximation` has the parts. "auto": as many as `gap_tol` (1e-2 by default) needs. `tol` is not
+        used. For two classes or regression.
+    certify : {"exact", "sampled", "own"}, default=None
+        How that distance is bounded; see `Certificate`. By default exactly if that takes only seconds, else sampled.
+    polish : bool, default=False
+        Go on from the model on few centres to the exact one.
 
     Attributes
     ----------
@@ -420,9 +442,12 @@ class SVR(_Regressor):
     (60, 2)
     """
 
-    _parameter_constraints: dict[str, Any] = without(
-        _KernelModel._parameter_constraints, "class_weight", "nu", "probability", "random_state"
-    )
+    _parameter_constraints: dict[str, Any] = {
+        **without(
+            _KernelModel._parameter_constraints, "class_weight", "nu", "probability", "random_state"
+        ),
+        **APPROXIMATE,
+    }
 
     def __init__(
         self,
@@ -446,6 +471,9 @@ class SVR(_Regressor):
         device: str = "auto",
         warm_start: bool = False,
         intervals: bool = False,
+        approx: int | str | None = None,
+        certify: str | None = None,
+        polish: bool = False,
     ) -> None:
         self.kernel = kernel
         self.degree = degree
@@ -461,6 +489,9 @@ class SVR(_Regressor):
         self.loss = loss
         self.solver = solver
         self.max_seconds = max_seconds
+        self.approx = approx
+        self.certify = certify
+        self.polish = polish
         self.gap_tol = gap_tol
         self.n_jobs = n_jobs
         self.device = device
@@ -468,7 +499,8 @@ class SVR(_Regressor):
         self.intervals = intervals
 
     def _own_params(self) -> Any:
-        return {"C": self.C, "loss": self.loss, "epsilon": self.epsilon, "probability": self.intervals}
+        own = {"C": self.C, "loss": self.loss, "epsilon": self.epsilon, "probability": self.intervals}
+        return {**own, **self._approximate_params()}
 
 
 class NuSVR(_Regressor):

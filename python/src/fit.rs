@@ -1,6 +1,6 @@
 //! Training.
 
-use margrave::engine::certificate::Certificate;
+use margrave::engine::certificate::{Certificate, TailCheck};
 use margrave::engine::model::{Calibration, Layout, Record, Threshold, Totals};
 use margrave::{Fit, Status};
 use pyo3::prelude::*;
@@ -129,6 +129,18 @@ pub(crate) fn certificate_dict<'py>(
             dict.set_item("gap", o.gap())?;
             dict.set_item("rounding", o.rounding())?;
             dict.set_item("relative_gap", o.relative_gap())?;
+            if let Some(a) = o.approximation() {
+                let parts = PyDict::new(py);
+                parts.set_item("centres", a.centres)?;
+                parts.set_item("own_gap", a.own_gap)?;
+                parts.set_item("own_relative_gap", a.own_relative_gap)?;
+                let checked = a.check != TailCheck::Own;
+                parts.set_item("kernel_gap", checked.then_some(a.kernel_gap))?;
+                let name = TailCheck::ALL.into_iter().find(|(_, check)| *check == a.check).map(|(name, _)| name);
+                parts.set_item("check", name)?;
+                parts.set_item("rows_drawn", a.rows_drawn)?;
+                dict.set_item("approximation", parts)?;
+            }
             dict.set_item("violation", o.violation())?;
             dict.set_item("feasible", o.feasible())?;
             dict.set_item("kernel_is_psd", o.definite().then_some(true))?;

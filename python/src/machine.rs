@@ -144,7 +144,7 @@ impl Parts<'_> {
             class_weights: vec![],
             scaling: None,
             schema: None,
-            solver: "margrave".into(),
+            solver: if params.on_centres() { "nystrom" } else { "margrave" }.into(),
         };
         let mut model = Model::new(recipe, scheme, expansion, vec![cost; m], machines, self.n);
         model.calibration = calibration;

@@ -54,6 +54,11 @@ pub(crate) struct Params {
     threads: usize,
     pub(crate) seed: u64,
     small: bool,
+    /// Number of centres, or `auto`.
+    approx: Option<String>,
+    /// How a machine on centres is certified; `None`: by size.
+    certify: Option<String>,
+    polish: bool,
 }
 
 /// A loss by name, or an object of `margrave.losses.Custom`.
@@ -138,6 +143,16 @@ impl Params {
         Stop { tol: self.tol, gap: self.gap_tol }
     }
 
+    /// Whether a stopping rule was given: a machine on few centres has one of its own.
+    fn stops(&self) -> bool {
+        self.approx.is_none() || self.tol.is_some() || self.gap_tol.is_some()
+    }
+
+    /// Whether the coefficients of the machine are those of few centres, and no dual point.
+    pub(crate) fn on_centres(&self) -> bool {
+        self.approx.is_some() && !self.polish
+    }
+
     pub(crate) fn budget(&self) -> Budget {
         Budget { seconds: self.max_seconds, iterations: self.max_iter, memory: self.memory }
     }
@@ -155,7 +170,9 @@ impl Params {
     pub(crate) fn control(&self) -> PyResult<Control> {
         let budget = self.budget();
         budget.check().map_err(raise)?;
-        self.stop().check().map_err(raise)?;
+        if self.stops() {
+            self.stop().check().map_err(raise)?;
+        }
         Ok(Control::start(&budget, self.threads()))
     }
 
@@ -177,10 +194,15 @@ impl Params {
             .device(device(&self.device, rows)?)
             .probability_rule(self.probability_rule.parse().map_err(raise)?)
             .solver(self.solver.parse().map_err(raise)?)
-            .stop(self.stop())
+            .approx(self.approx.as_deref().map(str::parse).transpose().map_err(raise)?)
+            .certify(self.certify.as_deref().map(str::parse).transpose().map_err(raise)?.unwrap_or_default())
+            .polish(self.polish)
             .budget(self.budget())
             .threads(self.threads())
             .seed(self.seed);
+        if self.stops() {
+            svm = svm.stop(self.stop());
+        }
         if let Some(scheme) = self.scheme()? {
             svm = svm.multiclass(scheme);
         }

@@ -1,6 +1,7 @@
 //! All tests of the public interface in one program, which is linked once instead of once per file.
 
 mod any_loss;
+mod approximate;
 mod check_kernel;
 mod common;
 mod devices;

@@ -323,3 +323,36 @@ fn the_model_is_an_expansion_over_its_centres() {
     let bias = fit.model().expansion.bias()[0];
     assert!(scores.iter().zip(&direct).all(|(a, b)| (a - b - bias).abs() < 1e-9));
 }
+
+#[test]
+fn a_budget_of_vectors_gives_a_smaller_machine_and_says_what_changed() {
+    let mut rng = ChaCha8Rng::seed_from_u64(71);
+    for (task, loss) in [(Task::Classify, "hinge"), (Task::Regress, "epsilon")] {
+        let data = data(&mut rng, 500, 2, task);
+        let mut options = options(task, loss, 1.0, 1.0);
+        let full = train(&options, &data);
+        assert!(full.model().expansion.len() > 40);
+        options.budget_vectors = Some(40);
+        let small = train(&options, &data);
+        assert_eq!((small.status(), small.model().expansion.len()), (Status::Optimal, 40));
+        let compacted = small.compacted().unwrap();
+        assert_eq!(compacted.dropped, full.model().expansion.len() - 40);
+        // No score without bias changes by more than the norm of the difference: k(x, x) = 1.
+        assert!(compacted.change <= compacted.norm * (1.0 + 1e-9) + 1e-12, "{compacted:?}");
+        assert!(compacted.change > 0.0 && compacted.norm < 1.0, "{compacted:?}");
+        // The optimum of the exact problem is within the interval.
+        let (low, high) = exact(&full_options(&options), &data);
+        assert!(small.totals().dual.unwrap() <= high && small.totals().primal >= low);
+        // A machine that is small enough stays as it is.
+        options.budget_vectors = Some(500);
+        let same = train(&options, &data);
+        assert_eq!(same.model().expansion.coefficients(), full.model().expansion.coefficients());
+        assert_eq!(same.compacted(), None);
+    }
+}
+
+fn full_options(options: &TrainOptions) -> TrainOptions {
+    let mut options = options.clone();
+    (options.budget_vectors, options.approx) = (None, None);
+    options
+}

@@ -30,6 +30,7 @@ Examples:
   margrave predict heart.model new.svm              predictions on stdout, one per line
   margrave predict heart.model new.svm -o out.csv   write a file and report the accuracy
   margrave predict heart.model new.svm --scores     also write the scores f(x) + b
+  margrave predict big.model new.svm --bounds       how far the scores of the exact machine can be
   cat new.svm | margrave predict heart.model - --json";
 
 /// Arguments of `predict`.
@@ -52,6 +53,9 @@ pub(crate) struct Predict {
     /// Also write calibrated probabilities, or 90 % intervals for regression
     #[arg(long, help_heading = "Output")]
     probability: bool,
+    /// Model on few centres (--approx): also write how far each score can be from that of the exact machine
+    #[arg(long, help_heading = "Output")]
+    bounds: bool,
     /// Where to compute: cpu, cuda or cuda:N, or auto; see 'margrave devices'
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = device::name, help_heading = "Output")]
     device: DeviceName,
@@ -84,6 +88,18 @@ impl Predict {
                 "train with --probability; --scores writes the scores",
             ));
         }
+        let bounds = match self.bounds {
+            true => Some(model.score_bounds(&loaded.data.points)?.ok_or_else(|| {
+                Failure::with_hint(
+                    format!(
+                        "{} is not on few centres, or was not compared with the exact machine",
+                        self.model.display()
+                    ),
+                    "train with --approx, and without --certify own",
+                )
+            })?),
+            false => None,
+        };
         loaded.notes.iter().for_each(|note| terminal.note(&note.text(&Flags)));
         let load_seconds = begun.elapsed().as_secs_f64();
         let chosen = device::choose(self.device, loaded.data.len(), terminal)?;
@@ -107,6 +123,7 @@ impl Predict {
             model: &model,
             predictions: &predictions,
             scores: shown,
+            bounds: bounds.as_deref(),
             probabilities: probabilities.as_deref(),
             radii: radii.as_deref(),
             left_out: &loaded.left_out,
@@ -152,6 +169,8 @@ struct Columns<'a> {
     model: &'a Model,
     predictions: &'a Prediction,
     scores: Option<&'a [f64]>,
+    /// Distances from the exact machine, as the scores.
+    bounds: Option<&'a [f64]>,
     probabilities: Option<&'a [f64]>,
     radii: Option<&'a [f64]>,
     /// Rows of the file without a prediction, ascending.
@@ -202,6 +221,9 @@ impl Columns<'_> {
         if let Some(scores) = self.scores {
             object.insert("scores".into(), each(&|row| list(scores, row, k)).into());
         }
+        if let Some(bounds) = self.bounds {
+            object.insert("bounds".into(), each(&|row| list(bounds, row, k)).into());
+        }
         if let Some(all) = self.probabilities {
             object.insert("classes".into(), json!(self.model.labels));
             object.insert("probabilities".into(), each(&|row| list(all, row, classes)).into());
@@ -220,7 +242,7 @@ impl Columns<'_> {
     /// The predictions as CSV with a header: one prediction column per target, one score column per binary model. Rows
     /// without a prediction have empty cells.
     fn table(&self) -> String {
-        let Columns { model, predictions, scores, probabilities, radii, .. } = *self;
+        let Columns { model, predictions, scores, bounds, probabilities, radii, .. } = *self;
         let labels: Vec<String> = model.labels.iter().map(cell).collect();
         let several = model.scheme == Scheme::Outputs;
         let names = if several { models::output_names(model) } else { vec![] };
@@ -231,6 +253,12 @@ impl Columns<'_> {
             score_names(model).iter().for_each(|name| {
                 text.push(',');
                 text += name;
+            });
+        }
+        if bounds.is_some() {
+            score_names(model).iter().for_each(|name| {
+                text.push(',');
+                text += &name.replacen("score", "bound", 1);
             });
         }
         if probabilities.is_some() {
@@ -251,7 +279,7 @@ impl Columns<'_> {
         }
         text.push('\n');
         let (k, classes) = (model.expansion.outputs(), model.labels.len());
-        let names_of_scores = scores.map_or(0, |_| k);
+        let names_of_scores = scores.map_or(0, |_| k) + bounds.map_or(0, |_| k);
         let empty = if several { k } else { 1 }
             + names_of_scores
             + probabilities.map_or(0, |_| classes)
@@ -272,6 +300,9 @@ impl Columns<'_> {
             };
             for z in scores.map_or(&[][..], |scores| &scores[row * k..(row + 1) * k]) {
                 let _ = write!(text, ",{z}");
+            }
+            for bound in bounds.map_or(&[][..], |bounds| &bounds[row * k..(row + 1) * k]) {
+                let _ = write!(text, ",{bound}");
             }
             for p in probabilities.map_or(&[][..], |all| &all[row * classes..(row + 1) * classes]) {
                 let _ = write!(text, ",{p}");

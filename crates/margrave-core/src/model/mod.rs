@@ -476,6 +476,29 @@ impl Model {
         Ok(scores)
     }
 
+    /// How far the scores of points can be from those of the exact machine, n × outputs: √(2·gap·k(x, x)) plus the distance of
+    /// the bias. `None` unless every machine is on few centres and was compared with the exact problem. Features as in
+    /// [`scores`](Self::scores).
+    pub fn score_bounds(&self, points: &Points) -> Result<Option<Vec<f64>>> {
+        let radius = |record: &Record| {
+            let o = record.certificate.optimality()?;
+            let distance = o.approximation()?.bias_distance;
+            (distance < f64::MAX && o.gap() < f64::MAX).then(|| ((2.0 * o.gap()).sqrt(), distance))
+        };
+        let Some(radii) = self.machines.iter().map(radius).collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let scaled;
+        let points = match &self.scaling {
+            Some(scaling) => {
+                scaled = scaling.apply(&points.clone().widen(scaling.factor.len()))?;
+                &scaled
+            }
+            None => points,
+        };
+        let sizes = self.expansion.diagonal(points)?;
+        let of = |k: f64| radii.iter().map(move |(radius, distance)| radius * k.max(0.0).sqrt() + distance);
+        Ok(Some(sizes.into_iter().flat_map(of).collect()))
+    }
+
     /// Two classes: the score above which the second is predicted; 0 unless a threshold was chosen.
     pub fn cut(&self) -> f64 {
         self.threshold.as_ref().map_or(0.0, |threshold| threshold.score)

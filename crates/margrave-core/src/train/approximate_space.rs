@@ -117,7 +117,7 @@ impl ApproximateSpace {
             Err(Error::Interrupted(why)) => return Ok((self.nothing(setup, why.into(), &asked, control)?, Vec::new())),
             Err(other) => return Err(other),
         };
-        let problem = setup.linear(set.matrix.as_ref())?;
+        let problem = setup.linear(set.matrix())?;
         let stop = own_stop(options, setup);
         let solver = nystrom::Options {
             stop,
@@ -146,7 +146,7 @@ impl ApproximateSpace {
         } else {
             String::new()
         };
-        let how = if set.stored { "features in memory" } else { "features recomputed in blocks" };
+        let how = if set.is_stored() { "features in memory" } else { "features recomputed in blocks" };
         let reason = format!("{count} centres{fewer}, {how}; {}", found.reason);
         let trained = Trained { proven, weights: None, solver: "nystrom", reason, compact: None, merged: 0 };
         Ok((trained, found.weights))
@@ -201,9 +201,9 @@ fn own_stop(options: &TrainOptions, setup: &Setup) -> Stop {
     let own = asked.own.unwrap_or(super::verdict::DEFAULT_OWN_GAP);
     let gap = match (options.polish, asked.gap) {
         (true, _) => POLISH_GAP,
-        // Half, because the certificate adds a bound on rounding.
-        (false, Some(gap)) => 0.5 * own.min(OWN_SHARE * gap),
-        (false, None) => 0.5 * own,
+        // A little less, because the certificate adds a bound on rounding.
+        (false, Some(gap)) => 0.9 * own.min(OWN_SHARE * gap),
+        (false, None) => 0.9 * own,
     };
     Stop { tol: asked.tol, gap: Some(gap) }
 }

@@ -8,6 +8,7 @@
 //! [`Status`].
 
 mod approximate_space;
+mod budget;
 mod calibrate;
 pub mod caution;
 mod classes;

@@ -1,6 +1,7 @@
 //! One machine over all rows.
 
 use super::approximate_space::ApproximateSpace;
+use super::budget;
 use super::calibrate::{Subject, Unseen, ascending, settle, unseen};
 use super::caution;
 use super::fit::Fit;
@@ -71,7 +72,10 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     };
     let memory = options.budget.memory.max(LEAST_MEMORY);
     let request = Request { options, memory, control };
-    let trained = space.solve(&setup, start, request, observer)?;
+    let mut trained = space.solve(&setup, start, request, observer)?;
+    if let Some(most) = options.budget_vectors {
+        trained = budget::reduce(plan, &setup, trained, most, request, observer)?;
+    }
     let subject = Subject { plan, space: space.as_ref(), rows: None, targets, weights };
     let Unseen { used, closed } = unseen(&subject, &setup, &trained, request)?;
     let (calibration, threshold) = match used {

@@ -102,6 +102,7 @@ impl<'a> Plan<'a> {
             None => Shape::One,
         };
         let linear = options.is_linear(&kernel, &formulation);
+        check_budget(options, &kernel, &formulation, loss.as_ref(), shape, linear)?;
         if matches!(shape, Shape::Classes(_)) && options.compact.is_some() {
             return Err(conflict(OptionName::Compact, With::SeveralClasses, "", Remedy::LeaveOut(OptionName::Compact)));
         }
@@ -486,6 +487,38 @@ fn check_centres(
     match rules.into_iter().find(|rule| rule.0) {
         Some((_, other)) => Err(conflict(asked, With::Setting(other.into()), "", Remedy::LeaveOutOne(asked, other))),
         None => Ok(()),
+    }
+}
+
+/// Rejects what a machine on a given number of vectors cannot be made from.
+fn check_budget(
+    options: &TrainOptions,
+    kernel: &Kernel,
+    formulation: &Formulation,
+    loss: &dyn Loss,
+    shape: Shape,
+    linear: bool,
+) -> Result<()> {
+    use OptionName as Name;
+    let Some(most) = options.budget_vectors else { return Ok(()) };
+    if most == 0 {
+        return Err(Error::option("budget-vectors", most, "a number of vectors ≥ 1"));
+    }
+    let own = Name::BudgetVectors;
+    let leave_out = Remedy::LeaveOut(own);
+    let refuse = |with: With, why: &'static str| Err(conflict(own, with, why, leave_out.clone()));
+    match (shape, formulation) {
+        _ if linear => refuse(With::Setting(Name::Kernel.at("linear")), "a linear machine has weights, not vectors"),
+        _ if *kernel == Kernel::Precomputed => refuse(With::Setting(Name::Kernel.at("precomputed")), ""),
+        _ if !kernel.is_definite() => refuse(With::Setting(Name::Kernel.at(kernel.name())), ""),
+        _ if !loss.properties().convex => refuse(With::NonConvexLoss, ""),
+        (_, Formulation::Nu { .. }) => refuse(With::Setting(Name::Nu.into()), "it is for machines with a cost C"),
+        (_, Formulation::OneClass { .. } | Formulation::Svdd { .. }) => {
+            refuse(With::Setting(Name::Task.at("novelty")), "it is for machines with a cost C")
+        }
+        (Shape::Outputs(k), _) => refuse(With::Targets(k), ""),
+        (Shape::Classes(_) | Shape::CrammerSinger, _) => refuse(With::SeveralClasses, ""),
+        (Shape::One, Formulation::Cost { .. }) => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::Args;
 use margrave::engine::observe::{Both, Observer, Recorder};
 use margrave::io::{Loaded, StreamedRows};
-use margrave::{Fit, Plan, Status, Svm};
+use margrave::{Fit, Plan, SolverName, Status, Svm};
 use margrave_cuda::Chosen;
 use serde_json::json;
 
@@ -110,7 +110,10 @@ impl Train {
         let chosen = device::choose(self.solver.device, loaded.data.len(), terminal)?;
         let mut svm = training.svm(&loaded, threads, chosen.device, flag)?;
         svm = self.approx.choose(svm);
-        let remarks = training.remarks(&loaded);
+        let mut remarks = training.remarks(&loaded);
+        if self.approx.approx.is_none() && self.solver.solver == SolverName::Auto {
+            remarks.extend(training.too_many_rows(&loaded, common.threads().count()));
+        }
         if let Some(model) = resumed {
             svm = svm.start(model);
         }

@@ -19,6 +19,10 @@ const APART: f64 = 30.0;
 /// Features are called badly scaled where the widest range is this many times the lower quartile of all.
 const UNEVEN: f64 = 100.0;
 
+/// Multiply–adds of a core per second, and those of a kernel entry besides its features: rough figures, for a suggestion.
+const ENTRIES_PER_SECOND: f64 = 4e10;
+const ENTRY_WORK: f64 = 20.0;
+
 impl Training<'_> {
     /// How the file was read, and what about its numbers is often not what was wanted.
     pub(crate) fn remarks(&self, loaded: &Loaded) -> Vec<String> {
@@ -26,6 +30,22 @@ impl Training<'_> {
         remarks.extend(self.many_classes(&loaded.data.targets));
         remarks.extend(self.uneven(loaded));
         remarks
+    }
+
+    /// A training on all rows that would not end within its time.
+    pub(crate) fn too_many_rows(&self, loaded: &Loaded, threads: usize) -> Option<String> {
+        let seconds = self.solver.budget().seconds?;
+        let (n, d) = (loaded.data.len() as f64, loaded.data.points.stored() as f64 / loaded.data.len().max(1) as f64);
+        let kernel = !matches!(self.kernel.kernel, KernelName::Linear | KernelName::Precomputed | KernelName::Sigmoid);
+        let task = self.settings.task != Some(Task::Novelty) && self.settings.nu.is_none();
+        let least = n * n * (d + ENTRY_WORK) / (ENTRIES_PER_SECOND * threads as f64);
+        (kernel && task && least > seconds).then(|| {
+            format!(
+                "one pass over the kernel matrix of {} rows takes about {}: consider --approx 2000, which proves how far the exact machine is, and --polish to go on to it",
+                format::count(n as u64),
+                format::duration(least)
+            )
+        })
     }
 
     /// Whole numbers that were read as many classes.

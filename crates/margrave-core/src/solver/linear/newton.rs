@@ -17,7 +17,7 @@
 use super::line_search::search_derivative;
 use super::smooth_loss::SmoothLoss;
 use super::state::{CHUNK, LinearState, Measure, Moments, dot, range_sums, sums};
-use crate::control::{Interrupt, Status};
+use crate::control::{Interrupt, Status, Threads};
 use crate::gram::Pick;
 use crate::linalg::factor::{Cholesky, FactorError};
 use crate::work_limit::ITERATION;
@@ -31,6 +31,21 @@ const MAX_CG_STEPS: usize = 300;
 struct NewtonDirection {
     w: Vec<f64>,
     b: f64,
+}
+
+/// A factor of a matrix whose diagonal was scaled to 1.
+struct ScaledFactor {
+    factor: Cholesky<f64>,
+    roots: Vec<f64>,
+}
+
+impl ScaledFactor {
+    fn solve(&self, right: &[f64], threads: &Threads) -> Vec<f64> {
+        let mut s: Vec<f64> = right.iter().zip(&self.roots).map(|(r, root)| r * root).collect();
+        self.factor.solve_on(&mut s, threads);
+        s.iter_mut().zip(&self.roots).for_each(|(s, root)| *s *= root);
+        s
+    }
 }
 
 /// When a smooth problem counts as solved.
@@ -201,10 +216,15 @@ impl<'a, 'o> LinearState<'a, 'o> {
         let (curved, weights) = (curved.concat(), weights.concat());
         let gradient: Vec<f64> = self.w.iter().zip(&self.v).map(|(w, v)| w - v).collect();
         let d = self.x.dims();
-        if d <= self.direct && 24 * (d * d) as u64 <= self.memory {
+        if let Some(rows_per_feature) = self.sampled {
+            self.sampled_direction(&curved, &weights, &gradient, rows_per_feature * d)
+        } else if d <= self.direct && 24 * (d * d) as u64 <= self.memory {
             self.direct_direction(&curved, &weights, &gradient)
         } else {
-            self.cg_direction(&curved, &weights, &gradient)
+            let mut diagonal = vec![1.0; d];
+            self.x.squares(Pick::List(&curved), &weights, &mut diagonal, self.control)?;
+            let precondition = |r: &[f64]| r.iter().zip(&diagonal).map(|(r, d)| r / d).collect();
+            self.cg_direction(&curved, &weights, &gradient, precondition)
         }
     }
 
@@ -215,6 +235,38 @@ impl<'a, 'o> LinearState<'a, 'o> {
             // Without any curvature the line search determines the bias.
             Some(rho) => (rho * self.b - self.sum, if rho + total > 0.0 { rho + total } else { 1e-12 }),
         }
+    }
+
+    /// By conjugate gradients, preconditioned by the system of at most `most` of the rows, evenly spaced.
+    fn sampled_direction(
+        &mut self,
+        curved: &[u32],
+        weights: &[f64],
+        gradient: &[f64],
+        most: usize,
+    ) -> Result<NewtonDirection, Status> {
+        let d = gradient.len();
+        let step = curved.len().div_ceil(most.max(1)).max(1);
+        let rows: Vec<u32> = curved.iter().copied().step_by(step).collect();
+        let mut own: Vec<f64> = weights.iter().copied().step_by(step).collect();
+        let (total, sampled) = (weights.iter().sum::<f64>(), own.iter().sum::<f64>());
+        if sampled > 0.0 {
+            own.iter_mut().for_each(|a| *a *= total / sampled);
+        }
+        let (mut first, mut second) = (vec![0.0; d], vec![0.0; d * d]);
+        self.x.moments(Pick::List(&rows), &own, &[], &mut first, &mut second, self.control)?;
+        let (_, bottom) = self.bias_derivatives(total);
+        let assemble = || {
+            let mut matrix = second.clone();
+            for i in 0..d {
+                let (row, own) = (&mut matrix[i * d..=i * d + i], first[i] / bottom);
+                row.iter_mut().zip(&first).for_each(|(m, f)| *m -= own * f);
+                row[i] += 1.0;
+            }
+            matrix
+        };
+        let factor = self.factor_scaled(assemble, d)?;
+        self.cg_direction(curved, weights, gradient, |r| factor.solve(r, &self.control.threads))
     }
 
     fn direct_direction(
@@ -255,11 +307,16 @@ impl<'a, 'o> LinearState<'a, 'o> {
 
     /// Solves a system given by the lower triangle that `assemble` returns, with its diagonal scaled to 1.
     fn solve_scaled(&self, assemble: impl Fn() -> Vec<f64>, right: &[f64]) -> Result<Vec<f64>, Status> {
-        let d = right.len();
+        let factor = self.factor_scaled(assemble, right.len())?;
+        Ok(factor.solve(right, &Threads::one()))
+    }
+
+    /// The factor of a matrix given by its lower triangle, with its diagonal scaled to 1.
+    fn factor_scaled(&self, assemble: impl Fn() -> Vec<f64>, d: usize) -> Result<ScaledFactor, Status> {
         self.control.spend(4 * d * d);
         let mut roots = vec![1.0; d];
         let mut jitter = 0.0;
-        let factor = loop {
+        loop {
             let mut matrix = assemble();
             (0..d).for_each(|i| roots[i] = 1.0 / matrix[i * d + i].max(1.0).sqrt());
             for i in 0..d {
@@ -268,20 +325,22 @@ impl<'a, 'o> LinearState<'a, 'o> {
                 row[i] += jitter;
             }
             match Cholesky::new(matrix, d, d, self.control) {
-                Ok(factor) => break factor,
+                Ok(factor) => return Ok(ScaledFactor { factor, roots }),
                 Err(FactorError::Interrupted(why)) => return Err(why.into()),
                 Err(FactorError::NotPositive(_)) if jitter > 1.0 => return Err(Status::Stalled),
                 // The matrix is I plus a semidefinite one; the factorisation can fail only by rounding.
                 Err(FactorError::NotPositive(_)) => jitter = if jitter == 0.0 { 1e-14 } else { 30.0 * jitter },
             }
-        };
-        let mut s: Vec<f64> = right.iter().zip(&roots).map(|(r, root)| r * root).collect();
-        factor.solve(&mut s);
-        s.iter_mut().zip(&roots).for_each(|(s, root)| *s *= root);
-        Ok(s)
+        }
     }
 
-    fn cg_direction(&self, curved: &[u32], weights: &[f64], gradient: &[f64]) -> Result<NewtonDirection, Status> {
+    fn cg_direction(
+        &self,
+        curved: &[u32],
+        weights: &[f64],
+        gradient: &[f64],
+        precondition: impl Fn(&[f64]) -> Vec<f64>,
+    ) -> Result<NewtonDirection, Status> {
         let d = gradient.len();
         let rows = Pick::List(curved);
         let total: f64 = weights.iter().sum();
@@ -290,11 +349,9 @@ impl<'a, 'o> LinearState<'a, 'o> {
         if self.rho.is_some() {
             self.x.combine(rows, weights, &mut h, self.control)?;
         }
-        let mut diagonal = vec![1.0; d];
-        self.x.squares(rows, weights, &mut diagonal, self.control)?;
         let mut s = vec![0.0; d];
         let mut r: Vec<f64> = gradient.iter().zip(&h).map(|(g, h)| slope * h / bottom - g).collect();
-        let mut y: Vec<f64> = r.iter().zip(&diagonal).map(|(r, d)| r / d).collect();
+        let mut y = precondition(&r);
         let mut p = y.clone();
         let mut ry = dot(&r, &y);
         let goal = ry * 1e-4;
@@ -317,8 +374,8 @@ impl<'a, 'o> LinearState<'a, 'o> {
             for j in 0..d {
                 s[j] += t * p[j];
                 r[j] -= t * q[j];
-                y[j] = r[j] / diagonal[j];
             }
+            y = precondition(&r);
             let next = dot(&r, &y);
             let ratio = next / ry;
             ry = next;

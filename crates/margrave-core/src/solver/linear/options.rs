@@ -59,6 +59,9 @@ pub struct Options {
     pub method: Method,
     /// Most features for which the Newton system is formed and factored; with more it is solved by conjugate gradients.
     pub direct: usize,
+    /// Solve every Newton system by conjugate gradients, preconditioned by the system of this many rows per feature: for
+    /// features that are expensive to multiply with each other.
+    pub sampled: Option<usize>,
 }
 
 impl Default for Options {
@@ -71,6 +74,7 @@ impl Default for Options {
             seed: 0,
             method: Method::Auto,
             direct: 1500,
+            sampled: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use super::Method;
 use super::coordinate::DescentEnd;
 use super::newton::{NewtonEnd, NewtonGoal};
 use super::smooth_loss::{DualTerms, SmoothLoss, SmoothedDual};
-use super::solve::{GapProgress, LinearHalt, LinearRun, WIDTH_FACTOR};
+use super::solve::{GapProgress, LinearHalt, LinearRun, START_WIDTH, WIDTH_FACTOR};
 use super::state::{Measure, compensated_sum};
 use crate::control::Status;
 
@@ -50,7 +50,10 @@ impl LinearRun<'_, '_> {
             if m.relative() <= self.target_gap() && self.tolerance_holds(Some(terms)) {
                 return Ok(Status::Optimal);
             }
-            width = (self.unit * m.relative().min(1.0).sqrt()).clamp(1e-6 * self.unit, width.max(1e-6 * self.unit));
+            // Without β in the start, the gap says little about w.
+            let given = self.options.start.as_ref().is_some_and(|start| !start.beta.is_empty());
+            let most = if given { width } else { START_WIDTH * self.unit };
+            width = (self.unit * m.relative().min(1.0).sqrt()).clamp(1e-6 * self.unit, most.max(1e-6 * self.unit));
         } else if self.starts_with_coordinate_descent() {
             descended = true;
             self.reason = "many features: dual coordinate descent, then Newton's method if it is slow".into();

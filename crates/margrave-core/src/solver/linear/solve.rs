@@ -40,7 +40,7 @@ const ROWS_PER_FEATURE: usize = 200;
 /// features w = Xᵀβ can be far worse.
 const MAX_START_GAP: f64 = 0.5;
 /// Width of the smoothing that gives β at the scores of a start without β, in units of the score.
-const START_WIDTH: f64 = 0.1;
+pub(super) const START_WIDTH: f64 = 0.1;
 /// Most proximal steps on a loss that is not convex.
 const MAX_ROUNDS: usize = 80;
 
@@ -183,6 +183,7 @@ impl<'a, 'o> LinearRun<'a, 'o> {
             limit: options.iterations.unwrap_or(u64::MAX),
             memory: options.memory,
             direct: options.direct,
+            sampled: options.sampled,
             moments: None,
         };
         Self {
@@ -278,7 +279,7 @@ impl<'a, 'o> LinearRun<'a, 'o> {
     pub(super) fn set_centre(&mut self) -> std::result::Result<(), Status> {
         let state = &mut self.state;
         let dense = state.x.stored() == state.x.rows().saturating_mul(state.x.dims());
-        if state.rho.is_none() || !dense || state.n() == 0 {
+        if state.rho.is_none() || !dense || state.n() == 0 || state.sampled.is_some() {
             return Ok(());
         }
         let weights = vec![1.0 / state.n() as f64; state.n()];

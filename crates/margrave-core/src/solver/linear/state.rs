@@ -106,6 +106,8 @@ pub(super) struct LinearState<'a, 'o> {
     pub(super) memory: u64,
     /// Most features for which the system is formed.
     pub(super) direct: usize,
+    /// Rows per feature of the preconditioner, if every system is solved by conjugate gradients.
+    pub(super) sampled: Option<usize>,
     /// Second moments of the last Newton step, updated with the rows whose weight changed.
     pub(super) moments: Option<Moments>,
 }

@@ -72,12 +72,43 @@ pub struct Features {
 pub struct FeatureSet {
     /// The centres.
     pub centres: Centres,
-    /// F of all rows.
-    pub matrix: Box<dyn Matrix>,
-    /// Whether F is stored.
-    pub stored: bool,
+    kernel: Kernel,
+    points: Points,
+    matrix: FeatureMatrix,
     /// Rows with stored features that solvers may start from, and those features; empty if all are stored.
     pub sample: Option<(Vec<u32>, Points)>,
+}
+
+pub(super) enum FeatureMatrix {
+    Stored(Box<dyn Matrix>),
+    Recomputed(RecomputedFeatures),
+}
+
+impl FeatureSet {
+    /// F of all rows.
+    pub fn matrix(&self) -> &dyn Matrix {
+        match &self.matrix {
+            FeatureMatrix::Stored(matrix) => matrix.as_ref(),
+            FeatureMatrix::Recomputed(matrix) => matrix,
+        }
+    }
+
+    /// Whether F is stored.
+    pub fn is_stored(&self) -> bool {
+        matches!(self.matrix, FeatureMatrix::Stored(_))
+    }
+
+    /// The features of some of the rows, recomputed.
+    pub(super) fn of_rows(&self, rows: &[u32], control: &Control) -> Result<RecomputedFeatures> {
+        RecomputedFeatures::new(self.kernel, &self.points.gather(rows), &self.centres, control)
+    }
+
+    pub(super) fn recomputed(&self) -> Option<&RecomputedFeatures> {
+        match &self.matrix {
+            FeatureMatrix::Stored(_) => None,
+            FeatureMatrix::Recomputed(matrix) => Some(matrix),
+        }
+    }
 }
 
 impl Features {
@@ -102,7 +133,19 @@ impl Features {
             rows.sort_unstable();
             rows
         };
-        let chosen = if rows.len() == n { points.clone() } else { points.gather(&rows) };
+        Self::among(kernel, points, rows, memory, seed, control)
+    }
+
+    /// The same with centres drawn among the given rows, ascending.
+    pub fn among(
+        kernel: Kernel,
+        points: &Points,
+        rows: Vec<u32>,
+        memory: u64,
+        seed: u64,
+        control: &Control,
+    ) -> Result<Self> {
+        let chosen = if rows.len() == points.len() { points.clone() } else { points.gather(&rows) };
         let gram = control.backend().square_gram(kernel, &chosen)?;
         let search = CentreSearch::new(gram.diag(), seed);
         let candidates = Candidates { rows, gram, search };
@@ -140,18 +183,19 @@ impl Features {
         let sampled = |search: &CentreSearch, q: usize| Points::dense_f64(q, m, search.features(m));
         if all && bytes <= self.memory {
             let features = sampled(&self.candidates.search, n)?;
-            let matrix = control.backend().matrix(&features);
-            return Ok(FeatureSet { centres, matrix, stored: true, sample: None });
+            let matrix = FeatureMatrix::Stored(control.backend().matrix(&features));
+            return Ok(FeatureSet { centres, kernel: self.kernel, points: self.points.clone(), matrix, sample: None });
         }
         if bytes / 2 <= self.memory {
             let features = self.store(&centres, control)?;
-            let matrix = control.backend().matrix(&features);
-            return Ok(FeatureSet { centres, matrix, stored: true, sample: None });
+            let matrix = FeatureMatrix::Stored(control.backend().matrix(&features));
+            return Ok(FeatureSet { centres, kernel: self.kernel, points: self.points.clone(), matrix, sample: None });
         }
         let q = self.candidates.rows.len();
         let sample = (self.candidates.rows.clone(), sampled(&self.candidates.search, q)?);
         let matrix = RecomputedFeatures::new(self.kernel, &self.points, &centres, control)?;
-        Ok(FeatureSet { centres, matrix: Box::new(matrix), stored: false, sample: Some(sample) })
+        let matrix = FeatureMatrix::Recomputed(matrix);
+        Ok(FeatureSet { centres, kernel: self.kernel, points: self.points.clone(), matrix, sample: Some(sample) })
     }
 
     /// F in single precision, computed in double.

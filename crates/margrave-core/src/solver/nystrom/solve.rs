@@ -1,9 +1,15 @@
 //! Training on features: from some of the rows, whose features are stored, to all of them.
 
+use rand::SeedableRng;
+use rand::seq::index;
+use rand_chacha::ChaCha8Rng;
+
 use super::features::FeatureSet;
 use super::options::Options;
+use super::recomputed::KeptRows;
 use crate::control::{Control, Status};
 use crate::error::Result;
+use crate::gram::Matrix;
 use crate::observe::{Observer, Silent};
 use crate::problem::LinearProblem;
 use crate::solver::Stop;
@@ -11,6 +17,10 @@ use crate::solver::linear::{self, LinearSolution, Method, Start};
 
 /// Most centres for which the Newton system is formed and factored.
 const MAX_DIRECT: usize = 6000;
+/// Most centres for which the second moments of all curved rows are formed, if features are stored.
+const MAX_FORMED: usize = 1500;
+/// Rows per centre of the system that preconditions conjugate gradients.
+const ROWS_PER_FEATURE: usize = 6;
 /// Relative gap to which a sample of the rows is solved: its solution is no closer to that of all rows.
 const SAMPLE_GAP: f64 = 3e-3;
 
@@ -50,6 +60,7 @@ pub fn solve(
         }
         None => start_from_sample(problem, features, options, control)?,
     };
+    let sampled = (!features.is_stored() || m > MAX_FORMED).then_some(ROWS_PER_FEATURE);
     let solver = linear::Options {
         stop: options.stop,
         start,
@@ -58,13 +69,24 @@ pub fn solve(
         seed: options.seed,
         method: if m > 500 { Method::Newton } else { Method::Auto },
         direct: MAX_DIRECT,
+        sampled,
+    };
+    let kept = features.recomputed().and_then(|inner| KeptRows::new(inner, options.memory / 2));
+    let with_kept;
+    let problem = match &kept {
+        Some(kept) => {
+            with_kept = LinearProblem::new(kept, problem.targets, problem.costs, problem.loss, problem.bias)?;
+            &with_kept
+        }
+        None => problem,
     };
     let LinearSolution { weights, bias, beta, status, iterations, reason, .. } =
         linear::solve(problem, &solver, control, observer)?;
     Ok(NystromSolution { weights, bias, beta, status, iterations, reason })
 }
 
-/// The solution of the rows with stored features, each standing for its share of all rows.
+/// A start from some of the rows, each standing for its share of all: first those whose features are stored, then as many
+/// as can be kept in memory.
 fn start_from_sample(
     problem: &LinearProblem<'_>,
     features: &FeatureSet,
@@ -72,6 +94,34 @@ fn start_from_sample(
     control: &Control,
 ) -> Result<Option<Start>> {
     let Some((rows, points)) = &features.sample else { return Ok(None) };
+    let matrix = control.backend().matrix(points);
+    let many = features.centres.len() > MAX_FORMED;
+    let Some(start) = on_rows(problem, rows, matrix.as_ref(), None, many, options, control)? else { return Ok(None) };
+    let n = problem.len();
+    let bytes = options.memory / 2;
+    let affordable = usize::try_from(bytes / (4 * features.centres.len() as u64)).unwrap_or(usize::MAX);
+    let size = affordable.min(n / 3);
+    if size < 2 * rows.len() || control.check().is_err() {
+        return Ok(Some(start));
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(options.seed ^ 0x6d69_64);
+    let mut more: Vec<u32> = index::sample(&mut rng, n, size).iter().map(|i| i as u32).collect();
+    more.sort_unstable();
+    let recomputed = features.of_rows(&more, control)?;
+    let Some(kept) = KeptRows::new(&recomputed, bytes) else { return Ok(Some(start)) };
+    on_rows(problem, &more, &kept, Some(start), true, options, control)
+}
+
+/// The solution of some of the rows, whose features are `matrix`; `None` if they have no cost.
+fn on_rows(
+    problem: &LinearProblem<'_>,
+    rows: &[u32],
+    matrix: &dyn Matrix,
+    start: Option<Start>,
+    sampled: bool,
+    options: &Options,
+    control: &Control,
+) -> Result<Option<Start>> {
     let total: f64 = problem.costs.iter().sum();
     let own: f64 = rows.iter().map(|&i| problem.costs[i as usize]).sum();
     if !(own > 0.0) {
@@ -79,17 +129,17 @@ fn start_from_sample(
     }
     let targets: Vec<f64> = rows.iter().map(|&i| problem.targets[i as usize]).collect();
     let costs: Vec<f64> = rows.iter().map(|&i| problem.costs[i as usize] * total / own).collect();
-    let matrix = control.backend().matrix(points);
-    let sample = LinearProblem::new(matrix.as_ref(), &targets, &costs, problem.loss, problem.bias)?;
+    let part = LinearProblem::new(matrix, &targets, &costs, problem.loss, problem.bias)?;
     let solver = linear::Options {
         stop: Stop { tol: None, gap: Some(SAMPLE_GAP) },
+        start,
         iterations: options.iterations,
         memory: options.memory,
         seed: options.seed,
         method: Method::Newton,
         direct: MAX_DIRECT,
-        ..linear::Options::default()
+        sampled: sampled.then_some(ROWS_PER_FEATURE),
     };
-    let found = linear::solve(&sample, &solver, control, &mut Silent)?;
+    let found = linear::solve(&part, &solver, control, &mut Silent)?;
     Ok(Some(Start { weights: found.weights, bias: found.bias, beta: Vec::new() }))
 }
