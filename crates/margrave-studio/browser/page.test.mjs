@@ -302,6 +302,37 @@ pageTest("every station of the tour runs", "data=example:moons&view=tour", async
   }
 });
 
+pageTest("a station replaces the data, Back brings them again", "data=example:heart&C=4&view=tour", async (page) => {
+  await page.waitForSelector("#stations button");
+  await after(page, () => page.click('#stations [data-station="margin"]'));
+  assert.match(await page.textContent("#data-button"), /blobs/);
+  await page.waitForFunction(() => location.hash.includes("example:blobs"));
+  await after(page, () => page.goBack());
+  assert.match(await page.textContent("#data-button"), /heart/);
+  assert.equal(await page.inputValue("#C"), "4");
+});
+
+pageTest("files of the opened folder are read from the dialog", "data=example:moons", async (page) => {
+  await page.click("#data-button");
+  await after(page, () => page.click('#files [data-file="iris.csv"]'));
+  assert.match(await page.textContent("#data-button"), /iris\.csv · 150 × 4/);
+  await page.waitForFunction(() => location.hash.includes("data=path:iris.csv"));
+});
+
+pageTest("a sample chosen in one view is chosen in all", "data=example:heart", async (page) => {
+  const row = await page.getAttribute("#worst tr.pick", "data-row");
+  await page.click("#worst tr.pick");
+  await page.waitForFunction((wanted) => document.querySelector("#selected h2")?.textContent?.startsWith(`Row ${wanted},`), row);
+  assert.equal(await page.getAttribute(`#worst tr[data-row="${row}"]`, "aria-selected"), "true");
+  await page.waitForFunction((wanted) => new URLSearchParams(location.hash.slice(1)).get("row") === wanted, row);
+  // The slice goes through the sample: others are held at its values.
+  await page.click("#hold");
+  await page.waitForFunction(async (wanted) => (await import("/js/store.js")).state.picture.held?.row === Number(wanted), row);
+  await page.focus("#plane-canvas");
+  await page.keyboard.press("Escape");
+  assert.equal(await page.isVisible("#selected"), false);
+});
+
 for (const width of [1280, 390]) {
   for (const colorScheme of ["light", "dark"]) {
     pageTest(`nothing overflows and text has contrast at ${width} px, ${colorScheme}`, "data=example:heart&row=3", async (page) => {
