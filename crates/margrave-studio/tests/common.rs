@@ -23,7 +23,7 @@ impl Presenter for Plain {
     fn certificates(&self, certificates: &[Certificate]) -> Value {
         let one = &certificates[0];
         json!({ "primal": one.primal(), "dual": one.dual(), "gap": one.gap(), "relative_gap": one.relative_gap(),
-            "violation": one.violation(), "all": certificates })
+            "violation": one.violation(), "machines": certificates })
     }
 
     fn certificate_rows(&self, certificates: &[Certificate]) -> Vec<(String, String)> {
