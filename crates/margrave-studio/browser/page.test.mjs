@@ -194,6 +194,7 @@ pageTest("stop keeps the best model, resume goes on to the end", "data=example:h
   assert.equal(stopped, "interrupted");
   const gap = (await numbers(page)).gap.value;
   await after(page, () => page.click("#resume"));
+  assert.equal(await page.getAttribute("#verdict", "data-status"), "optimal");
   assert.ok((await numbers(page)).gap.value < gap);
 });
 
@@ -327,7 +328,8 @@ pageTest("a sample chosen in one view is chosen in all", "data=example:heart", a
   await page.waitForFunction((wanted) => new URLSearchParams(location.hash.slice(1)).get("row") === wanted, row);
   // The slice goes through the sample: others are held at its values.
   await page.click("#hold");
-  await page.waitForFunction(async (wanted) => (await import("/js/store.js")).state.picture.held?.row === Number(wanted), row);
+  await page.waitForFunction((wanted) => document.querySelector("#held").value === `row:${wanted}` && location.hash.includes(`held=row:${wanted}`), row);
+  assert.deepEqual(await page.evaluate(async () => (await import("/js/store.js")).state.picture.held), { row: Number(row) });
   await page.focus("#plane-canvas");
   await page.keyboard.press("Escape");
   assert.equal(await page.isVisible("#selected"), false);

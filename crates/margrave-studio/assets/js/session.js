@@ -237,9 +237,11 @@ const handlers = {
     if (last && state.job) set({ job: { ...state.job, run, ...last } });
     refreshTrace();
   },
-  model: (event) => {
-    const { run, model_version, certificate } = event;
-    set({ run: { ...(state.run?.run === run ? state.run : { run, settings: state.settings, status: "running", data_version: state.data.version, kept: true, summary: null }), status: "running", model_version, certificate } });
+  model: ({ run, model_version, certificate, final }) => {
+    // The last model comes with the end of the training.
+    if (final) return;
+    const known = state.run?.run === run ? state.run : { run, settings: state.settings, data_version: state.data.version, kept: true, summary: null };
+    set({ run: { ...known, status: "running", model_version, certificate } });
     refreshPlane();
     refreshTrace();
   },
