@@ -287,6 +287,33 @@ pageTest("text of data files stays text", "data=example:moons", async (page) => 
   assert.match(await page.textContent("#legend"), /<b>c<\/b>/);
 });
 
+pageTest("Watch plays a training from zero to the end", "data=example:moons", async (page) => {
+  await page.click("#watch");
+  await page.waitForSelector("#stop:not([disabled])");
+  await page.waitForFunction(() => document.querySelector("#verdict").textContent.includes("iteration limit"));
+  await page.waitForFunction(() => document.querySelector("#verdict").textContent.includes("proven optimal") && document.querySelector("#stop").disabled, null, { timeout: 40_000 });
+  await page.waitForFunction(() => Number(document.querySelector("#bracket-chart").dataset.points) >= 10);
+});
+
+pageTest("a regression is drawn as a curve, and its samples can be dragged", "data=example:sine&axes=curve", async (page) => {
+  const curve = () => page.evaluate(async () => Array.from((await import("/js/store.js")).state.picture.arrays.curve));
+  const first = await curve();
+  // The example is a sine: what is fitted rises and falls.
+  assert.ok(Math.max(...first) > 0.5 && Math.min(...first) < -0.5, `${Math.min(...first)} … ${Math.max(...first)}`);
+  const from = await screenOf(page, 5);
+  await after(page, async () => {
+    await page.mouse.move(from.x, from.y);
+    await page.mouse.down();
+    await page.mouse.move(from.x + 10, from.y - 30);
+    await page.mouse.move(from.x + 20, from.y - 60);
+    await page.mouse.up();
+  });
+  await page.waitForTimeout(700);
+  const to = await screenOf(page, 5);
+  assert.ok(to.data[0] > from.data[0] && to.data[1] > from.data[1], `${from.data} → ${to.data}`);
+  assert.notDeepEqual(await curve(), first);
+});
+
 pageTest("every station of the tour runs", "data=example:moons&view=tour", async (page) => {
   await page.waitForSelector("#stations button");
   const stations = await page.locator("#stations button").count();

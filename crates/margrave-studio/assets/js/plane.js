@@ -351,7 +351,8 @@ function moveTo(row, to) {
   keepWindow();
   moved.set(row, to);
   draw();
-  edit([state.plane.axes === "curve" ? { op: "move", row, to: [to[0]], target: to[1] } : { op: "move", row, to }]);
+  if (state.plane.axes === "curve") edit([{ op: "move", row, to: [to[0], to[0]] }, { op: "value", row, target: to[1] }]);
+  else edit([{ op: "move", row, to }]);
 }
 
 /** @param {[number, number]} at  Pixels */
@@ -362,7 +363,7 @@ function add(at) {
 /** @param {[number, number]} to */
 function addAt(to) {
   keepWindow();
-  if (state.plane.axes === "curve") edit([{ op: "add", at: [to[0]], target: to[1] }]);
+  if (state.plane.axes === "curve") edit([{ op: "add", at: [to[0], to[0]], target: to[1] }]);
   else if (state.data.task === "regress") edit([{ op: "add", at: to, target: state.label }]);
   else edit([{ op: "add", at: to, label: Math.min(state.label, state.data.classes?.length ?? 0) }]);
 }
