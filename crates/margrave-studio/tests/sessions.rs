@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::common::start;
+use crate::common::{doubles, start};
 
 #[test]
 fn a_training_is_streamed_and_certified() {
@@ -64,6 +64,11 @@ fn stepping_goes_on_with_the_same_run_until_it_is_optimal() {
         let second = server.train(&session, step);
         assert_eq!(first["run"], second["run"], "{solver}");
         assert!(second["model_version"].as_u64() > first["model_version"].as_u64(), "{solver}");
+        let iterations = |run: &Value| run["summary"]["iterations"].as_u64().expect("a number");
+        assert!(iterations(&second) > iterations(&first), "{solver}");
+        // No step is in the trace twice.
+        let trace = server.call("GET", &format!("{session}/runs/current/trace"), None).body;
+        assert!(doubles(&trace, "iteration").windows(2).all(|w| w[0] <= w[1]), "{solver}");
         let end = server.train(&session, json!({ "settings": settings, "mode": "resume" }));
         assert_eq!((&end["run"], &end["status"]), (&first["run"], &json!("optimal")), "{solver}");
         let gap = |run: &Value| run["certificate"]["relative_gap"].as_f64().unwrap_or(f64::INFINITY);

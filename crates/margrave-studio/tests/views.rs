@@ -39,6 +39,13 @@ fn the_plane_shows_the_scores_of_the_model() {
         assert_eq!(*kind, expected, "{beta}");
     }
     assert!(kinds.contains(&1) && kinds.contains(&2));
+    // The smallest margin is that of the sample that is furthest on the wrong side.
+    let classes = bytes_of(&body, "class");
+    let worst =
+        score.iter().zip(&classes).map(|(z, class)| if *class == 1 { *z } else { -*z }).fold(f32::MAX, f32::min);
+    let margins = server.get(&format!("{session}/runs/current/margins"));
+    let least = margins["below"][0]["margin"].as_f64().expect("a margin");
+    assert!((least as f32 - worst).abs() < 1e-6, "{least} {worst}");
     let summary = server.get(&format!("{session}/runs/current"))["summary"]["support_vectors"].clone();
     assert_eq!(json!(kinds.iter().filter(|kind| **kind > 0).count()), summary);
 }

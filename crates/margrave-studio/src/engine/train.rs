@@ -126,6 +126,11 @@ fn begin(session: &Session, job: &TrainJob) -> Result<Begun, Refusal> {
         run.status = "running";
         run.mode = job.mode;
         run.error = None;
+        if !job.settings.is_resumable() {
+            // Its steps come again from the first.
+            run.trace = Arc::default();
+            run.seconds = 0.0;
+        }
         let (trace, start) = (run.trace.clone(), run.model.clone());
         let (iterations, seconds) = (run.iterations, run.seconds);
         return Ok(Begun { data, trace, start, iterations, seconds });
