@@ -295,7 +295,7 @@ pageTest("Watch plays a training from zero to the end", "data=example:moons", as
   await page.waitForFunction(() => Number(document.querySelector("#bracket-chart").dataset.points) >= 10);
 });
 
-pageTest("a regression is drawn as a curve, and its samples can be dragged", "data=example:sine&axes=curve", async (page) => {
+pageTest("a regression is drawn as a curve, and targets can be dragged", "data=example:sine&axes=curve", async (page) => {
   const curve = () => page.evaluate(async () => Array.from((await import("/js/store.js")).state.picture.arrays.curve));
   const first = await curve();
   // The example is a sine: what is fitted rises and falls.
@@ -310,8 +310,31 @@ pageTest("a regression is drawn as a curve, and its samples can be dragged", "da
   });
   await page.waitForTimeout(700);
   const to = await screenOf(page, 5);
-  assert.ok(to.data[0] > from.data[0] && to.data[1] > from.data[1], `${from.data} → ${to.data}`);
+  // Of several features the curve is a slice, on which only targets move.
+  assert.ok(to.data[0] === from.data[0] && to.data[1] > from.data[1], `${from.data} → ${to.data}`);
   assert.notDeepEqual(await curve(), first);
+});
+
+pageTest("samples of one feature are added and dragged on its curve", "data=example:moons", async (page) => {
+  const csv = `x,y\n${Array.from({ length: 60 }, (_, k) => `${k / 10},${Math.sin(k / 10).toFixed(4)}`).join("\n")}\n`;
+  await page.click("#data-button");
+  await page.click("#data-dialog summary");
+  await page.selectOption("#read-task", "regress");
+  await after(page, () => page.setInputFiles("#file", { name: "one.csv", mimeType: "text/csv", buffer: Buffer.from(csv) }));
+  const from = await screenOf(page, 20);
+  await after(page, async () => {
+    await page.mouse.move(from.x, from.y);
+    await page.mouse.down();
+    await page.mouse.move(from.x + 20, from.y + 30);
+    await page.mouse.move(from.x + 40, from.y + 60);
+    await page.mouse.up();
+  });
+  await page.waitForTimeout(700);
+  const to = await screenOf(page, 20);
+  assert.ok(to.data[0] > from.data[0] && to.data[1] < from.data[1], `${from.data} → ${to.data}`);
+  const box = await page.locator("#plane-canvas").boundingBox();
+  await after(page, () => page.mouse.click(box.x + 60, box.y + box.height - 60));
+  assert.match(await page.textContent("#data-button"), /61 × 1 · edited/);
 });
 
 pageTest("every station of the tour runs", "data=example:moons&view=tour", async (page) => {

@@ -27,7 +27,7 @@ export function whyNot() {
 export async function edit(ops) {
   // A drag asks faster than anybody answers: of moves of one sample only the last counts.
   for (const op of ops) {
-    for (let last = waiting.at(-1); op.op === "move" && (last?.op === "move" || last?.op === "value") && last.row === op.row; last = waiting.at(-1)) waiting.pop();
+    for (let last = waiting.at(-1); (op.op === "move" || (op.op === "value" && last?.op === "value")) && (last?.op === "move" || last?.op === "value") && last.row === op.row; last = waiting.at(-1)) waiting.pop();
     waiting.push(op);
   }
   if (sending) return;
@@ -53,8 +53,8 @@ export async function edit(ops) {
 /** @param {Op[]} ops */
 async function send(ops) {
   const { x, y, held, axes } = state.plane;
-  // On a curve both coordinates are the one feature; the target is set by itself.
-  const second = axes === "curve" ? x : y;
+  // On the curve of a single feature both coordinates are that feature; the target is set by itself.
+  const second = axes === "curve" ? (state.data.d === 1 ? x : otherThan(x)) : y;
   const body = { x, y: second, held: heldBody(held), ops };
   const ask = () => post(`sessions/${state.session}/edit`, { version: state.data.version, ...body });
   let data;
@@ -69,6 +69,11 @@ async function send(ops) {
   const deleted = ops.flatMap((op) => (op.op === "delete" ? op.rows : []));
   set({ data, edits: logged(state.edits, `p${x},${second},${held}`, ops) });
   if (deleted.length && state.selected !== null) choose(null);
+}
+
+/** A second feature, for edits that set none. @param {number} x */
+function otherThan(x) {
+  return x === 0 ? 1 : 0;
 }
 
 /** @param {string} held */
@@ -88,7 +93,7 @@ function logged(log, where, ops) {
   for (const op of ops) {
     const text = entry(op);
     // Where a sample went on the way does not matter.
-    while (op.op === "move" && (out.at(-1)?.startsWith(`m${op.row},`) || out.at(-1)?.startsWith(`v${op.row},`))) out.pop();
+    while ((op.op === "move" && out.at(-1)?.startsWith(`m${op.row},`)) || ((op.op === "move" || op.op === "value") && out.at(-1)?.startsWith(`v${op.row},`))) out.pop();
     out.push(text);
   }
   return out;
