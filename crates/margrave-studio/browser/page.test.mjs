@@ -194,6 +194,7 @@ pageTest("stop keeps the best model, resume goes on to the end", "data=example:h
   assert.equal(stopped, "interrupted");
   const gap = (await numbers(page)).gap.value;
   await after(page, () => page.click("#resume"));
+  assert.equal(await page.getAttribute("#verdict", "data-status"), "optimal");
   assert.ok((await numbers(page)).gap.value < gap);
 });
 
@@ -286,6 +287,56 @@ pageTest("text of data files stays text", "data=example:moons", async (page) => 
   assert.match(await page.textContent("#legend"), /<b>c<\/b>/);
 });
 
+pageTest("Watch plays a training from zero to the end", "data=example:moons", async (page) => {
+  await page.click("#watch");
+  await page.waitForSelector("#stop:not([disabled])");
+  await page.waitForFunction(() => document.querySelector("#verdict").textContent.includes("iteration limit"));
+  await page.waitForFunction(() => document.querySelector("#verdict").textContent.includes("proven optimal") && document.querySelector("#stop").disabled, null, { timeout: 40_000 });
+  await page.waitForFunction(() => Number(document.querySelector("#bracket-chart").dataset.points) >= 10);
+});
+
+pageTest("a regression is drawn as a curve, and targets can be dragged", "data=example:sine&axes=curve", async (page) => {
+  const curve = () => page.evaluate(async () => Array.from((await import("/js/store.js")).state.picture.arrays.curve));
+  const first = await curve();
+  // The example is a sine: what is fitted rises and falls.
+  assert.ok(Math.max(...first) > 0.5 && Math.min(...first) < -0.5, `${Math.min(...first)} … ${Math.max(...first)}`);
+  const from = await screenOf(page, 5);
+  await after(page, async () => {
+    await page.mouse.move(from.x, from.y);
+    await page.mouse.down();
+    await page.mouse.move(from.x + 10, from.y - 30);
+    await page.mouse.move(from.x + 20, from.y - 60);
+    await page.mouse.up();
+  });
+  await page.waitForTimeout(700);
+  const to = await screenOf(page, 5);
+  // Of several features the curve is a slice, on which only targets move.
+  assert.ok(to.data[0] === from.data[0] && to.data[1] > from.data[1], `${from.data} → ${to.data}`);
+  assert.notDeepEqual(await curve(), first);
+});
+
+pageTest("samples of one feature are added and dragged on its curve", "data=example:moons", async (page) => {
+  const csv = `x,y\n${Array.from({ length: 60 }, (_, k) => `${k / 10},${Math.sin(k / 10).toFixed(4)}`).join("\n")}\n`;
+  await page.click("#data-button");
+  await page.click("#data-dialog summary");
+  await page.selectOption("#read-task", "regress");
+  await after(page, () => page.setInputFiles("#file", { name: "one.csv", mimeType: "text/csv", buffer: Buffer.from(csv) }));
+  const from = await screenOf(page, 20);
+  await after(page, async () => {
+    await page.mouse.move(from.x, from.y);
+    await page.mouse.down();
+    await page.mouse.move(from.x + 20, from.y + 30);
+    await page.mouse.move(from.x + 40, from.y + 60);
+    await page.mouse.up();
+  });
+  await page.waitForTimeout(700);
+  const to = await screenOf(page, 20);
+  assert.ok(to.data[0] > from.data[0] && to.data[1] < from.data[1], `${from.data} → ${to.data}`);
+  const box = await page.locator("#plane-canvas").boundingBox();
+  await after(page, () => page.mouse.click(box.x + 60, box.y + box.height - 60));
+  assert.match(await page.textContent("#data-button"), /61 × 1 · edited/);
+});
+
 pageTest("every station of the tour runs", "data=example:moons&view=tour", async (page) => {
   await page.waitForSelector("#stations button");
   const stations = await page.locator("#stations button").count();
@@ -300,6 +351,38 @@ pageTest("every station of the tour runs", "data=example:moons&view=tour", async
     }
     assert.equal(await page.isVisible("#message.note, #message:not([hidden])"), false, await page.textContent("#message"));
   }
+});
+
+pageTest("a station replaces the data, Back brings them again", "data=example:heart&C=4&view=tour", async (page) => {
+  await page.waitForSelector("#stations button");
+  await after(page, () => page.click('#stations [data-station="margin"]'));
+  assert.match(await page.textContent("#data-button"), /blobs/);
+  await page.waitForFunction(() => location.hash.includes("example:blobs"));
+  await after(page, () => page.goBack());
+  assert.match(await page.textContent("#data-button"), /heart/);
+  assert.equal(await page.inputValue("#C"), "4");
+});
+
+pageTest("files of the opened folder are read from the dialog", "data=example:moons", async (page) => {
+  await page.click("#data-button");
+  await after(page, () => page.click('#files [data-file="iris.csv"]'));
+  assert.match(await page.textContent("#data-button"), /iris\.csv · 150 × 4/);
+  await page.waitForFunction(() => location.hash.includes("data=path:iris.csv"));
+});
+
+pageTest("a sample chosen in one view is chosen in all", "data=example:heart", async (page) => {
+  const row = await page.getAttribute("#worst tr.pick", "data-row");
+  await page.click("#worst tr.pick");
+  await page.waitForFunction((wanted) => document.querySelector("#selected h2")?.textContent?.startsWith(`Row ${wanted},`), row);
+  assert.equal(await page.getAttribute(`#worst tr[data-row="${row}"]`, "aria-selected"), "true");
+  await page.waitForFunction((wanted) => new URLSearchParams(location.hash.slice(1)).get("row") === wanted, row);
+  // The slice goes through the sample: others are held at its values.
+  await page.click("#hold");
+  await page.waitForFunction((wanted) => document.querySelector("#held").value === `row:${wanted}` && location.hash.includes(`held=row:${wanted}`), row);
+  assert.deepEqual(await page.evaluate(async () => (await import("/js/store.js")).state.picture.held), { row: Number(row) });
+  await page.focus("#plane-canvas");
+  await page.keyboard.press("Escape");
+  assert.equal(await page.isVisible("#selected"), false);
 });
 
 for (const width of [1280, 390]) {

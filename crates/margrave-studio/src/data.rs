@@ -22,6 +22,9 @@ const EDITABLE_VALUES: usize = 4_000_000;
 /// Names and ranges of at most this many features are listed.
 const LISTED_FEATURES: usize = 2_000;
 
+/// Names of features are cut to this many characters.
+const LONGEST_NAME: usize = 80;
+
 /// Where data comes from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -253,7 +256,7 @@ impl Data {
     /// The name of a feature.
     pub(crate) fn feature(&self, at: usize) -> String {
         let named = self.loaded.data.names.as_ref().and_then(|names| names.get(at).cloned());
-        named.unwrap_or_else(|| (at + 1).to_string())
+        named.map_or_else(|| (at + 1).to_string(), |name| name.chars().take(LONGEST_NAME).collect())
     }
 
     fn describe(&self, begun: Instant) -> Value {

@@ -29,7 +29,9 @@ use crate::engine;
 use crate::examples::EXAMPLES;
 use crate::loss;
 use crate::presenter::ReportRequest;
-use crate::session::{App, Job, KEPT_RUNS, MOST_SESSIONS, Mode, Session, Shared, Start, TrainJob, TuneJob, lock};
+use crate::session::{
+    App, Job, KEPT_RUNS, LISTED_MACHINES, MOST_SESSIONS, Mode, Session, Shared, Start, TrainJob, TuneJob, lock,
+};
 use crate::settings::{KERNELS, Settings};
 use crate::tour;
 use crate::views::{Query, margins, plane, sample};
@@ -40,6 +42,8 @@ const UPLOAD_BYTES: usize = 256 << 20;
 const JSON_BYTES: usize = 1 << 20;
 /// Most cells of a search.
 const MOST_CELLS: usize = 400;
+/// Seconds that each fold of a report may train.
+const REPORT_SECONDS: f64 = 20.0;
 /// Longest time between two lines of an event stream.
 const PING: Duration = Duration::from_secs(4);
 
@@ -241,7 +245,7 @@ fn open_session(app: &Shared, call: &Call) -> Outcome {
 }
 
 /// Hands a load to the engine; from now on the session says that it is loading.
-fn submit_load(session: &Session, source: Source, reading: Reading, upload: Option<Vec<u8>>) {
+fn submit_load(session: &Session, source: Source, reading: Reading, upload: Option<Bytes>) {
     let name = match &source {
         Source::Example(name) | Source::Path(name) | Source::Upload(name) => name.clone(),
         Source::Painted(_) => "painted".to_owned(),
@@ -289,7 +293,7 @@ fn upload(app: &Shared, call: &Call) -> Outcome {
         missing: text("missing"),
         ..Reading::default()
     };
-    submit_load(&session, Source::Upload(name), reading, Some(call.body.to_vec()));
+    submit_load(&session, Source::Upload(name), reading, Some(call.body.clone()));
     Ok(Answer::Json(202, json!({ "loading": true })))
 }
 
@@ -343,6 +347,8 @@ struct TrainRequest {
     steps: Option<u64>,
     #[serde(default)]
     live: Option<bool>,
+    #[serde(default)]
+    part_seconds: Option<f64>,
     /// The run to go on with; the current one if none is named.
     #[serde(default)]
     run: Option<u64>,
@@ -393,6 +399,7 @@ fn train(app: &Shared, call: &Call) -> Outcome {
         start: if mode == Mode::Step && request.start.is_none() { Start::Cold } else { start },
         steps: request.steps.unwrap_or(1).clamp(1, 1_000_000),
         live: request.live.unwrap_or(true),
+        part_seconds: request.part_seconds.filter(|seconds| seconds.is_finite()).map(|s| s.clamp(0.01, 60.0)),
     };
     let answer = json!({ "run": job.run });
     session.submit_locked(&mut inner, Job::Train(Box::new(job)));
@@ -503,13 +510,13 @@ fn path_state(app: &Shared, call: &Call) -> Outcome {
 fn runs(app: &Shared, call: &Call) -> Outcome {
     let session = call.session(app)?;
     let inner = session.inner();
-    ok(json!({ "runs": inner.runs.iter().rev().map(|run| run.json()).collect::<Vec<_>>() }))
+    ok(json!({ "runs": inner.runs.iter().rev().map(|run| run.json(LISTED_MACHINES)).collect::<Vec<_>>() }))
 }
 
 fn run(app: &Shared, call: &Call) -> Outcome {
     let session = call.session(app)?;
     let inner = session.inner();
-    ok(inner.find(call.part("run"))?.json())
+    ok(inner.find(call.part("run"))?.json(usize::MAX))
 }
 
 fn trace(app: &Shared, call: &Call) -> Outcome {
@@ -568,8 +575,9 @@ fn report(app: &Shared, call: &Call) -> Outcome {
         (history, run.settings.clone())
     };
     let command = copy::command(&settings, &trained.data).unwrap_or_else(|refusal| format!("# {}", refusal.message));
-    // Its own request to stop: the engine thread may have used up that of the training.
-    let svm = trained.svm.clone().cancel(margrave::Cancel::new()).threads(app.view_threads.clone());
+    // Its own request to stop: the engine thread may have used up that of the training. Nobody waits for long folds.
+    let budget = margrave::Budget { seconds: Some(REPORT_SECONDS), ..margrave::Budget::default() };
+    let svm = trained.svm.clone().cancel(margrave::Cancel::new()).threads(app.view_threads.clone()).budget(budget);
     let page = app.presenter.report(&ReportRequest {
         svm: &svm,
         fit: &trained.fit,
@@ -662,7 +670,7 @@ async fn follow(open: &OpenStream, session: &Arc<Session>, from: Option<u64>, se
                 }
             }
         }
-        if open.0.closing.load(Ordering::Relaxed) {
+        if open.0.closing.load(Ordering::Relaxed) || session.has_ended() {
             return;
         }
         match tokio::time::timeout(PING, newest.changed()).await {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use axum::body::Bytes;
 use margrave::{Cancel, Fit, Svm, Threads};
 use serde_json::{Value, json};
 
@@ -150,7 +151,6 @@ impl App {
     pub(crate) fn close_all(&self) {
         self.closing.store(true, Ordering::Relaxed);
         for session in lock(&self.sessions).drain(..) {
-            session.events.send("closing", json!({}));
             session.end();
         }
     }
@@ -203,6 +203,8 @@ pub(crate) struct TrainJob {
     pub(crate) start: Start,
     pub(crate) steps: u64,
     pub(crate) live: bool,
+    /// Seconds of the first part.
+    pub(crate) part_seconds: Option<f64>,
 }
 
 /// A search to be done.
@@ -218,7 +220,7 @@ pub(crate) struct TuneJob {
 
 /// What an engine thread does.
 pub(crate) enum Job {
-    Load { source: Source, reading: Box<Reading>, upload: Option<Vec<u8>> },
+    Load { source: Source, reading: Box<Reading>, upload: Option<Bytes> },
     Train(Box<TrainJob>),
     Tune(Box<TuneJob>),
     Evaluate(u64),
@@ -302,8 +304,26 @@ pub(crate) struct Run {
     pub(crate) dropped: bool,
 }
 
+/// Machines of a model that lists of runs have one by one.
+pub(crate) const LISTED_MACHINES: usize = 10;
+
+/// Leaves out the proofs of single machines beyond `most`, and says how many there were.
+pub(crate) fn shorten(value: &mut Value, most: usize) {
+    let Some(object) = value.as_object_mut() else { return };
+    let Some(machines) = object.get_mut("machines").and_then(Value::as_array_mut) else { return };
+    let count = machines.len();
+    if count > most {
+        machines.truncate(most);
+        object.entry("machines_count").or_insert(json!(count));
+    }
+}
+
 impl Run {
-    pub(crate) fn json(&self) -> Value {
+    /// The run with the proofs of at most `machines` single machines.
+    pub(crate) fn json(&self, machines: usize) -> Value {
+        let (mut certificate, mut summary) = (self.certificate.clone(), self.summary.clone());
+        shorten(&mut certificate, machines);
+        shorten(&mut summary, machines);
         json!({
             "run": self.id,
             "data_version": self.data_version,
@@ -315,8 +335,8 @@ impl Run {
             "error": self.error,
             "kept": self.model.is_some(),
             "model_version": self.version,
-            "certificate": self.certificate,
-            "summary": self.summary,
+            "certificate": certificate,
+            "summary": summary,
             "evaluated": self.evaluation.is_some(),
             "trace_steps": lock(&self.trace).seen(),
             "begun_seconds_ago": self.begun.elapsed().as_secs_f64(),
@@ -382,6 +402,10 @@ impl Session {
         inner.running.is_some() || !inner.jobs.is_empty()
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.inner().ended
+    }
+
     /// The data.
     pub(crate) fn data(&self) -> Result<Arc<Data>, Refusal> {
         self.inner().data.clone().ok_or_else(Refusal::no_data)
@@ -405,7 +429,7 @@ impl Session {
             "settings": settings,
             "job": inner.running.as_ref().map(job_json),
             "current": inner.current,
-            "runs": inner.runs.iter().rev().map(Run::json).collect::<Vec<_>>(),
+            "runs": inner.runs.iter().rev().map(|run| run.json(LISTED_MACHINES)).collect::<Vec<_>>(),
         })
     }
 
@@ -479,6 +503,9 @@ impl Session {
             running.cancel.abandon();
         }
         self.wake.notify_all();
+        drop(inner);
+        // Whoever follows the session notices.
+        self.events.send("closing", json!({}));
     }
 
     /// Waits for the next job; `None` when the session has ended.

@@ -184,6 +184,10 @@ impl Settings {
         if settings.task.is_empty() {
             settings.task = data.task.name().to_owned();
         }
+        if settings.task()? == Task::Classify && data.task != Task::Classify {
+            return Err(Refusal::settings("the target of this data was read as a number, not as classes")
+                .hint("open the data again with the task classify"));
+        }
         Ok(settings)
     }
 
@@ -250,6 +254,7 @@ impl Settings {
             }
         };
         let budget = Budget { seconds: self.max_seconds, iterations: self.max_iter, ..Budget::default() };
+        budget.check()?;
         let mut svm = Svm::of(task)
             .kernel(kernel)
             .bias(self.bias)
@@ -351,6 +356,14 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_not_taken_for_classes() {
+        let housing = Data::open(Source::Example("housing".into()), &Reading::default(), None, None, 1, 1).unwrap();
+        let asked = serde_json::json!({ "task": "classify" });
+        assert!(Settings::read(Some(&asked), &housing).is_err());
+        assert_eq!(Settings::read(None, &housing).unwrap().task, "regress");
+    }
+
+    #[test]
     fn bad_settings_are_named() {
         use serde_json::json;
         for (settings, word) in [
@@ -366,6 +379,7 @@ mod tests {
             (json!({ "solver": "simplex" }), "simplex"),
             (json!({ "class_weight": "equal" }), "equal"),
             (json!({ "C": -1.0 }), "-1"),
+            (json!({ "max_seconds": -1.0 }), "max-seconds"),
         ] {
             let message = svm(settings.clone()).err().unwrap_or_default();
             assert!(message.contains(word), "{settings}: {message}");

@@ -23,7 +23,7 @@ impl Presenter for Plain {
     fn certificates(&self, certificates: &[Certificate]) -> Value {
         let one = &certificates[0];
         json!({ "primal": one.primal(), "dual": one.dual(), "gap": one.gap(), "relative_gap": one.relative_gap(),
-            "violation": one.violation(), "all": certificates })
+            "violation": one.violation(), "machines": certificates })
     }
 
     fn certificate_rows(&self, certificates: &[Certificate]) -> Vec<(String, String)> {
@@ -267,4 +267,15 @@ pub(crate) fn bytes_of(bytes: &[u8], name: &str) -> Vec<u8> {
     let place = &header(bytes)["arrays"][name];
     let (offset, count) = (place["offset"].as_u64().expect("offset"), place["count"].as_u64().expect("count"));
     bytes[8 + length + offset as usize..][..count as usize].to_vec()
+}
+
+/// An array of double-precision numbers of a binary answer.
+pub(crate) fn doubles(bytes: &[u8], name: &str) -> Vec<f64> {
+    let length = u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes")) as usize;
+    let place = &header(bytes)["arrays"][name];
+    assert_eq!(place["type"], "f64", "{name}");
+    let (offset, count) = (place["offset"].as_u64().expect("offset"), place["count"].as_u64().expect("count"));
+    let from = 8 + length + offset as usize;
+    let part = &bytes[from..from + 8 * count as usize];
+    part.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("eight bytes"))).collect()
 }

@@ -39,6 +39,13 @@ fn the_plane_shows_the_scores_of_the_model() {
         assert_eq!(*kind, expected, "{beta}");
     }
     assert!(kinds.contains(&1) && kinds.contains(&2));
+    // The smallest margin is that of the sample that is furthest on the wrong side.
+    let classes = bytes_of(&body, "class");
+    let worst =
+        score.iter().zip(&classes).map(|(z, class)| if *class == 1 { *z } else { -*z }).fold(f32::MAX, f32::min);
+    let margins = server.get(&format!("{session}/runs/current/margins"));
+    let least = margins["below"][0]["margin"].as_f64().expect("a margin");
+    assert!((least as f32 - worst).abs() < 1e-6, "{least} {worst}");
     let summary = server.get(&format!("{session}/runs/current"))["summary"]["support_vectors"].clone();
     assert_eq!(json!(kinds.iter().filter(|kind| **kind > 0).count()), summary);
 }
@@ -122,7 +129,7 @@ fn a_sample_has_its_row_and_its_place() {
     assert_eq!(server.call("GET", &format!("{session}/rows/x"), None).status, 400);
     // The worst samples are those of the certificate.
     let margins = server.get(&format!("{session}/runs/current/margins"));
-    let proof = server.get(&format!("{session}/runs/current"))["certificate"]["all"][0]["worst"].clone();
+    let proof = server.get(&format!("{session}/runs/current"))["certificate"]["machines"][0]["worst"].clone();
     assert_eq!(margins["worst"].as_array().map(Vec::len), proof.as_array().map(Vec::len));
 }
 
@@ -177,4 +184,24 @@ fn paths_reports_models_and_commands_come_from_the_session() {
     assert_eq!(tour["stations"].as_array().map(Vec::len), Some(5));
     let curve = server.post("/api/loss", json!({ "loss": "huber:delta=1", "y": 0.0 }));
     assert_eq!(curve["name"], "huber:delta=1");
+}
+
+#[test]
+fn lists_of_many_machines_stay_small() {
+    let server = start();
+    // Thirty classes: 435 machines.
+    let points: Vec<[f64; 3]> =
+        (0..120).map(|i| [f64::from(i % 30) + 0.01 * f64::from(i), f64::from(i % 7), f64::from(i % 30)]).collect();
+    let session = server.session(json!({ "painted": { "task": "classify", "points": points } }));
+    let mut events = server.events(&session, None);
+    let mut run = Value::Null;
+    for cost in [1.0, 2.0, 3.0] {
+        run = server.train(&session, json!({ "settings": { "C": cost } }));
+    }
+    let machines = |run: &Value| run["certificate"]["machines"].as_array().map(Vec::len);
+    assert_eq!((machines(&run), &run["certificate"]["machines_count"]), (Some(10), &json!(435)));
+    assert_eq!(machines(&events.next("model")), Some(10));
+    let whole = server.get(&format!("{session}/runs/current"));
+    assert_eq!((machines(&whole), &whole["certificate"]["machines_count"]), (Some(300), &json!(435)));
+    assert!(server.call("GET", &session, None).body.len() < 200_000);
 }

@@ -25,7 +25,7 @@ export function startBracket() {
     distance.change({ x: bySeconds ? "seconds" : "iterations" });
     show();
   } }, "by iterations");
-  byId("panel-proof").append(h("section", { "aria-label": "Bracket" }, h("div", { class: "head" }, h("h2", null, "The optimum lies between dual and primal"), axis), keyBox, above, below));
+  byId("panel-proof").append(h("section", { "aria-label": "Bracket" }, h("div", { class: "head" }, h("h2", null, "The optimum lies between dual and primal"), axis), keyBox, above, below, h("p", { class: "small dim", id: "too-quick", hidden: true }, "Too quick to see: Watch plays it from the start.")));
   bracket = new Chart(above, { height: 168, x: "", logY: true, lines: [
     { name: "primal", colour: (t) => t.classes[1] },
     { name: "dual", colour: (t) => t.classes[0] },
@@ -79,6 +79,7 @@ function show() {
   distance.data = [xs, gap, violation, certainGap];
   distance.remake();
   byId("bracket-chart").dataset.drawn = (performance.now() - from).toFixed(1);
+  byId("too-quick").hidden = state.job !== null || xs.length > 4;
   byId("bracket-chart").dataset.points = String(xs.length);
 }
 

@@ -1,6 +1,6 @@
 // Where data come from: examples, a file, a path below the opened folder, or paint.
 
-import { get } from "./api.js";
+import { arrays, get } from "./api.js";
 import { byId, fill, h, select } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { tell } from "./message.js";
@@ -47,6 +47,7 @@ export async function take(read) {
   try {
     await read();
     freshStart();
+    await tellingAxes();
     await begin();
   } catch (error) {
     tell(error);
@@ -66,8 +67,58 @@ export function freshStart() {
     settings: usualSettings(data),
     tool: simple ? "edit" : "select",
     label: data.task === "regress" ? Number(data.target?.mean?.toPrecision(3) ?? 0) : Math.min(1, Math.max(0, (data.classes?.length ?? 1) - 1)),
-    plane: { axes: data.d === 1 ? "curve" : "features", x: data.suggest?.x ?? 0, y: data.suggest?.y ?? Math.min(1, data.d - 1), held: "mean", output: 0, window: data.n === 0 ? [0, 1, 0, 1] : null },
+    plane: { axes: data.d === 1 ? "curve" : "features", x: 0, y: Math.min(1, data.d - 1), held: "mean", output: 0, window: data.n === 0 ? [0, 1, 0, 1] : null },
   });
+}
+
+/** With more features looking at all of them would take too long. */
+const LOOKED_AT = 40;
+/** Rows that are looked at. */
+const ROWS = 400;
+/** Features with fewer values than this draw lines of samples, not clouds. */
+const VALUES = 8;
+
+/** Chooses as axes the two features that tell most of the target, each taken alone. */
+export async function tellingAxes() {
+  const { data, session } = state;
+  if (!data || data.d < 3 || data.d > LOOKED_AT || data.n < 3) return;
+  const pairs = Array.from({ length: Math.ceil(data.d / 2) }, (_, k) => [2 * k, Math.min(2 * k + 1, data.d - 1)]);
+  let pictures;
+  try {
+    pictures = await Promise.all(pairs.map(([x, y]) => arrays(`sessions/${session}/plane?grid=0&points=${ROWS}&x=${x}&y=${y}`)));
+  } catch {
+    // The first two will do.
+    return;
+  }
+  const told = pairs.flatMap(([x, y], k) => [{ at: x, tells: tells(pictures[k].arrays.px, pictures[k].arrays) }, { at: y, tells: tells(pictures[k].arrays.py, pictures[k].arrays) }]);
+  const best = told.filter((f, k) => told.findIndex((g) => g.at === f.at) === k).sort((a, b) => b.tells - a.tells);
+  if (state.data === data && best.length > 1) set({ plane: { ...state.plane, x: best[0].at, y: best[1].at } });
+}
+
+/**
+ * The share of the variance of a feature that lies between classes, or that goes with the target.
+ * @param {Float32Array} values
+ * @param {{class: Uint8Array, target: Float32Array}} of
+ */
+function tells(values, of) {
+  const n = values.length;
+  const mean = values.reduce((a, b) => a + b, 0) / n;
+  const variance = values.reduce((a, b) => a + (b - mean) ** 2, 0);
+  if (!(variance > 0)) return -1;
+  let share = 0;
+  if (of.class[0] === 255) {
+    const middle = of.target.reduce((a, b) => a + b, 0) / n;
+    const both = values.reduce((a, v, k) => a + (v - mean) * (of.target[k] - middle), 0);
+    share = both ** 2 / (variance * of.target.reduce((a, b) => a + (b - middle) ** 2, 0));
+  } else {
+    const sums = new Map();
+    values.forEach((v, k) => {
+      const [count, sum] = sums.get(of.class[k]) ?? [0, 0];
+      sums.set(of.class[k], [count + 1, sum + v]);
+    });
+    for (const [count, sum] of sums.values()) share += (count * (sum / count - mean) ** 2) / variance;
+  }
+  return new Set(values).size < VALUES ? share - 1 : share;
 }
 
 /** Features whose ranges differ by more than this factor are standardised unless somebody chooses otherwise. */

@@ -6,7 +6,7 @@ import { refreshPlane } from "./refresh.js";
 import { choose, train } from "./session.js";
 import { set, state } from "./store.js";
 
-/** @typedef {{op: "add", at: number[], label?: number, target?: number} | {op: "move", row: number, to: number[], target?: number}
+/** @typedef {{op: "add", at: number[], label?: number, target?: number} | {op: "move", row: number, to: number[]}
  *   | {op: "label", row: number, label: number} | {op: "value", row: number, target: number} | {op: "delete", rows: number[]}} Op */
 
 /** @type {Op[]} */
@@ -27,8 +27,7 @@ export function whyNot() {
 export async function edit(ops) {
   // A drag asks faster than anybody answers: of moves of one sample only the last counts.
   for (const op of ops) {
-    const last = waiting.at(-1);
-    if (op.op === "move" && last?.op === "move" && last.row === op.row) waiting.pop();
+    for (let last = waiting.at(-1); (op.op === "move" || (op.op === "value" && last?.op === "value")) && (last?.op === "move" || last?.op === "value") && last.row === op.row; last = waiting.at(-1)) waiting.pop();
     waiting.push(op);
   }
   if (sending) return;
@@ -54,8 +53,9 @@ export async function edit(ops) {
 /** @param {Op[]} ops */
 async function send(ops) {
   const { x, y, held, axes } = state.plane;
-  const curve = axes === "curve";
-  const body = { x, y: curve ? null : y, held: heldBody(held), ops };
+  // On the curve of a single feature both coordinates are that feature; the target is set by itself.
+  const second = axes === "curve" ? (state.data.d === 1 ? x : otherThan(x)) : y;
+  const body = { x, y: second, held: heldBody(held), ops };
   const ask = () => post(`sessions/${state.session}/edit`, { version: state.data.version, ...body });
   let data;
   try {
@@ -67,8 +67,13 @@ async function send(ops) {
     data = await ask();
   }
   const deleted = ops.flatMap((op) => (op.op === "delete" ? op.rows : []));
-  set({ data, edits: logged(state.edits, `p${x},${curve ? "" : y},${held}`, ops) });
+  set({ data, edits: logged(state.edits, `p${x},${second},${held}`, ops) });
   if (deleted.length && state.selected !== null) choose(null);
+}
+
+/** A second feature, for edits that set none. @param {number} x */
+function otherThan(x) {
+  return x === 0 ? 1 : 0;
 }
 
 /** @param {string} held */
@@ -88,7 +93,7 @@ function logged(log, where, ops) {
   for (const op of ops) {
     const text = entry(op);
     // Where a sample went on the way does not matter.
-    if (op.op === "move" && out.at(-1)?.startsWith(`m${op.row},`)) out.pop();
+    while ((op.op === "move" && out.at(-1)?.startsWith(`m${op.row},`)) || ((op.op === "move" || op.op === "value") && out.at(-1)?.startsWith(`v${op.row},`))) out.pop();
     out.push(text);
   }
   return out;
@@ -100,7 +105,7 @@ function entry(op) {
     case "add":
       return `a${op.at.join(",")},${op.label ?? `t${op.target}`}`;
     case "move":
-      return `m${op.row},${op.to.join(",")}${op.target === undefined ? "" : `,t${op.target}`}`;
+      return `m${op.row},${op.to.join(",")}`;
     case "label":
       return `l${op.row},${op.label}`;
     case "value":
@@ -115,7 +120,7 @@ function entry(op) {
  * @param {string[]} log
  */
 export async function replay(log) {
-  /** @type {{x: number, y: number | null, held: any}} */
+  /** @type {{x: number, y: number, held: any}} */
   let where = { x: 0, y: 1, held: { mean: true } };
   /** @type {Op[]} */
   let ops = [];
@@ -129,7 +134,7 @@ export async function replay(log) {
     const fields = text.slice(1).split(",");
     if (text[0] === "p") {
       await flush();
-      where = { x: Number(fields[0]), y: fields[1] === "" ? null : Number(fields[1]), held: heldBody(fields[2]) };
+      where = { x: Number(fields[0]), y: Number(fields[1]), held: heldBody(fields[2]) };
       continue;
     }
     const op = parse(text[0], fields);
@@ -151,7 +156,7 @@ function parse(kind, fields) {
     case "a":
       return target === undefined ? { op: "add", at: values.slice(0, -1), label: values.at(-1) } : { op: "add", at: values, target };
     case "m":
-      return { op: "move", row: values[0], to: values.slice(1), ...(target === undefined ? {} : { target }) };
+      return { op: "move", row: values[0], to: values.slice(1) };
     case "l":
       return { op: "label", row: values[0], label: values[1] };
     case "v":

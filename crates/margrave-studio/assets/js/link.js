@@ -30,7 +30,7 @@ export function encode() {
   if (state.view !== "proof") out.set("view", state.view);
   const { axes, x, y, held, output, size, window } = state.plane;
   if (axes !== "features") out.set("axes", axes);
-  if (x !== 0 || y !== 1) out.set("xy", `${x},${y}`);
+  if (axes !== "kpca" && (x !== 0 || y !== 1 || state.data?.d > 2)) out.set("xy", `${x},${y}`);
   if (held !== "mean") out.set("held", held);
   if (window) out.set("window", window.join(","));
   if (output) out.set("output", String(output));

@@ -4,7 +4,7 @@ import { get, takeToken } from "./api.js";
 import { startBar } from "./bar.js";
 import { startBracket } from "./bracket.js";
 import { startControls } from "./controls.js";
-import { freshStart, startData, usualSettings } from "./data.js";
+import { freshStart, startData, tellingAxes, usualSettings } from "./data.js";
 import { byId, fill, h } from "./dom.js";
 import { replay } from "./edit.js";
 import { startLeftOut } from "./left-out.js";
@@ -53,6 +53,7 @@ async function follow(link) {
   if (!state.data) return;
   if (!again) {
     freshStart();
+    if (!link.view.xy) await tellingAxes();
     await replay(link.edits);
   } else set({ edits: link.edits, tool: state.data.d <= 2 && state.data.editable ? "edit" : "select" });
   const usual = again && !Object.keys(link.settings).length ? state.settings : usualSettings(state.data);
@@ -71,6 +72,7 @@ async function onAddress() {
     if (link.source && !link.source.upload && (nameOf(link) !== nameOf(decode(encode())))) {
       await load(link.source);
       freshStart();
+      if (!link.view.xy) await tellingAxes();
       await replay(link.edits);
     }
     const usual = usualSettings(state.data);

@@ -134,13 +134,47 @@ function paintScores(/** @type {any} */ p, /** @type {Theme} */ t) {
   };
 }
 
+/** Shares of pictures, so that edges and colours come from the same. @type {WeakMap<object, Map<number, Float32Array>>} */
+const shared = new WeakMap();
+
+/**
+ * For each class its share of the cells around each node. Votes of pairs jump from one class to the next; the edges are
+ * smooth, and lie where two shares are equal.
+ * @param {any} p
+ */
+function classShares(p) {
+  const found = shared.get(p);
+  if (found) return found;
+  const { nx, ny } = p;
+  const label = p.arrays.label;
+  const out = new Map();
+  const smooth = (/** @type {Float32Array} */ from, /** @type {number} */ step, /** @type {number} */ length, /** @type {number} */ stride, /** @type {number} */ lines) => {
+    const to = new Float32Array(from.length);
+    for (let line = 0; line < lines; line += 1) {
+      for (let k = 0; k < length; k += 1) {
+        const at = line * stride + k * step;
+        const value = (/** @type {number} */ j) => from[line * stride + Math.min(Math.max(j, 0), length - 1) * step];
+        to[at] = (value(k - 2) + 4 * value(k - 1) + 6 * value(k) + 4 * value(k + 1) + value(k + 2)) / 16;
+      }
+    }
+    return to;
+  };
+  for (const of of [...new Set(label)].sort()) {
+    const own = Float32Array.from(label, (v) => (v === of ? 1 : 0));
+    out.set(of, smooth(smooth(own, 1, nx, nx, ny), nx, ny, 1, nx));
+  }
+  shared.set(p, out);
+  return out;
+}
+
 /** Several classes: the predicted one; the colour deepens with its lead.
  * @returns {Paint} */
 function paintClasses(/** @type {any} */ p, /** @type {Theme} */ t) {
   const ground = t.ground;
-  const { label, grid } = p.arrays;
+  const { label } = p.arrays;
   const nx = p.nx;
-  // The class with the largest lead between the four nodes around a pixel.
+  const shares = classShares(p);
+  // The class with the largest share between the four nodes around a pixel.
   const winner = (/** @type {number} */ cell, /** @type {number} */ u, /** @type {number} */ v) => {
     const nodes = [cell, cell + 1, cell + nx, cell + nx + 1];
     const first = label[cell];
@@ -148,8 +182,9 @@ function paintClasses(/** @type {any} */ p, /** @type {Theme} */ t) {
     const weights = [(1 - u) * (1 - v), u * (1 - v), (1 - u) * v, u * v];
     let [best, most] = [first, -Infinity];
     for (const of of new Set(nodes.map((k) => label[k]))) {
-      const lead = nodes.reduce((sum, k, j) => sum + weights[j] * (label[k] === of ? grid[k] : -grid[k]), 0);
-      if (lead > most) [best, most] = [of, lead];
+      const share = shares.get(of);
+      const sum = nodes.reduce((total, k, j) => total + weights[j] * (share ? share[k] : 0), 0);
+      if (sum > most) [best, most] = [of, sum];
     }
     return best;
   };
@@ -180,10 +215,7 @@ function lines(/** @type {CanvasRenderingContext2D} */ c, /** @type {any} */ p, 
   if (label) {
     c.strokeStyle = t.boundary;
     c.lineWidth = 1.6;
-    // The lead falls to nothing at an edge, so that a class's own lead, negative elsewhere, changes its sign there.
-    const grid = p.arrays.grid;
-    const classes = [...new Set(label)].sort();
-    for (const of of classes.slice(0, -1)) stroke(Float32Array.from(label, (v, k) => (v === of ? grid[k] : -grid[k])), 0);
+    for (const share of [...classShares(p).values()].slice(0, -1)) stroke(share, 0.5);
     return;
   }
   const main = p.levels.length === 1 ? p.levels[0] : 0;

@@ -349,9 +349,14 @@ function dragTo(row, at) {
  */
 function moveTo(row, to) {
   keepWindow();
+  const curve = state.plane.axes === "curve";
+  // With several features a curve shows a slice: there only the target is changed.
+  if (curve && state.data.d > 1) to = [state.picture.arrays.px[state.picture.arrays.row.indexOf(row)], to[1]];
   moved.set(row, to);
   draw();
-  edit([state.plane.axes === "curve" ? { op: "move", row, to: [to[0]], target: to[1] } : { op: "move", row, to }]);
+  if (!curve) edit([{ op: "move", row, to }]);
+  else if (state.data.d > 1) edit([{ op: "value", row, target: to[1] }]);
+  else edit([{ op: "move", row, to: [to[0], to[0]] }, { op: "value", row, target: to[1] }]);
 }
 
 /** @param {[number, number]} at  Pixels */
@@ -361,8 +366,12 @@ function add(at) {
 
 /** @param {[number, number]} to */
 function addAt(to) {
+  if (state.plane.axes === "curve" && state.data.d > 1) {
+    tell("Samples are added on a plane of two features; here their targets can be moved.");
+    return;
+  }
   keepWindow();
-  if (state.plane.axes === "curve") edit([{ op: "add", at: [to[0]], target: to[1] }]);
+  if (state.plane.axes === "curve") edit([{ op: "add", at: [to[0], to[0]], target: to[1] }]);
   else if (state.data.task === "regress") edit([{ op: "add", at: to, target: state.label }]);
   else edit([{ op: "add", at: to, label: Math.min(state.label, state.data.classes?.length ?? 0) }]);
 }

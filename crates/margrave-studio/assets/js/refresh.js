@@ -37,22 +37,54 @@ const fetchPlane = latest(async (/** @type {number[]} */ [nx, ny]) => {
   const { data, session, plane, run, selected } = state;
   if (!data || !session) return;
   const query = new URLSearchParams({ axes: plane.axes, nx: String(nx), ny: String(ny), output: String(plane.output) });
+  const curve = plane.axes === "curve";
   if (plane.axes !== "kpca") {
     query.set("x", String(plane.x));
-    if (plane.axes === "features") query.set("y", String(plane.y));
+    query.set("y", String(curve ? plane.x : plane.y));
     query.set("held", plane.held);
+  }
+  if (curve) {
+    // One feature on both axes: the grid is the fitted curve, many times over.
+    query.set("axes", "features");
+    query.set("nx", "8");
+    query.set("ny", "256");
   }
   if (run && runIsCurrent() && run.kept !== false && run.model_version > 0) query.set("run", String(run.run));
   else query.set("grid", "0");
   if (selected !== null && selected < data.n) query.set("select", String(selected));
-  plane.window?.forEach((v, k) => query.set(["x0", "x1", "y0", "y1"][k], String(v)));
+  const ends = curve && plane.window ? [plane.window[0], plane.window[1], plane.window[0], plane.window[1]] : plane.window;
+  ends?.forEach((v, k) => query.set(["x0", "x1", "y0", "y1"][k], String(v)));
   try {
     const picture = await arrays(`sessions/${session}/plane?${query}`);
-    if (session === state.session) set({ picture });
+    if (session === state.session) set({ picture: curve ? asCurve(picture, plane.window ?? null) : picture });
   } catch (error) {
     unlessGone(error);
   }
 });
+
+/**
+ * A picture of one feature against the target, from one of that feature on both axes.
+ * @param {any} picture
+ * @param {number[] | null} window
+ */
+function asCurve(picture, window) {
+  const { grid, ...rest } = picture.arrays;
+  const { nx, ny } = picture;
+  // The later of the two coordinates counts; the value is the same all along the other.
+  const upward = grid && grid[0] !== grid[nx * (ny - 1)];
+  const curve = grid && Float32Array.from({ length: upward ? ny : nx }, (_, k) => grid[upward ? k * nx : k]);
+  const tube = state.run?.summary?.tube ?? (/(^|-)epsilon/.test(state.run?.summary?.loss ?? "") ? state.run.settings.epsilon : null);
+  const ends = [rest.target, curve ?? []].flatMap((values) => [...values]).filter(Number.isFinite);
+  const [low, high] = ends.length ? [Math.min(...ends), Math.max(...ends)] : [0, 1];
+  const air = 0.08 * (high - low) || 1;
+  return {
+    ...picture,
+    axes: "curve",
+    tube,
+    window: window ?? [picture.window[2], picture.window[3], low - air, high + air],
+    arrays: { ...rest, ...(curve ? { curve } : {}), py: rest.target },
+  };
+}
 
 let traced = 0;
 

@@ -21,7 +21,7 @@ function show() {
   /** @type {[string, string][]} */
   const facts = [];
   if (m) {
-    facts.push(["predicted", m.prediction], ["score", m.score.map((/** @type {number} */ v) => number(v)).join(", ")]);
+    facts.push(["predicted", data.task === "regress" ? number(Number(m.prediction)) : m.prediction], ["score", m.score.map((/** @type {number} */ v) => number(v)).join(", ")]);
     if (m.margin !== null && m.margin !== undefined) facts.push([data.task === "regress" ? "residual" : "margin", number(m.margin)]);
     if (m.loss !== null && m.loss !== undefined) facts.push(["loss", number(m.loss)]);
     facts.push(["β", m.beta.map((/** @type {number} */ v) => number(v)).join(", ")], ["kind", kindName(m.kind)]);

@@ -109,15 +109,18 @@ export async function begin() {
 
 /**
  * Trains with the settings on the screen.
- * @param {{mode?: string, start?: any, steps?: number}} [how]
+ * @param {{mode?: string, start?: any, steps?: number, run?: number}} [how]
  * @returns {Promise<boolean>} whether it has been accepted; its end is an event
  */
 export async function train(how = {}) {
   if (!state.data) return false;
   asking += 1;
+  const body = { settings: state.settings, mode: "play", ...how };
+  // From a model the first iteration of IRWLS only finds the weights again.
+  if (body.mode === "step" && state.settings.solver === "irwls") body.steps = Math.max(2, body.steps ?? 1);
   try {
     // That it has begun is told by an event, which may come before this answer.
-    newest = (await post(`sessions/${state.session}/train`, { settings: state.settings, mode: "play", ...how })).run;
+    newest = (await post(`sessions/${state.session}/train`, body)).run;
     clearMessage();
     return true;
   } catch (error) {
@@ -152,8 +155,8 @@ const FRAME = 70;
 /** Trains from zero in steps that grow, so that the boundary can be seen to move and still arrives. */
 export async function watch() {
   set({ watching: true });
-  /** @type {any} */
-  let how = { start: "cold" };
+  // There is no run 0: a new one begins.
+  let how = /** @type {any} */ ({ run: 0, start: "cold" });
   try {
     for (let frame = 0; state.watching; frame += 1) {
       const from = performance.now();
@@ -237,9 +240,11 @@ const handlers = {
     if (last && state.job) set({ job: { ...state.job, run, ...last } });
     refreshTrace();
   },
-  model: (event) => {
-    const { run, model_version, certificate } = event;
-    set({ run: { ...(state.run?.run === run ? state.run : { run, settings: state.settings, status: "running", data_version: state.data.version, kept: true, summary: null }), status: "running", model_version, certificate } });
+  model: ({ run, model_version, certificate, final }) => {
+    // The last model comes with the end of the training.
+    if (final) return;
+    const known = state.run?.run === run ? state.run : { run, settings: state.settings, data_version: state.data.version, kept: true, summary: null };
+    set({ run: { ...known, status: "running", model_version, certificate } });
     refreshPlane();
     refreshTrace();
   },

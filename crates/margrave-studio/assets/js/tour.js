@@ -119,13 +119,15 @@ function pathChart() {
   const box = byId("path-box");
   if (!p) return fill(box);
   const t = theme();
+  const points = [...p.path].sort((a, b) => a.lambda - b.lambda);
   const chartBox = h("div", { class: "chart", id: "path-chart" });
   fill(box, h("section", null, h("div", { class: "head" }, h("h2", null, "Every λ from one decomposition")), keys([{ name: "leave-one-out error", colour: t.classes[1] }, { name: "training error", colour: t.classes[0], dash: "dash" }]), chartBox, h("p", { class: "small dim" }, `Best: λ = ${number(p.best.lambda, 3)}, leave-one-out error ${number(p.best.loo_mse)}. Click on the chart to train at a λ.`)));
   const chart = new Chart(chartBox, { height: 220, x: "λ", y: "mean square", logX: true, logY: true, lines: [{ name: "leave one out", colour: (c) => c.classes[1] }, { name: "training", colour: (c) => c.classes[0], dash: [5, 3] }], over: (u, c) => bestLine(u, c, p.best.lambda), onpick: (lambda) => {
-    set({ settings: { ...state.settings, loss: "square", lambda: Number(lambda.toPrecision(3)) } });
+    const far = (/** @type {any} */ point) => Math.abs(Math.log(point.lambda / lambda));
+    const nearest = points.reduce((a, b) => (far(b) < far(a) ? b : a));
+    set({ settings: { ...state.settings, loss: "square", C: nearest.C ?? 1 / nearest.lambda, lambda: null } });
     train();
   } });
-  const points = [...p.path].sort((a, b) => a.lambda - b.lambda);
   chart.set([points.map((v) => v.lambda), points.map((v) => v.loo_mse), points.map((v) => v.train_mse)]);
   return undefined;
 }

@@ -153,6 +153,7 @@ fn path(
     let object = |p: &PathPoint| {
         json!({
             "lambda": p.lambda,
+            "C": 1.0 / p.lambda,
             "loo_mse": p.loo_mse,
             "train_mse": p.train_mse,
             "degrees_of_freedom": p.degrees_of_freedom,

@@ -15,11 +15,13 @@ use serde_json::{Value, json};
 
 use crate::answer::Refusal;
 use crate::data::Data;
-use crate::session::{App, Inner, Mode, Run, Session, Start, TrainJob, Trained, lock};
+use crate::session::{App, Inner, LISTED_MACHINES, Mode, Run, Session, Start, TrainJob, Trained, lock, shorten};
 use crate::trace::Trace;
 
-/// Seconds of the first part.
+/// Seconds of the first part, unless the request says otherwise.
 const FIRST_PART: f64 = 0.4;
+/// Machines of a model whose proofs are kept one by one.
+const MACHINES: usize = 300;
 /// Each part is this many times longer than the one before.
 const GROWTH: f64 = 2.5;
 /// Relative gap that a polish asks for.
@@ -124,6 +126,11 @@ fn begin(session: &Session, job: &TrainJob) -> Result<Begun, Refusal> {
         run.status = "running";
         run.mode = job.mode;
         run.error = None;
+        if !job.settings.is_resumable() {
+            // Its steps come again from the first.
+            run.trace = Arc::default();
+            run.seconds = 0.0;
+        }
         let (trace, start) = (run.trace.clone(), run.model.clone());
         let (iterations, seconds) = (run.iterations, run.seconds);
         return Ok(Begun { data, trace, start, iterations, seconds });
@@ -218,7 +225,7 @@ pub(super) fn train(app: &Arc<App>, session: &Session, job: &TrainJob, cancel: &
         live.before = (0, begun.seconds);
     }
     let in_parts = job.live && resumable && job.mode != Mode::Step;
-    let mut part = in_parts.then_some(FIRST_PART);
+    let mut part = in_parts.then_some(job.part_seconds.unwrap_or(FIRST_PART));
     let mut done = (begun.iterations, begun.seconds);
     loop {
         let Part { budget, cut } = limits(job, done, part, resumable);
@@ -226,14 +233,21 @@ pub(super) fn train(app: &Arc<App>, session: &Session, job: &TrainJob, cancel: &
         if let Some(start) = &start {
             own = own.start(start.fit.model().clone());
         }
-        let fit = fit(own, start.is_some(), &data, &mut live)?;
+        let fit = match fit(own, start.is_some(), &data, &mut live) {
+            Ok(fit) => fit,
+            Err(_) if cancel.is_requested() => {
+                give_up(session, job.run, "interrupted", done);
+                return Ok(());
+            }
+            Err(refusal) => return Err(refusal),
+        };
         live.flush();
         let totals = fit.totals();
         let base = if resumable { done.0 } else { 0 };
         done = (base + totals.iterations, done.1 + totals.seconds);
         live.before = (if resumable { done.0 } else { 0 }, done.1);
         let goes_on = cut && fit.status() == Status::TimeLimit && !cancel.is_requested();
-        let trained = publish(app, session, job, fit, &svm, &data, done, goes_on);
+        let trained = publish(app, session, job, fit, &svm, &data, done, goes_on, cancel);
         if !goes_on {
             return Ok(());
         }
@@ -257,14 +271,14 @@ fn fit(svm: Svm, started: bool, data: &Data, live: &mut Live<'_>) -> Result<Fit,
 
 /// The certificates that `verify` computes from the saved model, to the last digit. Those of the training bound the same
 /// numbers but may be rounded differently; they are used where computing them again would take long.
-fn proofs(app: &App, fit: &Fit, data: &Data) -> Vec<Certificate> {
+fn proofs(app: &App, fit: &Fit, data: &Data, cancel: &Cancel) -> Vec<Certificate> {
     let own: Vec<Certificate> = fit.certificates().cloned().collect();
     let (model, n) = (fit.model(), data.len() as f64);
     let work = n * if model.expansion.is_weights() { 1.0 } else { model.expansion.len() as f64 };
     if work > VERIFIED || !own.iter().all(Certificate::is_known) {
         return own;
     }
-    let control = Control::unlimited(app.threads.clone());
+    let control = Control::unlimited(app.threads.clone()).with_cancel(cancel.clone()).for_proof();
     match margrave::verify(model, &data.loaded.data, None, &control) {
         // The objective of a convex start is known to the training alone.
         Ok(found) if found.len() == own.len() => found
@@ -272,9 +286,23 @@ fn proofs(app: &App, fit: &Fit, data: &Data) -> Vec<Certificate> {
             .zip(&own)
             .map(|(found, own)| found.with_start(own.stationarity().and_then(|s| s.start_objective())))
             .collect(),
-        // A loss of the user's own is not part of a saved model.
+        // A loss of the user's own is not part of a saved model; or nobody waits for the proof any more.
         _ => own,
     }
+}
+
+/// Ends a training that was given up before there was a proof: what was shown last stays.
+fn give_up(session: &Session, id: u64, status: &'static str, done: (u64, f64)) {
+    let mut inner = session.inner();
+    let mut whole = Value::Null;
+    if let Some(run) = inner.run_mut(id) {
+        run.status = status;
+        (run.iterations, run.seconds) = done;
+        whole = run.json(LISTED_MACHINES);
+    }
+    inner.running = None;
+    drop(inner);
+    session.events.send("done", json!({ "run": whole }));
 }
 
 /// Makes a model that of its run, with its certificate.
@@ -287,11 +315,14 @@ fn publish(
     data: &Arc<Data>,
     done: (u64, f64),
     goes_on: bool,
+    cancel: &Cancel,
 ) -> Arc<Trained> {
-    let certificates = proofs(app, &fit, data);
+    let certificates = proofs(app, &fit, data, cancel);
     let mut certificate = app.presenter.certificates(&certificates);
+    shorten(&mut certificate, MACHINES);
     certificate["text"] = json!(app.presenter.certificate_rows(&certificates));
     let mut summary = app.presenter.fit(&fit, &data.loaded, &data.name);
+    shorten(&mut summary, MACHINES);
     summary["iterations"] = json!(done.0);
     summary["seconds"]["train"] = json!(done.1);
     let (status, known) = (fit.status().name(), certificates.iter().all(Certificate::is_known));
@@ -299,8 +330,10 @@ fn publish(
     let version = inner.runs.iter().find(|run| run.id == job.run).map_or(1, |run| run.version + 1);
     let trained =
         Arc::new(Trained { run: job.run, version, fit, svm: svm.clone(), data: data.clone(), scores: OnceLock::new() });
+    let mut brief = certificate.clone();
+    shorten(&mut brief, LISTED_MACHINES);
     let event = json!({
-        "run": job.run, "model_version": version, "certificate": certificate,
+        "run": job.run, "model_version": version, "certificate": brief,
         "iteration": done.0, "seconds": done.1, "final": !goes_on,
     });
     let mut mark = json!({ "iteration": done.0, "seconds": done.1, "model_version": version });
@@ -309,16 +342,8 @@ fn publish(
     }
     let mut whole = Value::Null;
     if !known {
-        // Given up before there was a proof: what was shown last stays.
-        let mut whole = Value::Null;
-        if let Some(run) = inner.run_mut(job.run) {
-            run.status = status;
-            (run.iterations, run.seconds) = done;
-            whole = run.json();
-        }
-        inner.running = None;
         drop(inner);
-        session.events.send("done", json!({ "run": whole }));
+        give_up(session, job.run, if cancel.is_requested() { "interrupted" } else { status }, done);
         return trained;
     }
     if let Some(run) = inner.run_mut(job.run) {
@@ -333,7 +358,7 @@ fn publish(
         run.evaluation = None;
         (run.iterations, run.seconds) = done;
         run.status = if goes_on { "running" } else { status };
-        whole = run.json();
+        whole = run.json(LISTED_MACHINES);
     }
     inner.current = Some(job.run);
     inner.forget();
@@ -355,7 +380,16 @@ mod tests {
     use crate::settings::Settings;
 
     fn job(mode: Mode, settings: Settings) -> TrainJob {
-        TrainJob { run: 1, continues: false, settings, mode, start: Start::Warm, steps: 7, live: true }
+        TrainJob {
+            run: 1,
+            continues: false,
+            settings,
+            mode,
+            start: Start::Warm,
+            steps: 7,
+            live: true,
+            part_seconds: None,
+        }
     }
 
     #[test]

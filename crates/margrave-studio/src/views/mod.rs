@@ -26,6 +26,9 @@ pub(crate) use rows::{Kinds, spread_rows};
 /// Scores of all training rows are computed and kept up to this many kernel entries.
 const KEPT_SCORES: f64 = 2e8;
 
+/// IRWLS weights are capped here, as in the solver.
+const WEIGHT_CAP: f64 = 1e6;
+
 /// The query of a request.
 pub(crate) struct Query(pub(crate) HashMap<String, String>);
 

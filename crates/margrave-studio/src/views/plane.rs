@@ -10,7 +10,7 @@ use margrave::{Control, Model, Points};
 use serde_json::{Value, json};
 
 use super::kernel_components::Components;
-use super::{Kinds, Query, class_scores, scores_of, spread_rows};
+use super::{Kinds, Query, WEIGHT_CAP, class_scores, loss_of, loss_target, scores_of, spread_rows};
 use crate::answer::{Answer, Outcome, Refusal};
 use crate::arrays::Arrays;
 use crate::data::Data;
@@ -326,6 +326,14 @@ fn put_samples(
         let k = trained.fit.model().expansion.outputs();
         let scores = scores_of(app, trained, rows)?;
         let own: Vec<f64> = scores.chunks_exact(k).map(|z| z[output]).collect();
+        let model = trained.fit.model();
+        if let Some(loss) = loss_of(trained).filter(|_| model.scheme == Scheme::One) {
+            let weight = |(row, z): (&u32, &f64)| {
+                loss.reweight(loss_target(data, model.task, *row as usize), *z, WEIGHT_CAP).weight
+            };
+            let weights: Vec<f64> = rows.iter().zip(&own).map(weight).collect();
+            arrays.f32("weight", weights.into_iter());
+        }
         arrays.f32("score", own.into_iter());
     }
     Ok(())

@@ -3,15 +3,13 @@
 use margrave::engine::model::{Prediction, Scheme};
 use serde_json::{Value, json};
 
-use super::{Kinds, Query, loss_of, loss_target, margin, scores_of};
+use super::{Kinds, Query, WEIGHT_CAP, loss_of, loss_target, margin, scores_of};
 use crate::answer::{Outcome, Refusal, ok};
 use crate::data::Data;
 use crate::session::{App, Session, Trained};
 
 /// Most features of a row that are listed.
 const LISTED: usize = 500;
-/// IRWLS weights are capped here, as in the solver.
-const CAP: f64 = 1e6;
 
 /// The view.
 pub(crate) fn view(app: &App, session: &Session, row: &str, query: &Query) -> Outcome {
@@ -75,7 +73,7 @@ fn model(app: &App, trained: &Trained, data: &Data, row: usize) -> Result<Value,
     let loss = loss_of(trained).filter(|_| model.scheme == Scheme::One);
     let y = loss_target(data, model.task, row);
     let value = loss.as_ref().map(|loss| loss.value(y, scores[0]));
-    let weight = loss.as_ref().map(|loss| loss.reweight(y, scores[0], CAP).weight);
+    let weight = loss.as_ref().map(|loss| loss.reweight(y, scores[0], WEIGHT_CAP).weight);
     let centre = model.expansion.rows().iter().position(|at| *at as usize == row);
     let proof = trained.fit.certificate().optimality();
     let share = proof.and_then(|p| p.worst().iter().find(|w| w.row == row)).map(|w| w.share);
