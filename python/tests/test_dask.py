@@ -39,7 +39,7 @@ ROWS, CHUNK = 3000, 600
 
 
 def cluster(workers):
-    return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+    return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0")
 
 
 @pytest.fixture(scope="module")
@@ -406,7 +406,7 @@ def test_an_asynchronous_client(data):
 
     async def run():
         async with LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, asynchronous=True
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", asynchronous=True
         ) as own:
             async with Client(own, asynchronous=True) as client:
                 dX, dy = split(X, y)

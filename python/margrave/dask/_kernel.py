@@ -182,7 +182,7 @@ class DaskSVC(Classifies, _DaskKernel, SVC):
     >>> import dask.array as da
     >>> from dask.distributed import Client
     >>> from margrave.dask import DaskSVC
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
     >>> X = da.random.default_rng(0).normal(size=(400, 2), chunks=(100, 2))
     >>> y = (X**2).sum(axis=1) > 1
     >>> model = DaskSVC(client=client).fit(X, y)
@@ -396,7 +396,7 @@ class DaskSVR(_DaskKernel, SVR):
     >>> import dask.array as da
     >>> from dask.distributed import Client
     >>> from margrave.dask import DaskSVR
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
     >>> X = da.random.default_rng(0).normal(size=(400, 1), chunks=(100, 1))
     >>> model = DaskSVR(client=client).fit(X, da.sin(X[:, 0]))
     >>> model.certificate_.status

@@ -305,7 +305,7 @@ class DaskSVCCV(Classifies, _DaskSearch, SVCCV):
     >>> from dask.distributed import Client
     >>> from margrave.dask import DaskSVCCV
     >>> from sklearn.datasets import load_iris
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
     >>> X, y = load_iris(return_X_y=True)
     >>> model = DaskSVCCV(Cs=[1, 10], gammas=[0.01, 0.1], client=client).fit(X, y)
     >>> len(model.cv_results_["params"])
@@ -403,7 +403,7 @@ class DaskSVRCV(_DaskSearch, SVRCV):
     >>> from dask.distributed import Client
     >>> from margrave.dask import DaskSVRCV
     >>> from sklearn.datasets import load_diabetes
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
     >>> X, y = load_diabetes(return_X_y=True)
     >>> model = DaskSVRCV(Cs=[1, 10], gammas=[0.1, 1], client=client).fit(X, y)
     >>> len(model.cv_results_["params"])
