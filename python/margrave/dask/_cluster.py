@@ -222,6 +222,11 @@ class Progress:
         self.rounds = rounds
         self.history: list[dict[str, Any]] = []
 
+    def close(self) -> None:
+        """End of the fit."""
+        if self.report is not None:
+            self.report.close()
+
     def step(self, phase: str, iteration: int, **numbers: Any) -> None:
         """Record a step. A callback may end the fit."""
         step = {"iteration": iteration, "seconds": self.rounds.seconds(), "phase": phase, **numbers}

@@ -50,6 +50,9 @@ def approximate(
         linear.run()
     except Ended as ended:
         raised = ended.raised
+        if ended.status == "time_limit" and not any(machine.iterations for machine in linear.machines):
+            raise
+    progress.close()
     result = linear.result(raised)
     result["reason"] = f"partitions on Dask: {len(factor)} centres, Newton's method on their features"
     columns = [machine.w for machine in linear.machines]
@@ -120,6 +123,7 @@ class _DaskKernel(Predicts):
             if raised is not None:
                 raise raised
             raise _core.BudgetError(f"max_seconds={self.max_seconds} ended before the first round: raise it")
+        progress.close()
         return done, progress, raised
 
     def _finish(self, result: Any, rounds: Rounds) -> None:

@@ -88,6 +88,7 @@ class _DaskLinear(Predicts):
                 raise _core.BudgetError(
                     f"max_seconds={self.max_seconds} ended before the first step: raise it"
                 ) from None
+        progress.close()
         coef = np.array([machine.w for machine in linear.machines])
         bias = np.array([machine.b for machine in linear.machines])
         set_names(self, data)
