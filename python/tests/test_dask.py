@@ -39,7 +39,7 @@ ROWS, CHUNK = 3000, 600
 
 
 def cluster(workers):
-    return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+    return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0")
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,16 @@ def same_bytes(a, b):
 # Linear models.
 
 
-@pytest.mark.parametrize("scaling", [1.0, float("inf"), None], ids=["penalised", "free", "none"])
-@pytest.mark.parametrize("loss", ["squared_hinge", "hinge", "logistic", "power:s=1.5"])
+@pytest.mark.parametrize(
+    ("loss", "scaling"),
+    [
+        ("squared_hinge", 1.0),
+        ("hinge", 2.0),
+        ("hinge", float("inf")),
+        ("logistic", None),
+        ("power:s=1.5", float("inf")),
+    ],
+)
 def test_linear_classifiers_agree_with_local_ones(client, data, loss, scaling):
     X, y, _ = data
     kind = {"fit_intercept": False} if scaling is None else {"intercept_scaling": scaling}
@@ -200,12 +208,13 @@ def test_approximate_models(client, data):
     X, _, score = data
     y = np.digitize((X**2).sum(axis=1), [3, 6])
     dX, dy, ds = split(X, y, np.sin(score))
-    model, local = DaskSVC(approx=300).fit(dX, dy), SVC().fit(X, y)
+    model, local = DaskSVC(approx=100, loss="squared-hinge").fit(dX, dy), SVC(loss="squared-hinge").fit(X, y)
     assert model.certificate_.status == "optimal"
-    assert (model.predict(dX).compute() == local.predict(X)).mean() > 0.95
+    assert (model.predict(dX).compute() == local.predict(X)).mean() > 0.9
     assert (model.to_local().predict(X) == model.predict(dX).compute()).all()
-    model, local = DaskSVR(approx=300).fit(dX, ds), SVR().fit(X, np.sin(score))
-    assert np.corrcoef(model.predict(dX).compute(), local.predict(X))[0, 1] > 0.98
+    model, local = DaskSVR(approx=100).fit(dX, ds), SVR().fit(X, np.sin(score))
+    assert model.certificate_.status == "optimal"
+    assert np.corrcoef(model.predict(dX).compute(), local.predict(X))[0, 1] > 0.95
     model = DaskKernelRidge(kernel="rbf", gamma=0.2, alpha=0.1, approx=400).fit(dX, ds)
     local = KernelRidge(kernel="rbf", gamma=0.2, alpha=0.1).fit(X, np.sin(score))
     assert model.certificate_.status == "optimal"
@@ -290,7 +299,7 @@ def test_one_two_and_four_workers_give_the_same_bytes(client, four, data):
         lambda client: DaskLinearSVC(loss="hinge", client=client).fit(dX, dy),
         lambda client: DaskLinearSVR(client=client, intercept_scaling=float("inf")).fit(dX, ds),
         lambda client: DaskSVC(client=client, block_size=500).fit(dX, dy),
-        lambda client: DaskSVC(client=client, approx=50).fit(dX, dy),
+        lambda client: DaskSVC(client=client, approx=50, loss="squared-hinge").fit(dX, dy),
     ]
     with cluster(1) as own, Client(own, set_as_default=False) as one:
         for make in makers:
@@ -372,6 +381,19 @@ def test_a_time_limit_keeps_the_best_model(client, data):
         DaskLinearSVC(max_seconds=0.0).fit(dX, dy)
 
 
+def test_a_time_limit_of_a_search_keeps_what_is_finished(client):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 4))
+    y = (X**2).sum(axis=1) + rng.normal(size=4000) > 3.5
+    given = {"Cs": [0.1, 1, 10, 100, 1000], "gammas": [0.01, 0.1, 1, 10], "race": 4.0}
+    begun = time.perf_counter()
+    with pytest.raises(BudgetError, match="max_seconds"):
+        DaskSVCCV(max_seconds=1e-3, **given).fit(X, y)
+    assert time.perf_counter() - begun < 30
+    whole = DaskSVCCV(max_seconds=1000, **given).fit(X, y)
+    assert np.isfinite(whole.best_score_)
+
+
 def test_an_interruption_keeps_the_best_model_and_is_raised(client, data, monkeypatch):
     X, y, _ = data
     dX, dy = split(X, y)
@@ -406,7 +428,7 @@ def test_an_asynchronous_client(data):
 
     async def run():
         async with LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, asynchronous=True
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", asynchronous=True
         ) as own:
             async with Client(own, asynchronous=True) as client:
                 dX, dy = split(X, y)

@@ -54,8 +54,9 @@ fn assert_close(a: &Optimality, b: &Optimality, what: &str) {
     let close = |x: f64, y: f64| (x - y).abs() <= 1e-11 * a.primal().abs().max(1.0);
     assert!(close(a.primal(), b.primal()) && close(a.gap(), b.gap()), "{what}: {a:?} {b:?}");
     assert!((a.violation() - b.violation()).abs() <= 1e-9, "{what}: {a:?} {b:?}");
-    let rows = |o: &Optimality| o.worst().iter().map(|w| w.row).collect::<Vec<_>>();
-    assert_eq!(rows(a)[..3], rows(b)[..3], "{what}");
+    // The largest terms are those of the same rows, unless they are rounding.
+    let rows = |o: &Optimality| o.worst().iter().filter(|w| w.gap > 1e-9).map(|w| w.row).take(3).collect::<Vec<_>>();
+    assert_eq!(rows(a), rows(b), "{what}");
 }
 
 /// The rows `range` as data of their own.

@@ -273,16 +273,19 @@ class Blocks:
             self.refresh()
             return
         sent = self.rounds.value(change, "change")
-        self.scores = [
-            self.rounds.submit(follow, part, scores, self.spec, sent, name="scores")
-            for part, scores in zip(self.parts, self.scores)
-        ]
+        count = len(self.parts)
+        self.scores = self.rounds.map(
+            follow, self.parts, self.scores, [self.spec] * count, [sent] * count, name="scores"
+        )
 
     def refresh(self) -> None:
         """Compute the scores of all partitions from β."""
         model = self.support.model()
         sent = self.rounds.value({"x": model["x"], "beta": model["beta"]}, "model")
-        self.scores = [self.rounds.submit(follow, part, None, self.spec, sent, name="scores") for part in self.parts]
+        count = len(self.parts)
+        self.scores = self.rounds.map(
+            follow, self.parts, [None] * count, [self.spec] * count, [sent] * count, name="scores"
+        )
 
     def look(self) -> list[dict[str, Any]]:
         """What the partitions say after a round."""

@@ -139,6 +139,13 @@ class Rounds:
         key = f"{self.name}-{name}-{self.count}"
         return self.client.submit(task, *arguments, key=key, pure=False, **options)
 
+    def map(self, task: Callable[..., Any], *lists: Sequence[Any], name: str) -> list[Any]:
+        """Futures for `task` of the elements of the lists, sent to the scheduler together."""
+        count = len(lists[0])
+        keys = [f"{self.name}-{name}-{self.count + at}" for at in range(1, count + 1)]
+        self.count += count
+        return list(self.client.map(task, *lists, key=keys, pure=False))
+
     def value(self, value: Any, name: str) -> Any:
         """A future for a value: sent once, fetched by the workers from each other, and sent again if it is lost."""
         return self.submit(_itself, value, name=name)
@@ -214,6 +221,11 @@ class Progress:
         self.report = report
         self.rounds = rounds
         self.history: list[dict[str, Any]] = []
+
+    def close(self) -> None:
+        """End of the fit."""
+        if self.report is not None:
+            self.report.close()
 
     def step(self, phase: str, iteration: int, **numbers: Any) -> None:
         """Record a step. A callback may end the fit."""

@@ -50,6 +50,9 @@ def approximate(
         linear.run()
     except Ended as ended:
         raised = ended.raised
+        if ended.status == "time_limit" and not any(machine.iterations for machine in linear.machines):
+            raise
+    progress.close()
     result = linear.result(raised)
     result["reason"] = f"partitions on Dask: {len(factor)} centres, Newton's method on their features"
     columns = [machine.w for machine in linear.machines]
@@ -120,6 +123,7 @@ class _DaskKernel(Predicts):
             if raised is not None:
                 raise raised
             raise _core.BudgetError(f"max_seconds={self.max_seconds} ended before the first round: raise it")
+        progress.close()
         return done, progress, raised
 
     def _finish(self, result: Any, rounds: Rounds) -> None:
@@ -182,7 +186,7 @@ class DaskSVC(Classifies, _DaskKernel, SVC):
     >>> import dask.array as da
     >>> from dask.distributed import Client
     >>> from margrave.dask import DaskSVC
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
     >>> X = da.random.default_rng(0).normal(size=(400, 2), chunks=(100, 2))
     >>> y = (X**2).sum(axis=1) > 1
     >>> model = DaskSVC(client=client).fit(X, y)
@@ -396,7 +400,7 @@ class DaskSVR(_DaskKernel, SVR):
     >>> import dask.array as da
     >>> from dask.distributed import Client
     >>> from margrave.dask import DaskSVR
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
     >>> X = da.random.default_rng(0).normal(size=(400, 1), chunks=(100, 1))
     >>> model = DaskSVR(client=client).fit(X, da.sin(X[:, 0]))
     >>> model.certificate_.status

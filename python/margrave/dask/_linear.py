@@ -88,6 +88,7 @@ class _DaskLinear(Predicts):
                 raise _core.BudgetError(
                     f"max_seconds={self.max_seconds} ended before the first step: raise it"
                 ) from None
+        progress.close()
         coef = np.array([machine.w for machine in linear.machines])
         bias = np.array([machine.b for machine in linear.machines])
         set_names(self, data)
@@ -147,7 +148,7 @@ class DaskLinearSVC(Classifies, _DaskLinear, LinearSVC):
     >>> import dask.array as da
     >>> from dask.distributed import Client
     >>> from margrave.dask import DaskLinearSVC
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
     >>> X = da.random.default_rng(0).normal(size=(400, 3), chunks=(100, 3))
     >>> y = (X[:, 0] > 0).astype(int)
     >>> model = DaskLinearSVC(loss="logistic", client=client).fit(X, y)
@@ -301,7 +302,7 @@ class DaskLinearSVR(_DaskLinear, LinearSVR):
     >>> import dask.array as da
     >>> from dask.distributed import Client
     >>> from margrave.dask import DaskLinearSVR
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
     >>> X = da.random.default_rng(0).normal(size=(400, 3), chunks=(100, 3))
     >>> model = DaskLinearSVR(C=100, client=client).fit(X, 2 * X[:, 0])
     >>> print(f"{model.coef_[0]:.2f}")

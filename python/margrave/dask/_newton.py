@@ -238,12 +238,11 @@ class Linear:
         asked: Any = [{name: value for name, value in requests[at].items() if name != "centres"} for at in order]
         if size_of(asked) * len(self.data.parts) > EMBEDDED:
             asked = self.rounds.value(asked, "point")
-        futures = [
-            self.rounds.submit(
-                evaluate, part, self.spec, asked, *[requests[at]["centres"][p] for at in order], name="sums"
-            )
-            for p, part in enumerate(self.data.parts)
-        ]
+        count = len(self.data.parts)
+        centres = [requests[at]["centres"] for at in order]
+        futures = self.rounds.map(
+            evaluate, self.data.parts, [self.spec] * count, [asked] * count, *centres, name="sums"
+        )
         self.passes += 1
         # A tree of a shape that depends on the number of partitions alone: the same sums on any number of workers.
         while len(futures) > FAN_IN:
@@ -273,10 +272,10 @@ class Linear:
     def recentre(self, machine: Machine) -> None:
         """Move the centre of the smoothing to β at the present point."""
         request = {**self.request(machine, "centre"), "centres": None}
-        machine.centres = [
-            self.rounds.submit(move_centre, part, self.spec, request, centre, name="centre")
-            for part, centre in zip(self.data.parts, machine.centres)
-        ]
+        count = len(self.data.parts)
+        machine.centres = self.rounds.map(
+            move_centre, self.data.parts, [self.spec] * count, [request] * count, machine.centres, name="centre"
+        )
 
     # One machine.
 

@@ -47,7 +47,7 @@ class DaskKernelRidge(Predicts, KernelRidge):
     >>> import dask.array as da
     >>> from dask.distributed import Client
     >>> from margrave.dask import DaskKernelRidge
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
     >>> X = da.random.default_rng(0).normal(size=(400, 1), chunks=(100, 1))
     >>> model = DaskKernelRidge(alpha=0.01, kernel="rbf", approx=30, client=client).fit(X, da.sin(X[:, 0]))
     >>> model.certificate_.status

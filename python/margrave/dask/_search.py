@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -209,17 +210,20 @@ class _Remote:
         self.done = 0
 
     def __call__(self, tasks: list[Any]) -> list[Any]:
-        for attempt in range(ATTEMPTS):
+        for _ in range(ATTEMPTS):
             try:
-                return self.run(tasks, again=attempt > 0)
+                return self.run(tasks)
             except LOST:
                 # Every worker that had the data is gone.
                 self.data = None
         raise RuntimeError(f"the data of the search was lost with its workers {ATTEMPTS} times: keep workers alive")
 
-    def run(self, tasks: list[Any], again: bool) -> list[Any]:
+    def run(self, tasks: list[Any]) -> list[Any]:
         rounds = self.rounds
-        rounds.check()
+        left = rounds.left()
+        if left is not None and left <= 0:
+            # The search keeps what it has.
+            return []
         spec = {**self.spec, "threads": threads_per_task(rounds.client, len(tasks)), "small": False}
         if spec["max_seconds"] is not None:
             spec["max_seconds"] = max(0.0, rounds.left() or 0.0)
@@ -255,7 +259,7 @@ class _Remote:
             try:
                 distributed.wait(futures, timeout=0.1)
                 break
-            except TimeoutError:
+            except (TimeoutError, asyncio.TimeoutError):
                 self.tell(sum(size for size, future in zip(sizes, futures) if future.status == "finished"))
                 left = rounds.left()
                 if left is not None and left <= 0:
@@ -305,7 +309,7 @@ class DaskSVCCV(Classifies, _DaskSearch, SVCCV):
     >>> from dask.distributed import Client
     >>> from margrave.dask import DaskSVCCV
     >>> from sklearn.datasets import load_iris
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
     >>> X, y = load_iris(return_X_y=True)
     >>> model = DaskSVCCV(Cs=[1, 10], gammas=[0.01, 0.1], client=client).fit(X, y)
     >>> len(model.cv_results_["params"])
@@ -403,7 +407,7 @@ class DaskSVRCV(_DaskSearch, SVRCV):
     >>> from dask.distributed import Client
     >>> from margrave.dask import DaskSVRCV
     >>> from sklearn.datasets import load_diabetes
-    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    >>> client = Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0")
     >>> X, y = load_diabetes(return_X_y=True)
     >>> model = DaskSVRCV(Cs=[1, 10], gammas=[0.1, 1], client=client).fit(X, y)
     >>> len(model.cv_results_["params"])
