@@ -51,6 +51,7 @@ pub(crate) fn reduce(
     };
     let iterations = trained.proven.iterations + found.iterations;
     let solution = |beta: Vec<f64>| Solution {
+        exact: None,
         beta,
         bias: bias.clone(),
         scores: None,

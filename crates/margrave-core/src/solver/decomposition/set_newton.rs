@@ -303,9 +303,11 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             Inner::Iterative(&mut sets.iterative)
         };
         inner.prepare(&moving.free, state, self)?;
+        // Before variables are pinned: the next attempt has as many again.
+        let size = moving.free.len();
         let found = self.find_set_moves(state, &mut inner, &mut moving, &multipliers, goal.violation)?;
         let Some((move_by, passes)) = found else {
-            let more = sets.stiffer(moving.free.len(), most_factored);
+            let more = sets.stiffer(size, most_factored);
             return Ok(if more { RoundEnd::Repeat } else { RoundEnd::TooLarge });
         };
         let stored = match &inner {
