@@ -17,6 +17,8 @@ use crate::{packed, wide};
 
 /// Error budget of single precision for rounded points and sums; the rest of 2·10⁻⁶ covers exp and storing the result.
 const SINGLE: f64 = 1.6e-6;
+/// The same for the solver: a few rows far from all others must not keep it from the card.
+const COARSE: f64 = 1e-5;
 /// Unit roundoff of single precision.
 const ROUND: f64 = 1.0 / (1u64 << 24) as f64;
 /// Typical growth of rounding errors in a sum of the lengths that occur, in units of roundoff.
@@ -38,6 +40,8 @@ pub(crate) struct Arithmetic {
     pub(crate) double_error: f64,
     /// The same for products by tensor cores, where they are accurate enough.
     pub(crate) wide: Option<f64>,
+    /// Whether single precision is accurate enough for the solver, whose results are judged in double precision.
+    pub(crate) solvable: bool,
     /// Whether entries by tensor cores are accurate enough for the solver.
     pub(crate) packed: bool,
     /// The largest norm of a point, less the centre.
@@ -188,7 +192,8 @@ impl Arithmetic {
             centre,
             double_error: slope * worst + constant,
             wide: wide::entry_error(kernel, cols, size.norm),
-            packed: single && square && packed::suffices(kernel, cols, size.norm),
+            solvable: in_range && error * ROUND <= COARSE,
+            packed: in_range && square && packed::suffices(kernel, cols, size.norm),
             norm: size.norm,
         }
     }
@@ -256,6 +261,12 @@ mod tests {
         assert!(single(Kernel::Linear, 1e3) && !single(Kernel::Linear, 1e30));
         let poly = |degree| Kernel::Poly { gamma: 1.0, coef0: 0.0, degree };
         assert!(single(poly(3), 1.0) && !single(poly(6), 1.0));
+        // The solver copes with errors that requests of others must not have.
+        let coarse = |shift| {
+            let points = points(shift);
+            Arithmetic::choose(&Kernel::rbf(1.0), &points, &points, true).solvable
+        };
+        assert!(coarse(30.0) && !single(Kernel::rbf(1.0), 30.0) && !coarse(300.0));
         // A cloud far from the origin is moved to it.
         let far = Points::dense_f64(2, 1, vec![1e6, 1e6 + 1.0]).unwrap();
         assert!(Arithmetic::choose(&Kernel::rbf(1.0), &far, &far, true).single);

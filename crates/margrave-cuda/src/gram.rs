@@ -144,7 +144,8 @@ impl CudaGram {
                 Some(_) => WidePoints::bytes(points) + DevicePoints::<f64>::bytes(points),
                 None => DevicePoints::<f64>::bytes(points),
             };
-            double + if arithmetic.single { DevicePoints::<f32>::bytes(points) } else { 0 }
+            let single = arithmetic.single || (square && arithmetic.solvable);
+            double + if single { DevicePoints::<f32>::bytes(points) } else { 0 }
         };
         let needed = sides.iter().map(each).sum::<u64>() + SPARE;
         let free = card.enter()?.free_memory()?;

@@ -14,12 +14,13 @@
 //!    one product K·move that stores nothing. The violation falls about tenfold a round.
 //! 3. **Conjugate gradients on `K_FF`** (`cg.rs`), stored as the upper triangle of tiles in 16-bit fixed point (for kernels with values
 //!    from 0 to 1; single precision otherwise), so that each tile is read once a product. Sets of 16 000 and more are preconditioned
-//!    (`precondition.rs`). A set on which this makes no progress is stiff: from then on entries are single precision, every set is
-//!    preconditioned, and a proximal term ½ρ‖move‖² is added, which shrinks from round to round.
+//!    (`precondition.rs`). A set on which this makes no progress is stiff: from then on a proximal term ½ρ‖move‖² is added, which
+//!    shrinks from round to round; sets of up to 6 000, and larger ones on which conjugate gradients still fail, are factored in double
+//!    precision (`factor.rs`), and the others are preconditioned with single-precision entries.
 //!
-//! Entries are single precision, sums double. At the end K·β is computed in double precision; the caller judges it, and a
-//! few more rounds close what is left. A set on which even that makes no progress, or that does not fit the memory of the
-//! card, ends the run: the caller goes on from the point reached.
+//! Entries are single precision, by tensor cores where those are accurate enough (`products.rs`), sums double. At the end K·β is
+//! computed in double precision; the caller judges it, and a few more rounds close what is left. A set on which even that makes no
+//! progress, or that does not fit the memory of the card, ends the run: the caller goes on from the point reached.
 //!
 //! Cost of a round: |F|²/2 entries per step of conjugate gradients, n·|moved| entries once. Memory: |F|² bytes.
 
@@ -27,6 +28,7 @@ mod cg;
 mod factor;
 mod minimise;
 mod precondition;
+mod products;
 mod programs;
 mod round;
 mod state;
@@ -64,7 +66,7 @@ impl DeviceSolver for CudaGram {
         control: &Control,
     ) -> Option<DevicePoint> {
         // Points that single precision cannot tell apart need the solver of the processor.
-        if problem.terms.len() < FEWEST || !self.arithmetic.single || self.card.failure().is_some() {
+        if problem.terms.len() < FEWEST || !self.arithmetic.solvable || self.card.failure().is_some() {
             return None;
         }
         let mut run = match Run::new(self, problem, report, control) {
