@@ -29,6 +29,7 @@ mod routes;
 mod server;
 mod session;
 mod settings;
+mod stream;
 mod tour;
 mod trace;
 mod views;

@@ -110,8 +110,12 @@ fn a_long_training_shows_models_stops_and_resumes() {
     drop(events);
     let version = done["model_version"].as_u64();
     server.until(&format!("{session}/runs/{run}"), |run| run["model_version"].as_u64() > version);
-    server.post(&format!("{session}/stop"), json!({}));
-    server.finished(&session, &run);
+    // Another training takes its place at once.
+    let easy = server.train(&session, json!({ "settings": { "C": 1e-3, "kernel": { "name": "linear" } } }));
+    assert_eq!(easy["status"], "optimal");
+    let given_up = server.get(&format!("{session}/runs/{run}"));
+    assert_eq!(given_up["status"], "interrupted");
+    assert!(given_up["certificate"]["gap"].is_number(), "the last certified model stays");
 }
 
 #[test]
