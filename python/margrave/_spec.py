@@ -134,7 +134,7 @@ def params(
         "epsilon": None if epsilon is None else float(epsilon),
         "svdd": svdd,
         "bias": bias,
-        "multiclass": multiclass if task == "classify" else None,
+        "multiclass": multiclass if task == "classify" and approx is None else None,
         "penalty": penalty,
         "intercept_scaling": intercept_scaling,
         "probability": bool(probability),

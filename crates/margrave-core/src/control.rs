@@ -349,6 +349,17 @@ impl Control {
         Self { deadline, cancel: self.abandon.clone(), work: None, ..self.clone() }
     }
 
+    /// The same, ending at least `seconds` before its deadline, so that they are left for something else; never earlier than
+    /// half of what remains.
+    pub(crate) fn leaving(&self, seconds: f64) -> Self {
+        let deadline = self.deadline.map(|end| {
+            let left = end.saturating_duration_since(Instant::now());
+            let kept = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(left / 2).min(left / 2);
+            end.checked_sub(kept).unwrap_or(end)
+        });
+        Self { deadline, ..self.clone() }
+    }
+
     /// For one run of a solver whose full passes over the problem take `pass` multiply–adds: also ends after too much
     /// work without progress.
     pub(crate) fn for_run(&self, pass: f64) -> Self {

@@ -24,6 +24,8 @@ use crate::work_limit::ITERATION;
 
 /// Most Newton steps on one active set.
 const MAX_ACTIVE_STEPS: usize = 30;
+/// Conjugate gradient steps above which the preconditioner of the next Newton step is computed anew.
+const MAX_REUSED_STEPS: usize = 12;
 /// Most conjugate gradient steps.
 const MAX_CG_STEPS: usize = 300;
 
@@ -31,6 +33,12 @@ const MAX_CG_STEPS: usize = 300;
 struct NewtonDirection {
     w: Vec<f64>,
     b: f64,
+}
+
+/// The system of a sample of the rows, and the total weight it stands for.
+pub(super) struct Preconditioner {
+    factor: ScaledFactor,
+    total: f64,
 }
 
 /// A factor of a matrix whose diagonal was scaled to 1.
@@ -224,7 +232,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
             let mut diagonal = vec![1.0; d];
             self.x.squares(Pick::List(&curved), &weights, &mut diagonal, self.control)?;
             let precondition = |r: &[f64]| r.iter().zip(&diagonal).map(|(r, d)| r / d).collect();
-            self.cg_direction(&curved, &weights, &gradient, precondition)
+            Ok(self.cg_direction(&curved, &weights, &gradient, precondition)?.0)
         }
     }
 
@@ -246,16 +254,41 @@ impl<'a, 'o> LinearState<'a, 'o> {
         most: usize,
     ) -> Result<NewtonDirection, Status> {
         let d = gradient.len();
+        let total = weights.iter().sum::<f64>();
+        let (_, bottom) = self.bias_derivatives(total);
+        // Conjugate gradients make up for a system that has changed a little.
+        let kept = self.precondition.take().filter(|kept| (0.5..2.0).contains(&(total / kept.total)));
+        let kept = match kept {
+            Some(kept) => kept,
+            None => Preconditioner { factor: self.sampled_factor(curved, weights, total, bottom, most, d)?, total },
+        };
+        let (direction, steps) =
+            self.cg_direction(curved, weights, gradient, |r| kept.factor.solve(r, &self.control.threads))?;
+        if steps <= MAX_REUSED_STEPS {
+            self.precondition = Some(kept);
+        }
+        Ok(direction)
+    }
+
+    /// The factor of the system of at most `most` of the rows.
+    fn sampled_factor(
+        &self,
+        curved: &[u32],
+        weights: &[f64],
+        total: f64,
+        bottom: f64,
+        most: usize,
+        d: usize,
+    ) -> Result<ScaledFactor, Status> {
         let step = curved.len().div_ceil(most.max(1)).max(1);
         let rows: Vec<u32> = curved.iter().copied().step_by(step).collect();
         let mut own: Vec<f64> = weights.iter().copied().step_by(step).collect();
-        let (total, sampled) = (weights.iter().sum::<f64>(), own.iter().sum::<f64>());
+        let sampled = own.iter().sum::<f64>();
         if sampled > 0.0 {
             own.iter_mut().for_each(|a| *a *= total / sampled);
         }
         let (mut first, mut second) = (vec![0.0; d], vec![0.0; d * d]);
         self.x.moments(Pick::List(&rows), &own, &[], &mut first, &mut second, self.control)?;
-        let (_, bottom) = self.bias_derivatives(total);
         let assemble = || {
             let mut matrix = second.clone();
             for i in 0..d {
@@ -265,8 +298,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
             }
             matrix
         };
-        let factor = self.factor_scaled(assemble, d)?;
-        self.cg_direction(curved, weights, gradient, |r| factor.solve(r, &self.control.threads))
+        self.factor_scaled(assemble, d)
     }
 
     fn direct_direction(
@@ -340,7 +372,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
         weights: &[f64],
         gradient: &[f64],
         precondition: impl Fn(&[f64]) -> Vec<f64>,
-    ) -> Result<NewtonDirection, Status> {
+    ) -> Result<(NewtonDirection, usize), Status> {
         let d = gradient.len();
         let rows = Pick::List(curved);
         let total: f64 = weights.iter().sum();
@@ -354,9 +386,11 @@ impl<'a, 'o> LinearState<'a, 'o> {
         let mut y = precondition(&r);
         let mut p = y.clone();
         let mut ry = dot(&r, &y);
-        let goal = ry * 1e-4;
+        // Where products are expensive, the line search makes up for a rough direction.
+        let goal = ry * if self.sampled.is_some() { 1e-2 } else { 1e-4 };
         let mut u = vec![0.0; curved.len()];
         let mut q = vec![0.0; d];
+        let mut steps = 0;
         for _ in 0..MAX_CG_STEPS {
             if ry <= goal || ry <= 0.0 {
                 break;
@@ -370,6 +404,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
             if !(curvature > 0.0) {
                 break;
             }
+            steps += 1;
             let t = ry / curvature;
             for j in 0..d {
                 s[j] += t * p[j];
@@ -382,7 +417,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
             p.iter_mut().zip(&y).for_each(|(p, y)| *p = y + ratio * *p);
         }
         let b = if self.rho.is_some() { -(slope + dot(&h, &s)) / bottom } else { 0.0 };
-        Ok(NewtonDirection { w: s, b })
+        Ok((NewtonDirection { w: s, b }, steps))
     }
 
     /// The step at which the derivative along the direction has fallen to a tenth; 0 if the direction does not descend.

@@ -184,6 +184,7 @@ impl<'a, 'o> LinearRun<'a, 'o> {
             memory: options.memory,
             direct: options.direct,
             sampled: options.sampled,
+            precondition: None,
             moments: None,
         };
         Self {

@@ -2,6 +2,7 @@
 //!
 //! v is updated from the changes of β only, so that the cost of a step is proportional to the samples whose β changes.
 
+use super::newton::Preconditioner;
 use super::smooth_loss::SmoothLoss;
 use crate::control::{Control, Interrupt, Status};
 use crate::gram::{Matrix, Pick};
@@ -108,6 +109,8 @@ pub(super) struct LinearState<'a, 'o> {
     pub(super) direct: usize,
     /// Rows per feature of the preconditioner, if every system is solved by conjugate gradients.
     pub(super) sampled: Option<usize>,
+    /// That of the last Newton step.
+    pub(super) precondition: Option<Preconditioner>,
     /// Second moments of the last Newton step, updated with the rows whose weight changed.
     pub(super) moments: Option<Moments>,
 }

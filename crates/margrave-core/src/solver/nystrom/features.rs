@@ -6,6 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::centres::CentreSearch;
 use super::recomputed::RecomputedFeatures;
+use super::stored::StoredFeatures;
 use crate::control::{Control, Threads};
 use crate::data::Points;
 use crate::error::{Error, Result};
@@ -80,7 +81,7 @@ pub struct FeatureSet {
 }
 
 pub(super) enum FeatureMatrix {
-    Stored(Box<dyn Matrix>),
+    Stored(StoredFeatures),
     Recomputed(RecomputedFeatures),
 }
 
@@ -88,7 +89,7 @@ impl FeatureSet {
     /// F of all rows.
     pub fn matrix(&self) -> &dyn Matrix {
         match &self.matrix {
-            FeatureMatrix::Stored(matrix) => matrix.as_ref(),
+            FeatureMatrix::Stored(matrix) => matrix,
             FeatureMatrix::Recomputed(matrix) => matrix,
         }
     }
@@ -183,12 +184,12 @@ impl Features {
         let sampled = |search: &CentreSearch, q: usize| Points::dense_f64(q, m, search.features(m));
         if all && bytes <= self.memory {
             let features = sampled(&self.candidates.search, n)?;
-            let matrix = FeatureMatrix::Stored(control.backend().matrix(&features));
+            let matrix = FeatureMatrix::Stored(StoredFeatures::new(features, control));
             return Ok(FeatureSet { centres, kernel: self.kernel, points: self.points.clone(), matrix, sample: None });
         }
         if bytes / 2 <= self.memory {
             let features = self.store(&centres, control)?;
-            let matrix = FeatureMatrix::Stored(control.backend().matrix(&features));
+            let matrix = FeatureMatrix::Stored(StoredFeatures::new(features, control));
             return Ok(FeatureSet { centres, kernel: self.kernel, points: self.points.clone(), matrix, sample: None });
         }
         let q = self.candidates.rows.len();

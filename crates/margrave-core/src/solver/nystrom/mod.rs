@@ -19,6 +19,7 @@ mod features;
 mod options;
 mod recomputed;
 mod solve;
+mod stored;
 #[cfg(test)]
 mod tests;
 

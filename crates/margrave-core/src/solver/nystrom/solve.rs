@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use super::features::FeatureSet;
 use super::options::Options;
 use super::recomputed::KeptRows;
+use super::stored::StoredFeatures;
 use crate::control::{Control, Status};
 use crate::error::Result;
 use crate::gram::Matrix;
@@ -21,8 +22,10 @@ const MAX_DIRECT: usize = 6000;
 const MAX_FORMED: usize = 1500;
 /// Rows per centre of the system that preconditions conjugate gradients.
 const ROWS_PER_FEATURE: usize = 6;
-/// Relative gap to which a sample of the rows is solved: its solution is no closer to that of all rows.
-const SAMPLE_GAP: f64 = 3e-3;
+/// Relative gap to which the first sample of the rows is solved: its solution is no closer to that of all rows.
+const SAMPLE_GAP: f64 = 3e-2;
+/// The same of the larger sample.
+const LARGER_SAMPLE_GAP: f64 = 5e-3;
 
 /// The point reached on a set of features.
 #[derive(Debug, Clone)]
@@ -94,9 +97,11 @@ fn start_from_sample(
     control: &Control,
 ) -> Result<Option<Start>> {
     let Some((rows, points)) = &features.sample else { return Ok(None) };
-    let matrix = control.backend().matrix(points);
+    let matrix = StoredFeatures::new(points.clone(), control);
     let many = features.centres.len() > MAX_FORMED;
-    let Some(start) = on_rows(problem, rows, matrix.as_ref(), None, many, options, control)? else { return Ok(None) };
+    let Some(start) = on_rows(problem, rows, &matrix, None, SAMPLE_GAP, many, options, control)? else {
+        return Ok(None);
+    };
     let n = problem.len();
     let bytes = options.memory / 2;
     let affordable = usize::try_from(bytes / (4 * features.centres.len() as u64)).unwrap_or(usize::MAX);
@@ -109,7 +114,7 @@ fn start_from_sample(
     more.sort_unstable();
     let recomputed = features.of_rows(&more, control)?;
     let Some(kept) = KeptRows::new(&recomputed, bytes) else { return Ok(Some(start)) };
-    on_rows(problem, &more, &kept, Some(start), true, options, control)
+    on_rows(problem, &more, &kept, Some(start), LARGER_SAMPLE_GAP, true, options, control)
 }
 
 /// The solution of some of the rows, whose features are `matrix`; `None` if they have no cost.
@@ -118,6 +123,7 @@ fn on_rows(
     rows: &[u32],
     matrix: &dyn Matrix,
     start: Option<Start>,
+    gap: f64,
     sampled: bool,
     options: &Options,
     control: &Control,
@@ -131,7 +137,7 @@ fn on_rows(
     let costs: Vec<f64> = rows.iter().map(|&i| problem.costs[i as usize] * total / own).collect();
     let part = LinearProblem::new(matrix, &targets, &costs, problem.loss, problem.bias)?;
     let solver = linear::Options {
-        stop: Stop { tol: None, gap: Some(SAMPLE_GAP) },
+        stop: Stop { tol: None, gap: Some(gap) },
         start,
         iterations: options.iterations,
         memory: options.memory,
