@@ -475,4 +475,4 @@ def _fingerprint(X: Any, y: Any, classes: Any, weights: Any) -> str | None:
     return _core.fingerprint(points(matrix), numbers, texts, outputs, weights)
 
 
-__all__ = ["Evaluation", "Figures", "evaluate"]
+__all__ = ["Evaluation", "evaluate"]
