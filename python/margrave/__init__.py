@@ -17,7 +17,8 @@ from ._core import (
     __version__,
 )
 from ._cv import SVCCV, SVRCV
-from ._evaluate import Evaluation, Figures, evaluate
+from ._evaluate import Evaluation, evaluate
+from ._figures import Figures
 from ._files import export_onnx, from_libsvm, load, save, to_libsvm
 from ._linear import LinearSVC, LinearSVR
 from ._novelty import OneClassSVM
