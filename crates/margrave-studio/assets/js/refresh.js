@@ -126,10 +126,20 @@ export const refreshRow = latest(async () => {
   }
 });
 
-/** Everything that shows the run, after a training has ended or another run was chosen. */
-export function refreshRun() {
-  refreshPlane();
-  refreshTrace();
-  refreshMargins();
-  refreshRow();
+let later = 0;
+
+/**
+ * Everything that shows the run, after a training has ended or another run was chosen: the plane at once, the rest when it
+ * is there, and only after a moment of rest if trainings follow each other.
+ */
+export async function refreshRun() {
+  const quick = performance.now() - asked < REST;
+  clearTimeout(later);
+  await refreshPlane();
+  clearTimeout(later);
+  later = window.setTimeout(() => {
+    refreshTrace();
+    refreshMargins();
+    refreshRow();
+  }, quick ? 120 : 0);
 }
