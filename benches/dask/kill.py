@@ -17,29 +17,37 @@ import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster
 
-from margrave.dask import DaskLinearSVC, DaskSVC, DaskSVCCV, _cluster
+from margrave.dask import DaskLinearSVC, DaskSVC, DaskSVCCV, _cluster, _search
 
 ROWS, CHUNK = 8_000, 2_000
 
 
 class Killer:
-    """Kills a worker once so many tasks of a fit have been sent."""
+    """Kills a worker in the round in which a fit has sent so many tasks."""
 
     def __init__(self, cluster):
         self.cluster = cluster
         self.after = None
         self.killed = False
-        submit = _cluster.Rounds.submit
+        gather = _cluster.Rounds.gather
+        wait = _search._Remote.wait
 
-        def counted(rounds, *arguments, **options):
-            future = submit(rounds, *arguments, **options)
+        def look(rounds):
             self.most = rounds.count
             if self.after is not None and rounds.count >= self.after and not self.killed:
                 self.killed = True
                 threading.Thread(target=self.kill).start()
-            return future
 
-        _cluster.Rounds.submit = counted
+        def gathering(rounds, futures):
+            look(rounds)
+            return gather(rounds, futures)
+
+        def waiting(remote, futures, tasks):
+            look(remote.rounds)
+            return wait(remote, futures, tasks)
+
+        _cluster.Rounds.gather = gathering
+        _search._Remote.wait = waiting
 
     def kill(self):
         nannies = list(self.cluster.workers.values())
@@ -82,7 +90,7 @@ def main(runs, seed):
                 times.append(time.perf_counter() - begun)
             undisturbed, most = sorted(times)[1], killer.most
             count = round(share * runs)
-            finished = same = 0
+            finished = same = killed = 0
             ratios = []
             for _ in range(count):
                 client.wait_for_workers(2)
@@ -94,11 +102,14 @@ def main(runs, seed):
                     print(f"{name}: {type(error).__name__}: {error}", flush=True)
                 else:
                     finished += 1
+                    killed += killer.killed
                     same += found == expected
                     ratios.append((time.perf_counter() - begun) / undisturbed)
                 killer.after = None
+                if (finished % 10) == 0:
+                    print(f"  {finished}: {killed} killed, {same} same bits", flush=True)
             print(
-                f"{name}: {count} runs, {finished} finished, {same} same bits; undisturbed {undisturbed:.2f} s, with a"
+                f"{name}: {count} runs, {killed} with a killed worker, {finished} finished, {same} same bits; undisturbed {undisturbed:.2f} s, with a"
                 f" killed worker {np.median(ratios):.2f} times that (median), {max(ratios):.2f} at most",
                 flush=True,
             )

@@ -293,12 +293,12 @@ def test_searches_send_the_data_once_to_each_worker(client):
 
 
 def test_one_two_and_four_workers_give_the_same_bytes(client, four, data):
-    X, y, score = data
-    dX, dy, ds = split(X, y, score)
+    X, y, score = (a[:1000] for a in data)
+    dX, dy, ds = (da.from_array(a, chunks=(200, *a.shape[1:])) for a in (X, y, score))
     makers = [
         lambda client: DaskLinearSVC(loss="hinge", client=client).fit(dX, dy),
-        lambda client: DaskLinearSVR(client=client, intercept_scaling=float("inf")).fit(dX, ds),
-        lambda client: DaskSVC(client=client, block_size=500).fit(dX, dy),
+        lambda client: DaskLinearSVR(client=client, loss="huber", intercept_scaling=float("inf")).fit(dX, ds),
+        lambda client: DaskSVC(client=client, block_size=400).fit(dX, dy),
         lambda client: DaskSVC(client=client, approx=50, loss="squared-hinge").fit(dX, dy),
     ]
     with cluster(1) as own, Client(own, set_as_default=False) as one:
@@ -334,29 +334,29 @@ class Killer(threading.Thread):
 def test_a_killed_worker_changes_nothing(data, seed, monkeypatch):
     from margrave.dask import _cluster
 
-    X, y, _ = data
-    dX, dy = split(X, y)
+    X, y = (a[:1000] for a in data[:2])
+    dX, dy = (da.from_array(a, chunks=(200, *a.shape[1:])) for a in (X, y))
     rng = np.random.default_rng(seed)
     makers = [
         lambda: DaskLinearSVC(loss="hinge").fit(dX, dy),
-        lambda: DaskSVC(block_size=500).fit(dX, dy),
+        lambda: DaskSVC(block_size=300).fit(dX, dy),
         lambda: DaskSVCCV(Cs=[0.1, 1, 10], gammas=[0.01, 0.1, 1, 10], race=3.0).fit(X, y),
     ]
     make = makers[seed]
     gather = _cluster.Rounds.gather
     with cluster(2) as own, Client(own):
         counts = []
-        monkeypatch.setattr(_cluster.Rounds, "gather", lambda self, f: (counts.append(self.count), gather(self, f))[1])
+
+        def looking(self, futures):
+            counts.append(self.count)
+            if killer is not None:
+                killer.count(self)
+            return gather(self, futures)
+
+        killer = None
+        monkeypatch.setattr(_cluster.Rounds, "gather", looking)
         expected = make()
-        killer = Killer(own, after=int(rng.integers(1, max(counts) + 1)) if counts else 1)
-        submit = _cluster.Rounds.submit
-
-        def counted(self, *arguments, **options):
-            future = submit(self, *arguments, **options)
-            killer.count(self)
-            return future
-
-        monkeypatch.setattr(_cluster.Rounds, "submit", counted)
+        killer = Killer(own, after=int(rng.choice(counts)))
         killer.start()
         found = make()
         killer.join(timeout=60)
@@ -367,29 +367,32 @@ def test_a_killed_worker_changes_nothing(data, seed, monkeypatch):
 # Ends, clients, conventions.
 
 
-def test_a_time_limit_keeps_the_best_model(client, data):
+def test_a_time_limit_keeps_the_best_model(client, data, monkeypatch):
+    from margrave.dask import _cluster
+
     X, y, _ = data
-    X = np.tile(X, (20, 1)) * np.logspace(0, 4, 5)
-    y = np.tile(y, 20)
-    dX, dy = (da.from_array(a, chunks=(5000, *a.shape[1:])).persist() for a in (X, y))
-    distributed.wait([dX, dy])
+    dX, dy = split(X, y)
+    # A clock that counts tasks: the limit is reached in the middle of the fit on any machine.
+    monkeypatch.setattr(_cluster.Rounds, "seconds", lambda self: float(self.count))
     with pytest.warns(ConvergenceWarning, match="max_seconds"):
-        model = DaskLinearSVC(loss="hinge", gap_tol=1e-13, max_seconds=1.0).fit(dX, dy)
+        model = DaskLinearSVC(loss="hinge", gap_tol=1e-12, max_seconds=100).fit(dX, dy)
     assert model.certificate_.status == "time_limit"
-    assert model.certificate_.relative_gap < 1
+    assert np.isfinite(model.certificate_.gap)
     with pytest.raises(BudgetError, match="max_seconds"):
-        DaskLinearSVC(max_seconds=0.0).fit(dX, dy)
+        DaskLinearSVC(max_seconds=2).fit(dX, dy)
+    with pytest.warns(ConvergenceWarning, match="max_seconds"):
+        model = DaskSVC(block_size=100, max_seconds=80).fit(dX, dy)
+    assert model.certificate_.status == "time_limit"
+    assert np.isfinite(model.certificate_.gap)
 
 
 def test_a_time_limit_of_a_search_keeps_what_is_finished(client):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(4000, 4))
-    y = (X**2).sum(axis=1) + rng.normal(size=4000) > 3.5
-    given = {"Cs": [0.1, 1, 10, 100, 1000], "gammas": [0.01, 0.1, 1, 10], "race": 4.0}
-    begun = time.perf_counter()
+    X = rng.normal(size=(300, 4))
+    y = (X**2).sum(axis=1) + rng.normal(size=300) > 3.5
+    given = {"Cs": [0.1, 1, 10], "gammas": [0.01, 0.1, 1, 10], "race": 4.0}
     with pytest.raises(BudgetError, match="max_seconds"):
-        DaskSVCCV(max_seconds=1e-3, **given).fit(X, y)
-    assert time.perf_counter() - begun < 30
+        DaskSVCCV(max_seconds=1e-6, **given).fit(X, y)
     whole = DaskSVCCV(max_seconds=1000, **given).fit(X, y)
     assert np.isfinite(whole.best_score_)
 
