@@ -1,7 +1,7 @@
 // The page in a real browser: what a person does with it, with the console watched all the time.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { after as atEnd, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -383,6 +383,30 @@ pageTest("a sample chosen in one view is chosen in all", "data=example:heart", a
   await page.focus("#plane-canvas");
   await page.keyboard.press("Escape");
   assert.equal(await page.isVisible("#selected"), false);
+});
+
+test("large data are shown at once and trained when asked", { timeout: 90_000 }, async () => {
+  // Long enough to be still read when the page connects.
+  const file = join(scratch, "large.csv");
+  const row = (k) => `${(k % 1009) / 1009},${(k % 757) / 757},${(k % 1009) / 1009 + (k % 757) / 757 > 1 ? "a" : "b"}`;
+  writeFileSync(file, `u,v,label\n${Array.from({ length: 1_000_000 }, (_, k) => row(k)).join("\n")}\n`);
+  const own = await studio(file);
+  const { page, faults, context } = await newPage(chromium);
+  try {
+    await page.goto(own.address);
+    await page.waitForSelector("#play:not([disabled])");
+    await page.waitForFunction(() => document.querySelector("#verdict").textContent === "Not trained yet.");
+    const shown = await page.evaluate(async () => {
+      const { picture, data } = (await import("/js/store.js")).state;
+      return { shown: picture.arrays.px.length, n: picture.n, editable: data.editable };
+    });
+    assert.deepEqual(shown, { shown: 4000, n: 1_000_000, editable: false });
+    assert.equal(await page.isDisabled("#tool-edit"), true);
+    assert.deepEqual(faults, []);
+  } finally {
+    await context.close();
+    await own.end();
+  }
 });
 
 for (const width of [1280, 390]) {

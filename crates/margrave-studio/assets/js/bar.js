@@ -65,7 +65,7 @@ function verdict() {
     return;
   }
   if (!run?.certificate) {
-    fill(line, data ? (state.job ? "Training …" : data.n < 2 ? "Click on the plane to add samples of two classes." : "Not trained yet.") : "");
+    fill(line, data ? (state.job?.kind === "train" ? "Training …" : data.n < 2 ? "Click on the plane to add samples of two classes." : "Not trained yet.") : "");
     fill(box);
     return;
   }

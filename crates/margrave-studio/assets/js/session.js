@@ -218,6 +218,7 @@ const handlers = {
   data: ({ data }) => {
     const fresh = data.name !== state.data?.name || arriving !== null;
     set({ data, loading: null });
+    if (state.job?.kind === "load") set({ job: null });
     if (!fresh) return;
     set({ run: null, evaluation: null, tune: null, path: null, range: null, margins: null, trace: null });
     arriving?.resolve();
