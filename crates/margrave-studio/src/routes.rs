@@ -508,7 +508,11 @@ fn runs(app: &Shared, call: &Call) -> Outcome {
 fn run(app: &Shared, call: &Call) -> Outcome {
     let session = call.session(app)?;
     let inner = session.inner();
-    ok(inner.find(call.part("run"))?.json(usize::MAX))
+    let wanted = call.part("run");
+    match wanted.parse().is_ok_and(|id| inner.is_waiting(id)) {
+        true => ok(json!({ "run": wanted.parse::<u64>().ok(), "status": "running" })),
+        false => ok(inner.find(wanted)?.json(usize::MAX)),
+    }
 }
 
 fn trace(app: &Shared, call: &Call) -> Outcome {

@@ -572,6 +572,13 @@ impl Inner {
         self.runs.iter().find(|run| run.id == id).ok_or_else(|| Refusal::gone(format!("run {id} is not listed")))
     }
 
+    /// Whether a run has been asked for and is not listed yet: the engine thread has not begun it.
+    pub(crate) fn is_waiting(&self, id: u64) -> bool {
+        let asked = self.jobs.iter().any(|job| job.run() == Some(id))
+            || self.running.as_ref().is_some_and(|running| running.run == Some(id));
+        asked && !self.runs.iter().any(|run| run.id == id)
+    }
+
     pub(crate) fn run_mut(&mut self, id: u64) -> Option<&mut Run> {
         self.runs.iter_mut().rev().find(|run| run.id == id)
     }

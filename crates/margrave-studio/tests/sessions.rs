@@ -126,6 +126,8 @@ fn a_slider_supersedes_its_own_requests() {
     for k in 0..30 {
         let settings = json!({ "C": 2f64.powi(k % 10), "kernel": { "name": "rbf", "gamma": 1.0 } });
         last = server.post(&format!("{session}/train"), json!({ "settings": settings }))["run"].clone();
+        // A run can be asked for as soon as it has a number, even if the engine has not begun it.
+        assert_eq!(server.get(&format!("{session}/runs/{last}"))["run"], last);
     }
     let run = server.finished(&session, &last);
     assert_eq!(run["status"], "optimal");

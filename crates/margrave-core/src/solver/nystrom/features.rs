@@ -129,7 +129,7 @@ impl Features {
         let rows: Vec<u32> = if wanted >= n || 10 * wanted >= 9 * n && affordable >= n {
             (0..n as u32).collect()
         } else {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x63_61_6e_64);
+            let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x6361_6e64);
             let mut rows: Vec<u32> = index::sample(&mut rng, n, wanted).iter().map(|i| i as u32).collect();
             rows.sort_unstable();
             rows

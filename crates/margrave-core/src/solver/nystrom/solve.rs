@@ -109,7 +109,7 @@ fn start_from_sample(
     if size < 2 * rows.len() || control.check().is_err() {
         return Ok(Some(start));
     }
-    let mut rng = ChaCha8Rng::seed_from_u64(options.seed ^ 0x6d69_64);
+    let mut rng = ChaCha8Rng::seed_from_u64(options.seed ^ 0x006d_6964);
     let mut more: Vec<u32> = index::sample(&mut rng, n, size).iter().map(|i| i as u32).collect();
     more.sort_unstable();
     let recomputed = features.of_rows(&more, control)?;
