@@ -293,7 +293,7 @@ class LinearSVC(LinearClassifierMixin, SparseCoefMixin, _LinearModel):
             weights_, bias = self._with_absent(weights_, bias, np.searchsorted(self.classes_, present))
         self.coef_ = weights_
         self.intercept_ = bias if self.fit_intercept else 0.0
-        store_threshold(self, result["threshold"])
+        store_threshold(self, result.get("threshold"))
         self._store_fit(result, report)
         return self
 

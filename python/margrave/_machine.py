@@ -438,7 +438,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             self.probability_threshold_ = result["probability_threshold"]
         self._left_out = result.get("left_out")
         if self._task == "classify":
-            store_threshold(self, result["threshold"])
+            store_threshold(self, result.get("threshold"))
 
     def _store_dual(self, dual: Any, intercept: Any) -> Any:
         """Set coefficients and intercepts, given with LIBSVM's signs; scikit-learn's are opposite for two classes."""
