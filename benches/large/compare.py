@@ -110,7 +110,9 @@ def ours(program, X, y, Xt, yt, how, centres, extra):
         if found.returncode not in (0, 3):
             raise SystemExit(found.stderr)
         fit = json.loads(found.stdout)
-        test = subprocess.run([program, "predict", folder / "m", folder / "test.npy", "--json"], capture_output=True, text=True)
+        test = subprocess.run(
+            [program, "predict", folder / "m", folder / "test.npy", "--json"], capture_output=True, text=True
+        )
         test = json.loads(test.stdout)
     wrong = test.get("mse") if how["task"] == "regress" else 1 - test["accuracy"]
     parts = fit["approximation"]

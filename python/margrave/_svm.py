@@ -443,9 +443,7 @@ class SVR(_Regressor):
     """
 
     _parameter_constraints: dict[str, Any] = {
-        **without(
-            _KernelModel._parameter_constraints, "class_weight", "nu", "probability", "random_state"
-        ),
+        **without(_KernelModel._parameter_constraints, "class_weight", "nu", "probability", "random_state"),
         **APPROXIMATE,
     }
 

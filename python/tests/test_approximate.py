@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from margrave import SVC, SVR, certify
 from sklearn.base import clone
 from sklearn.multiclass import OneVsRestClassifier
+
+from margrave import SVC, SVR, certify
 
 
 def _data(n=400, seed=0):
