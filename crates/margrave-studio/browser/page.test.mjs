@@ -29,11 +29,11 @@ atEnd(async () => {
 /** A test with a page of its own on a link; fails if anything went wrong on the page, but for what `look.expected` describes. */
 function pageTest(name, fragment, body, look = {}) {
   test(name, { timeout: 90_000 }, async () => {
-    const { page, faults, context } = await newPage(chromium, look);
+    const { page, faults, refused, context } = await newPage(chromium, look);
     try {
       await visit(page, `${program.address}&${fragment}`);
       await body(page, context);
-      assert.deepEqual(faults.filter((fault) => !look.expected?.test(fault)), []);
+      assert.deepEqual(faults.filter((fault) => !look.expected?.test(fault)), [], `refused requests: ${refused.join("; ")}`);
     } finally {
       await context.close();
     }
@@ -335,6 +335,24 @@ pageTest("samples of one feature are added and dragged on its curve", "data=exam
   const box = await page.locator("#plane-canvas").boundingBox();
   await after(page, () => page.mouse.click(box.x + 60, box.y + box.height - 60));
   assert.match(await page.textContent("#data-button"), /61 × 1 · edited/);
+});
+
+pageTest("no view of the old data is asked for while a file replaces them", "data=example:moons", async (page) => {
+  // The program tells of the new data at once; its answer to the upload comes when the picture of the last change is due.
+  await page.route("**/upload?*", async (route) => {
+    const response = await route.fetch();
+    await new Promise((done) => setTimeout(done, 900));
+    await route.fulfill({ response });
+  });
+  await page.click("#data-button");
+  await page.evaluate(async () => {
+    const { refreshPlane } = await import("/js/refresh.js");
+    refreshPlane();
+    refreshPlane();
+  });
+  await after(page, () => page.setInputFiles("#file", { name: "one.csv", mimeType: "text/csv", buffer: Buffer.from("x,y\n0,a\n1,b\n2,a\n3,b\n") }));
+  assert.match(await page.textContent("#data-button"), /one\.csv · 4 × 1/);
+  assert.equal(await page.isVisible("#message:not([hidden])"), false, await page.textContent("#message"));
 });
 
 pageTest("every station of the tour runs", "data=example:moons&view=tour", async (page) => {

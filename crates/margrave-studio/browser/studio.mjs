@@ -70,8 +70,13 @@ export async function newPage(of, look = {}) {
   const page = await context.newPage();
   /** @type {string[]} */
   const faults = [];
+  /** @type {string[]} */
+  const refused = [];
   page.on("console", (message) => {
     if (message.type() === "error" || message.type() === "warning") faults.push(`console: ${message.text()}`);
+  });
+  page.on("response", async (response) => {
+    if (response.status() >= 400) refused.push(`${response.status()} ${response.request().method()} ${new URL(response.url()).pathname} ${response.request().postData() ?? ""}: ${await response.text().catch(() => "")}`);
   });
   page.on("pageerror", (error) => faults.push(`exception: ${error.stack}`));
   page.on("request", (request) => {
@@ -82,7 +87,7 @@ export async function newPage(of, look = {}) {
     addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
   });
   page.setDefaultTimeout(15_000);
-  return { page, faults, context };
+  return { page, faults, refused, context };
 }
 
 /**

@@ -4,6 +4,7 @@ import { arrays, get } from "./api.js";
 import { byId, fill, h, select } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { tell } from "./message.js";
+import { withoutViews } from "./refresh.js";
 import { begin, load, loadFile } from "./session.js";
 import { set, state } from "./store.js";
 
@@ -45,9 +46,11 @@ function given() {
 export async function take(read) {
   dialog.close();
   try {
-    await read();
-    freshStart();
-    await tellingAxes();
+    await withoutViews(async () => {
+      await read();
+      freshStart();
+      await tellingAxes();
+    });
     await begin();
   } catch (error) {
     tell(error);

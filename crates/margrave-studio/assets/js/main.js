@@ -13,7 +13,7 @@ import { startLoss } from "./loss.js";
 import { startMargins } from "./margins.js";
 import { tell } from "./message.js";
 import { startPlane } from "./plane.js";
-import { refreshRun } from "./refresh.js";
+import { refreshRun, withoutViews } from "./refresh.js";
 import { startRuns } from "./runs.js";
 import { startSelected } from "./selected.js";
 import { begin, choose, keepName, load, open } from "./session.js";
@@ -43,6 +43,13 @@ function look(view) {
   if (view.row !== undefined && Number(view.row) < (state.data?.n ?? 0)) choose(Number(view.row));
 }
 
+/** Settings and view of a link. @param {import("./link.js").Link} link */
+function applyLink(link) {
+  const usual = usualSettings(state.data);
+  set({ settings: { ...usual, ...link.settings, kernel: { ...usual.kernel, ...link.settings.kernel } } });
+  look(link.view);
+}
+
 /**
  * Data, settings and view of a link.
  * @param {import("./link.js").Link} link
@@ -70,14 +77,15 @@ async function onAddress() {
   const link = decode(fragment);
   try {
     if (link.source && !link.source.upload && (nameOf(link) !== nameOf(decode(encode())))) {
-      await load(link.source);
-      freshStart();
-      if (!link.view.xy) await tellingAxes();
-      await replay(link.edits);
-    }
-    const usual = usualSettings(state.data);
-    set({ settings: { ...usual, ...link.settings, kernel: { ...usual.kernel, ...link.settings.kernel } } });
-    look(link.view);
+      const { source } = link;
+      await withoutViews(async () => {
+        await load(source);
+        freshStart();
+        if (!link.view.xy) await tellingAxes();
+        await replay(link.edits);
+        applyLink(link);
+      });
+    } else applyLink(link);
     await begin();
   } catch (error) {
     tell(error);

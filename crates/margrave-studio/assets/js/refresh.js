@@ -15,6 +15,46 @@ function unlessGone(error) {
   tell(error);
 }
 
+/** How many replacements of the data are under way, views being fetched, and who waits for the last of these. */
+let replacing = 0;
+let fetching = 0;
+/** @type {(() => void)[]} */
+let waiting = [];
+
+/**
+ * A view that is fetched again on request, one request at a time.
+ * @template {any[]} T
+ * @param {(...args: T) => Promise<void>} work
+ */
+function view(work) {
+  return latest(async (/** @type {T} */ ...args) => {
+    if (replacing) return;
+    fetching += 1;
+    try {
+      await work(...args);
+    } finally {
+      fetching -= 1;
+      if (!fetching) for (const resolve of waiting.splice(0)) resolve();
+    }
+  });
+}
+
+/**
+ * Replaces the data while no view is fetched: axes, rows and runs of the old data may not exist in the new.
+ * @param {() => Promise<void>} replace
+ */
+export async function withoutViews(replace) {
+  replacing += 1;
+  try {
+    if (fetching) await /** @type {Promise<void>} */ (new Promise((resolve) => waiting.push(resolve)));
+    await replace();
+  } finally {
+    replacing -= 1;
+    refreshPlane();
+    refreshRow();
+  }
+}
+
 /** Cells of the grid at rest, and while pictures follow each other: a slider that is dragged wants them at once. */
 const FINE = [128, 112];
 const COARSE = [64, 56];
@@ -33,7 +73,7 @@ export function refreshPlane() {
   return fetchPlane(cells);
 }
 
-const fetchPlane = latest(async (/** @type {number[]} */ [nx, ny]) => {
+const fetchPlane = view(async (/** @type {number[]} */ [nx, ny]) => {
   const { data, session, plane, run, selected } = state;
   if (!data || !session) return;
   const query = new URLSearchParams({ axes: plane.axes, nx: String(nx), ny: String(ny), output: String(plane.output) });
@@ -89,7 +129,7 @@ function asCurve(picture, window) {
 let traced = 0;
 
 /** The bracket. */
-export const refreshTrace = latest(async () => {
+export const refreshTrace = view(async () => {
   const run = state.job?.kind === "train" && state.job.run !== null ? state.job.run : state.run?.run;
   if (run === undefined || !state.session) return;
   const wait = traced + TRACE_EVERY - performance.now();
@@ -103,7 +143,7 @@ export const refreshTrace = latest(async () => {
 });
 
 /** The histogram and the worst samples. */
-export const refreshMargins = latest(async () => {
+export const refreshMargins = view(async () => {
   const { run, session } = state;
   if (!run || !runIsCurrent() || run.kept === false || !run.model_version) return;
   try {
@@ -114,7 +154,7 @@ export const refreshMargins = latest(async () => {
 });
 
 /** The chosen sample. */
-export const refreshRow = latest(async () => {
+export const refreshRow = view(async () => {
   const { selected, session, run } = state;
   if (selected === null || !state.data || selected >= state.data.n) return;
   const of = run && runIsCurrent() ? `?run=${run.run}` : "";

@@ -5,7 +5,7 @@ import { Chart, keys } from "./chart.js";
 import { byId, fill, h } from "./dom.js";
 import { number } from "./format.js";
 import { tell } from "./message.js";
-import { refreshPlane } from "./refresh.js";
+import { withoutViews } from "./refresh.js";
 import { load, nextEnd, train } from "./session.js";
 import { on, set, state } from "./store.js";
 import { theme } from "./theme.js";
@@ -58,9 +58,10 @@ export async function visit(s, push = true) {
   try {
     if (push) history.pushState(null, "", location.hash);
     set({ station: s.id, path: null, edits: [], selected: null, row: null, range: null });
-    await load(s.source);
-    set({ settings: complete(s.settings), plane: { axes: s.plane?.axes ?? (state.data.d === 1 ? "curve" : "features"), x: s.plane?.x ?? 0, y: s.plane?.y ?? 1, held: "mean", output: 0, size: s.id === "irwls" ? "weight" : "equal" }, follow: true });
-    refreshPlane();
+    await withoutViews(async () => {
+      await load(s.source);
+      set({ settings: complete(s.settings), plane: { axes: s.plane?.axes ?? (state.data.d === 1 ? "curve" : "features"), x: s.plane?.x ?? 0, y: s.plane?.y ?? 1, held: "mean", output: 0, size: s.id === "irwls" ? "weight" : "equal" }, follow: true });
+    });
     const first = s.train ?? (s.actions.some((/** @type {any} */ a) => a.train?.mode === "step") ? { mode: "step", steps: 1 } : {});
     const end = nextEnd();
     await train({ start: "cold", ...first });
