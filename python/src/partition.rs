@@ -189,8 +189,11 @@ pub(crate) fn certify_rows<'py>(
 
 fn part_dict(py: Python<'_>, part: Part) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
-    let Part { rows, loss, terms, rounding, sizes, norm, sums, reach, fall, rise, slope, infeasibility, .. } = part;
-    let numbers = vec![loss, terms, rounding, sizes, norm, sums[0], sums[1], reach, fall, rise, slope, infeasibility];
+    let Part {
+        rows, loss, at_zero, terms, rounding, sizes, norm, sums, reach, fall, rise, slope, infeasibility, ..
+    } = part;
+    let numbers =
+        vec![loss, at_zero, terms, rounding, sizes, norm, sums[0], sums[1], reach, fall, rise, slope, infeasibility];
     out.set_item("rows", rows)?;
     out.set_item("numbers", vector(py, numbers))?;
     out.set_item("worst", part.worst)?;
@@ -212,7 +215,7 @@ pub(crate) struct PartParam<'py> {
 
 impl PartParam<'_> {
     fn part(self) -> PyResult<Part> {
-        let &[loss, terms, rounding, sizes, norm, up, down, reach, fall, rise, slope, infeasibility] =
+        let &[loss, at_zero, terms, rounding, sizes, norm, up, down, reach, fall, rise, slope, infeasibility] =
             self.numbers.as_slice()?
         else {
             return Err(raise(Error::data("a part of a certificate has another number of values")));
@@ -220,6 +223,7 @@ impl PartParam<'_> {
         Ok(Part {
             rows: self.rows,
             loss,
+            at_zero,
             terms,
             rounding,
             sizes,

@@ -56,7 +56,14 @@ pub(crate) fn outcome(fit: &Fit) -> String {
             format!("{a}; {} requested: allow more centres, or add --polish", format::number(most, 2))
         }
         (_, Some(gap), Some(most), _) if !(gap <= most) => {
-            format!("a relative gap of {}, {} requested", format::number(gap, 2), format::number(most, 2))
+            let rounded = fit.certificate().optimality().is_some_and(|o| o.rounding() > 0.5 * o.gap());
+            let remedy = match rounded {
+                true => {
+                    "; most of it is rounding: the scores are not known more precisely (try --scale standard, or a smaller C)"
+                }
+                false => "",
+            };
+            format!("a relative gap of {}, {} requested{remedy}", format::number(gap, 2), format::number(most, 2))
         }
         (_, _, _, Some(tol)) => {
             format!("a violation of {}, {} requested", format::number(totals.violation, 2), format::number(tol, 2))

@@ -123,6 +123,8 @@ pub fn certify_crammer_singer(
         dual,
         gap,
         rounding,
+        // Every class scores 0, so the margin of 1 is missed by 1.
+        at_zero: costs.iter().sum(),
         relative_gap: relative(gap, primal, dual),
         violation,
         feasible: infeasibility <= FEASIBLE,

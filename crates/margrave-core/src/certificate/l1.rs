@@ -64,6 +64,7 @@ pub fn certify_l1(
         dual,
         gap,
         rounding,
+        at_zero: point.sum_values(|_| 0.0)?,
         relative_gap: relative(gap, primal, dual),
         violation: (computed - 1.0).max(0.0),
         feasible: repaired.exists && repaired.infeasibility.max(most - 1.0) <= FEASIBLE,

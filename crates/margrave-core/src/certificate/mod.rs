@@ -329,6 +329,7 @@ fn optimality(
         dual,
         gap,
         rounding,
+        at_zero: point.sum_values(|_| 0.0)?,
         relative_gap: relative(gap, primal, dual),
         violation: violation::violation(point, gamma, &bias)?,
         feasible: repaired.exists && repaired.infeasibility <= FEASIBLE,

@@ -25,6 +25,8 @@ pub struct Part {
     pub rows: usize,
     /// Σ c·ℓ(y, z).
     pub loss: f64,
+    /// Σ c·ℓ(y, 0).
+    pub at_zero: f64,
     /// Σ of the Fenchel–Young terms.
     pub terms: f64,
     /// Bound on what the rounding of the scores adds to the terms and to P.
@@ -93,6 +95,7 @@ fn judge(
     let part = Part {
         rows: n,
         loss,
+        at_zero: point.sum_values(|_| 0.0)?,
         terms: total(|t| t.0),
         rounding,
         sizes,
@@ -247,6 +250,7 @@ fn assemble(
         dual,
         gap,
         rounding,
+        at_zero: total(|part| part.at_zero),
         relative_gap: relative(gap, primal, dual),
         violation,
         feasible: exists && infeasibility <= FEASIBLE,

@@ -25,6 +25,8 @@ pub struct Optimality {
     pub(super) gap: f64,
     #[serde(default)]
     pub(super) rounding: f64,
+    #[serde(skip)]
+    pub(super) at_zero: f64,
     pub(super) relative_gap: f64,
     pub(super) violation: f64,
     pub(super) feasible: bool,
@@ -58,6 +60,11 @@ impl Optimality {
     /// The part of the gap that bounds rounding errors.
     pub fn rounding(&self) -> f64 {
         self.rounding
+    }
+
+    /// P at the zero machine, f = 0 and b = 0: what a model that learnt nothing costs. 0 if the certificate was read from a file.
+    pub fn at_zero(&self) -> f64 {
+        self.at_zero
     }
 
     /// gap / max(|P|, |D|); 0/0 is 0.

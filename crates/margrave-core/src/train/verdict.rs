@@ -21,6 +21,10 @@ const VIOLATION_SLACK: f64 = 2.0;
 /// A relative gap above this is attributed to rounding only if the optimality conditions hold.
 const MAX_ROUNDING_GAP: f64 = 1e-6;
 
+/// Rounding above this share of the objective of the zero machine leaves nothing proven, whatever the conditions look like: the
+/// scores they are computed from are not known either.
+const MAX_ROUNDING_SHARE: f64 = 1e-2;
+
 /// The criteria a machine has to meet to count as optimal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Asked {
@@ -72,7 +76,8 @@ impl Asked {
                 let conditions = o.violation() <= VIOLATION_SLACK * self.tol.unwrap_or(DEFAULT_TOL).min(DEFAULT_TOL);
                 let as_good_as_it_gets = o.approximation().is_none()
                     && o.gap() <= 2.0 * o.rounding()
-                    && (o.relative_gap() <= MAX_ROUNDING_GAP || conditions);
+                    && (o.relative_gap() <= MAX_ROUNDING_GAP
+                        || (conditions && o.gap() <= MAX_ROUNDING_SHARE * o.at_zero().max(o.primal().abs())));
                 let own_met = match (self.own, o.approximation()) {
                     (Some(own), Some(a)) => a.own_relative_gap <= own || a.own_gap <= 2.0 * o.rounding(),
                     // Only a machine on centres has a gap of its own.
@@ -146,7 +151,13 @@ mod tests {
 
     /// The certificate of two points at ∓1 with β = (−a, a): optimal at a = ½.
     fn at(a: f64) -> Certificate {
-        let gram = PrecomputedGram::new(Points::dense_f64(2, 2, vec![1.0, -1.0, -1.0, 1.0]).unwrap());
+        far(0.0, a)
+    }
+
+    /// The same points at a distance of √`far` from the origin along another axis.
+    fn far(far: f64, a: f64) -> Certificate {
+        let (own, other) = (far + 1.0, far - 1.0);
+        let gram = PrecomputedGram::new(Points::dense_f64(2, 2, vec![own, other, other, own]).unwrap());
         let problem = KernelProblem::new(&gram, &[-1.0, 1.0], &[10.0, 10.0], &Hinge, Constraint::free_bias()).unwrap();
         certify(&problem, &[-a, a], Some(&[0.0]), None, &Control::unlimited(Threads::one())).unwrap()
     }
@@ -172,6 +183,21 @@ mod tests {
         let asked = Asked { tol: None, gap: Some(1e-30), own: None };
         assert_eq!(asked.met(&at(0.5)), Met::WithinRounding);
         assert_eq!(asked.met(&at(0.5 - 1e-9)), Met::No);
+    }
+
+    #[test]
+    fn rounding_as_large_as_the_problem_proves_nothing() {
+        let asked = Asked { tol: None, gap: Some(1e-10), own: None };
+        // Rounding of 1e-5 of an objective of 20 at zero is as good as double precision gets; one of its order is no proof.
+        for (distance, met) in [(1e10, Met::WithinRounding), (1e14, Met::No)] {
+            let certificate = far(distance, 0.5);
+            let o = certificate.optimality().unwrap();
+            assert!(
+                o.gap() <= 2.0 * o.rounding() && o.relative_gap() > MAX_ROUNDING_GAP && o.at_zero() == 20.0,
+                "{o:?}"
+            );
+            assert_eq!(asked.met(&certificate), met, "{o:?}");
+        }
     }
 
     #[test]
