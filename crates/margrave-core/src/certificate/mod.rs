@@ -251,6 +251,12 @@ fn judge(
     let mut certificate = optimality(point, squared_norm, beta, own, &groups, distance)?;
     if let Certificate::Optimality(o) = &mut certificate {
         o.definite = definite;
+        if o.at_zero == 0.0 {
+            let size = problem.gram.accuracy().size;
+            let reach: f64 =
+                beta.iter().enumerate().map(|(i, b)| size.get(problem.row(i)).map_or(0.0, |s| s * b.abs())).sum();
+            o.at_zero = 0.5 * reach * reach;
+        }
     }
     Ok(certificate)
 }

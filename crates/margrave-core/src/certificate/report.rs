@@ -62,7 +62,8 @@ impl Optimality {
         self.rounding
     }
 
-    /// P at the zero machine, f = 0 and b = 0: what a model that learnt nothing costs. 0 if the certificate was read from a file.
+    /// P at the zero machine, f = 0 and b = 0: what a model that learnt nothing costs. For problems where that is nothing (ν,
+    /// one-class, SVDD) the largest ½‖f‖² that coefficients of this size could have. 0 if the certificate was read from a file.
     pub fn at_zero(&self) -> f64 {
         self.at_zero
     }

@@ -1,6 +1,7 @@
 //! Projected conjugate gradients: the minimum over free variables that keeps the sum of every group.
 
 use super::state::DualState;
+use super::sums;
 use crate::control::{Control, Interrupt};
 use crate::linalg::sweep;
 
@@ -128,7 +129,7 @@ impl GroupSums {
             .collect();
         let mut groups = Self { of, free: free.to_vec(), unit, inverse: Vec::new() };
         let rows: Vec<Vec<f64>> = groups.unit.iter().map(|u| groups.sums(u)).collect();
-        groups.inverse = inverse(&rows);
+        groups.inverse = sums::inverse(&rows);
         groups
     }
 
@@ -175,39 +176,4 @@ impl GroupSums {
         }
         Deviation { largest, rms: (squares / count.max(1.0)).sqrt() }
     }
-}
-
-/// The inverse of a small symmetric positive matrix by elimination; rows without a positive pivot become zero.
-fn inverse(rows: &[Vec<f64>]) -> Vec<f64> {
-    let n = rows.len();
-    let mut a: Vec<f64> = rows.iter().flatten().copied().collect();
-    let mut inv = vec![0.0; n * n];
-    (0..n).for_each(|i| inv[i * n + i] = 1.0);
-    let scale = (0..n).map(|i| a[i * n + i]).fold(0.0, f64::max);
-    let mut without_pivot = vec![false; n];
-    for p in 0..n {
-        let pivot = a[p * n + p];
-        if !(pivot > 1e-14 * scale) {
-            without_pivot[p] = true;
-            continue;
-        }
-        for j in 0..n {
-            a[p * n + j] /= pivot;
-            inv[p * n + j] /= pivot;
-        }
-        for i in (0..n).filter(|&i| i != p) {
-            let by = a[i * n + p];
-            for j in 0..n {
-                a[i * n + j] -= by * a[p * n + j];
-                inv[i * n + j] -= by * inv[p * n + j];
-            }
-        }
-    }
-    for p in (0..n).filter(|&p| without_pivot[p]) {
-        (0..n).for_each(|j| {
-            inv[p * n + j] = 0.0;
-            inv[j * n + p] = 0.0;
-        });
-    }
-    inv
 }

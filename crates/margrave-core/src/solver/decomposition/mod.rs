@@ -27,6 +27,8 @@
 //! | `newton.rs` | K over the free variables, its factor, minima |
 //! | `cg.rs` | conjugate gradients that keep the sums |
 //! | `pivot.rs` | the same one bound at a time, for singular and badly scaled K |
+//! | `interior.rs` | the interior-point method, where active sets stall |
+//! | `sums.rs` | multipliers of the sums of several groups |
 //! | `workspace.rs` | what the phases share: rows, counters, reports, products |
 //! | `shrinking.rs` | leaving settled variables out |
 //! | `state.rs` | β, gradient, active variables |
@@ -37,6 +39,7 @@ mod block_steps;
 mod blocks;
 mod cascade;
 mod cg;
+mod interior;
 mod iterative;
 mod newton;
 mod nystrom;
@@ -56,6 +59,7 @@ mod shrinking;
 mod solve;
 mod state;
 mod step;
+mod sums;
 mod workspace;
 
 pub use options::Options;

@@ -16,6 +16,7 @@
 use super::polish::PolishEnd;
 use super::rows::StoredEntry;
 use super::state::DualState;
+use super::sums;
 use super::workspace::Workspace;
 use crate::gram::{Pick, Precision};
 use crate::linalg::factor::{Cholesky, FactorError};
@@ -239,14 +240,22 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             free.iter().zip(slope).map(|(&i, s)| multipliers[state.group[i as usize] as usize] - s).collect();
         factor.solve(&mut x);
         if state.paired {
-            for g in 0..state.ranges.len() {
-                let member = |k: usize| f64::from(u8::from(state.group[free[k] as usize] as usize == g));
-                let mut unit: Vec<f64> = (0..m).map(member).collect();
+            let groups = state.ranges.len();
+            let group = |k: usize| state.group[free[k] as usize] as usize;
+            let sums = |v: &[f64]| {
+                let mut sums = vec![0.0; groups];
+                (0..m).for_each(|k| sums[group(k)] += v[k]);
+                sums
+            };
+            let unit = |g: usize| {
+                let mut unit: Vec<f64> = (0..m).map(|k| f64::from(u8::from(group(k) == g))).collect();
                 factor.solve(&mut unit);
-                let (sum, per) = (0..m).fold((0.0, 0.0), |(s, p), k| (s + member(k) * x[k], p + member(k) * unit[k]));
-                if per > 0.0 {
-                    (0..m).for_each(|k| x[k] -= sum / per * unit[k]);
-                }
+                unit
+            };
+            let units: Vec<Vec<f64>> = (0..groups).map(unit).collect();
+            let multipliers = sums::multipliers(&units.iter().map(|unit| sums(unit)).collect::<Vec<_>>(), &sums(&x));
+            for (unit, by) in units.iter().zip(multipliers) {
+                x.iter_mut().zip(unit).for_each(|(x, u)| *x -= by * u);
             }
         }
         Ok((block, x))

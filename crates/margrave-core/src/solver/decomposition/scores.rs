@@ -40,12 +40,8 @@ impl<T: StoredEntry> Decomposition<'_, '_, T> {
 
     /// g = Kβ + p + dβ for all variables, all of them active.
     pub(super) fn set_gradient(&mut self, f: &[f64]) {
-        let problem = self.work.problem;
-        let g: Vec<f64> = (0..problem.len())
-            .map(|i| f[problem.row(i)] + self.state.terms[i].p + self.state.terms[i].d * self.state.beta[i])
-            .collect();
         self.work.shrunk = None;
-        self.state.activate((0..problem.len() as u32).collect(), g);
+        self.state.activate_all(self.work.problem, f);
     }
 }
 

@@ -6,6 +6,7 @@
 //! single-precision rows are good enough for what is left, so each such cycle gains several digits.
 
 use super::Options;
+use super::interior::{self, Approached};
 use super::newton::Newton;
 use super::on_device::{self, Found};
 use super::phases::{self, History, Phase, PhaseOutcome, StoppingRule};
@@ -70,8 +71,50 @@ pub fn solve(
         solution = Decomposition::<f64>::new(problem, problem.gram, &rest, &run, observer, state).run(false, None);
         solution.iterations += before;
     }
+    if solution.status == Status::Stalled && options.iterations.is_none() && interior::fits(problem, options.memory) {
+        solution = from_inside(problem, options, control, observer, solution)?;
+    }
     finish(problem, &solution, control, observer);
     Ok(solution)
+}
+
+/// Goes on from the point of the interior-point method; `stalled` if that is no better.
+fn from_inside(
+    problem: &KernelProblem<'_>,
+    options: &Options,
+    control: &Control,
+    observer: &mut dyn Observer,
+    stalled: Solution,
+) -> Result<Solution> {
+    let Approached { on_bounds, inside } = match interior::approach(problem, stalled.iterations, control, observer) {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(stalled),
+        Err(why) => return Ok(Solution { status: why.into(), ..stalled }),
+    };
+    let mut best = stalled;
+    // The right active sets are worth more than the last digits: Newton rounds find those. Where they do not, the point counts.
+    for start in [on_bounds, inside] {
+        let state = DualState::new(problem, Some(&start))?;
+        let run = control.for_run_with_factors(pass(problem), problem.len() as f64);
+        let rest = Options { start: None, ..options.clone() };
+        let mut next = Decomposition::<f64>::new(problem, problem.gram, &rest, &run, observer, state).run(false, None);
+        next.iterations += best.iterations;
+        if next.status != Status::Stalled {
+            return Ok(next);
+        }
+        let better = gap_of(problem, &next)? < gap_of(problem, &best)?;
+        best = if better { next } else { Solution { iterations: next.iterations, ..best } };
+    }
+    Ok(best)
+}
+
+/// P − D; ∞ if scores are not known in double precision.
+fn gap_of(problem: &KernelProblem<'_>, solution: &Solution) -> Result<f64> {
+    let Some(f) = &solution.scores else { return Ok(f64::INFINITY) };
+    let mut state = DualState::new(problem, Some(&solution.beta))?;
+    state.activate_all(problem, f);
+    let gap = state.gap(problem, |i| f[problem.row(i)]).difference;
+    Ok(if gap.is_nan() { f64::INFINITY } else { gap })
 }
 
 /// Tells the observer how the run ended.

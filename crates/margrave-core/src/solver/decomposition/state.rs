@@ -169,6 +169,13 @@ impl DualState {
         (0..self.active.len()).for_each(|a| self.refresh(a));
     }
 
+    /// Makes all variables active, with their gradients at the scores `f` = K·β of each row.
+    pub(super) fn activate_all(&mut self, problem: &KernelProblem<'_>, f: &[f64]) {
+        let slope = |i: usize| f[problem.row(i)] + self.terms[i].p + self.terms[i].d * self.beta[i];
+        let g = (0..problem.len()).map(slope).collect();
+        self.activate((0..problem.len() as u32).collect(), g);
+    }
+
     /// Keeps only the given positions (ascending) active.
     pub(super) fn keep(&mut self, positions: &[u32]) {
         let mut by_variable = vec![0.0; self.terms.len()];
