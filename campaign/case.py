@@ -113,6 +113,7 @@ def train(case: Case, stored: files.Stored, drawn: Options, name: str, *extra: s
     count(case, drawn, report)
     target = stored.table.target
     case.add(invariants.asked(ran, drawn, report, target))
+    case.add(invariants.solved(ran, drawn, report, stored.features))
     case.add(invariants.ordered(ran, report))
     saved = model.read(path)
     problem = reference.Problem(drawn, stored.table, target)

@@ -188,6 +188,43 @@ def asked(ran: Ran, options: Options, report: dict[str, Any], target: Array | No
     return [Finding("asked", text, ran.shell()) for text in found[:3]]
 
 
+def is_ordinary(options: Options, features: Array) -> bool:
+    """Whether a training is of the kind that everybody expects to work: convex, features of similar size, a moderate cost and accuracy."""
+    if (
+        options.level
+        or options.seconds is not None
+        or options.iterations is not None
+        or options.compact is not None
+        or options.memory is not None
+    ):
+        return False
+    if (
+        options.solver not in (None, "auto", "decomposition")
+        or options.kernel not in ("linear", "rbf")
+        or options.gamma not in (None, "scale", "median")
+    ):
+        return False
+    cost = options.cost if options.cost is not None else 1.0
+    if not 1e-4 <= cost <= 1e3 or options.lam is not None or options.class_weight is not None or options.intercept is not None:
+        return False
+    if (options.tol or 1.0) < 1e-5 or (options.gap or 1.0) < 1e-6:
+        return False
+    n, spread = features.shape[0], features.std(axis=0)
+    if n > SMALL or not np.isfinite(spread).all():
+        return False
+    spread = spread[spread > 0]
+    if options.scale == "standard" or spread.size == 0:
+        return True
+    return bool(np.abs(features).max() <= 100.0 and spread.max() <= 100.0 * spread.min())
+
+
+def solved(ran: Ran, options: Options, report: dict[str, Any], features: Array) -> list[Finding]:
+    """An ordinary training ends optimal: an honest "stalled" is no answer there."""
+    if report.get("status") in ("optimal", None) or not is_ordinary(options, features):
+        return []
+    return [Finding("solved", f"{report['status']} at a relative gap of {report.get('relative_gap')}, an ordinary training", ran.shell())]
+
+
 def asked_level(machine: dict[str, Any], tol: float) -> list[str]:
     stationarity = machine.get("stationarity")
     if not finite(stationarity) or not finite(machine.get("objective")):

@@ -75,6 +75,7 @@ def checks(case: Case, trained: Trained) -> list[tuple[str, bool, list[Finding]]
     biased, biased_scores = forged_scores(trained, with_bias)
     moved, _ = forged_scores(trained, with_beta)
     z = trained.scores.z
+    ordinary = np.array([[0.0, 1.0], [1.0, -1.0], [2.0, 0.5]])
     left = case.folder / ".margrave-1.tmp"
     left.write_text("")
     stale = invariants.untouched({}, {}, set(), case.folder, "")
@@ -112,6 +113,10 @@ def checks(case: Case, trained: Trained) -> list[tuple[str, bool, list[Finding]]
             invariants.asked(ran, drawn, changed(report, machines=[report, changed(report, dual=0.0, gap=primal)]), None),
         ),
         ("stalled with a gap of 1", False, invariants.asked(ran, drawn, changed(stopped, dual=0.0, gap=primal), None)),
+        ("an ordinary training that stalled", True, invariants.solved(ran, drawn.other(gap=None, gamma=None), stopped, ordinary)),
+        ("an ordinary training that ended", False, invariants.solved(ran, drawn.other(gap=None, gamma=None), report, ordinary)),
+        ("a stall far from the origin", False, invariants.solved(ran, drawn.other(gap=None, gamma=None), stopped, 1e6 + ordinary)),
+        ("a stall below rounding", False, invariants.solved(ran, drawn.other(gap=1e-14, gamma=None), stopped, ordinary)),
         (
             "a loss that is not stationary",
             True,
