@@ -304,7 +304,7 @@ def residuals(evaluation: Any, *, which: str | None = None, target: int = 0, ax:
 
 
 def report(evaluation: Any) -> Any:
-    """All figures that suit an `Evaluation`, as one matplotlib figure."""
+    """All figures that suit an `Evaluation`, in one matplotlib figure. Returns its axes, as the other functions do."""
     _figures(evaluation, None)
     plt = _pyplot()
     best = evaluation.best()
@@ -318,12 +318,12 @@ def report(evaluation: Any) -> Any:
         if evaluation.positive is not None and best.probabilities is not None:
             drawn.append(calibration)
     rows = (len(drawn) + 1) // 2
-    figure, axes = plt.subplots(rows, 2, figsize=(9.6, 4.2 * rows), layout="constrained", squeeze=False)
+    _, axes = plt.subplots(rows, 2, figsize=(9.6, 4.2 * rows), layout="constrained", squeeze=False)
     for one, ax in zip(drawn, axes.flat):
         one(evaluation, ax=ax)
     for ax in axes.flat[len(drawn) :]:
         ax.set_visible(False)
-    return figure
+    return axes
 
 
 def losses(

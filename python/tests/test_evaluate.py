@@ -261,7 +261,7 @@ def test_figures_are_drawn(blobs, iris, line):
     assert sum(int(t.get_text().split()[0]) for t in plot.confusion(found).texts) == len(y)
     assert plot.confusion(found, which="training").get_title() == "training"
     assert len(plot.scores(found).containers) == 2
-    assert sum(ax.get_visible() for ax in plot.report(found).axes) == 6
+    assert sum(ax.get_visible() for ax in plot.report(found).flat) == 6
     numbers = evaluate(SVR(), *line)
     assert len(plot.residuals(numbers).collections[0].get_offsets()) == len(line[1])
     plot.report(numbers)

@@ -52,8 +52,8 @@ struct Judged {
     data: Dataset,
     predictions: Prediction,
     quality: Quality,
-    /// Whether its training rows are among the data.
-    trained_on: bool,
+    /// Whether the data are its training rows, if that is known.
+    trained_on: Option<bool>,
 }
 
 /// A test of the difference.
@@ -93,12 +93,14 @@ impl Compare {
         }
         let tests = tests(&a, &b)?;
         for (path, judged) in [(&self.a, &a), (&self.b, &b)] {
-            if judged.trained_on {
-                terminal.note(&format!(
-                    "{} was trained on these rows: its figures flatter it; compare on rows neither model has seen",
-                    path.display()
-                ));
-            }
+            let suspicion = match judged.trained_on {
+                Some(true) => "was trained on these rows: its figures flatter it",
+                None => {
+                    "has as many training rows as these, and does not keep them: if they are the same, its figures flatter it"
+                }
+                Some(false) => continue,
+            };
+            terminal.note(&format!("{} {suspicion}; compare on rows neither model has seen", path.display()));
         }
         let n = a.data.len();
         // One test decides; the best of several would find differences too often.
@@ -275,24 +277,28 @@ fn tests(a: &Judged, b: &Judged) -> Result<Vec<Test>, Failure> {
     }
 }
 
-/// Whether the data is what a model was trained on: as many rows, and its support vectors are the rows it names.
-fn trained_on(model: &Model, data: &Dataset) -> bool {
+/// Whether the data is what a model was trained on: as many rows, and its support vectors are the rows it names. `None` where
+/// that cannot be said: linear models keep weights, and no rows.
+fn trained_on(model: &Model, data: &Dataset) -> Option<bool> {
     let f = &model.expansion;
-    if model.n != data.len() || f.is_weights() || f.rows().len() != f.len() || f.is_empty() {
-        return false;
+    if model.n != data.len() {
+        return Some(false);
+    }
+    if f.is_weights() || f.rows().len() != f.len() || f.is_empty() {
+        return None;
     }
     let scaled = match &model.scaling {
         Some(scaling) => scaling.apply(&data.points),
         None => Ok(data.points.clone()),
     };
-    let Ok(points) = scaled else { return false };
+    let Ok(points) = scaled else { return Some(false) };
     let d = points.dims().max(f.centres().dims());
     let (mut a, mut b) = (vec![0.0; d], vec![0.0; d]);
-    f.rows().iter().enumerate().all(|(at, &row)| {
+    Some(f.rows().iter().enumerate().all(|(at, &row)| {
         a.fill(0.0);
         b.fill(0.0);
         f.centres().copy_row(at, &mut a);
         points.copy_row(row as usize, &mut b);
         a == b
-    })
+    }))
 }

@@ -179,7 +179,16 @@ impl Presenter for Pages {
         let ReportRequest { svm, fit, loaded, name, history, command } = *request;
         let evaluation = Evaluation::new(svm, fit, &loaded.data).map_err(problem)?;
         let summary = prose::fit(fit, &FitContext::new(fit, loaded, name, NOT_WRITTEN));
-        let report = Report { fit, data: &loaded.data, name, history, command, summary, evaluation: &evaluation };
+        let report = Report {
+            fit,
+            data: &loaded.data,
+            name,
+            history,
+            command,
+            summary,
+            evaluation: &evaluation,
+            left_out: &loaded.left_out,
+        };
         html::page(&report).map_err(problem)
     }
 }

@@ -128,8 +128,9 @@ impl Tune {
             ));
         }
         let metric = self.score.unwrap_or(Metric::usual(svm.task()));
-        let mut cautions = training.remarks(&loaded);
+        let mut cautions = training.remarks(&loaded, Some(&grid));
         cautions.extend(self.cautions(&svm, &loaded));
+        cautions.iter().for_each(|caution| terminal.note(caution));
         let (tuner, key) = self.tuner(svm, grid, &loaded, common.seed)?;
         let folds = tuner.folds;
         let mut progress = Progress::new(terminal);
@@ -152,7 +153,7 @@ impl Tune {
             });
         };
         if let Some(path) = &self.plot {
-            let written = chart::heat_map(&tuned).ok_or_else(no_map).and_then(|map| {
+            let written = chart::heat_map(&tuned, metric).ok_or_else(no_map).and_then(|map| {
                 let png = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("png"));
                 let bytes = if png {
                     map.to_image().to_png().map_err(|e| Failure::new(format!("{}: {e}", path.display())))?
@@ -169,7 +170,7 @@ impl Tune {
         if let Some(path) = &self.output {
             let fit = margrave::Fit::from(tuner.refit(&best.params, &loaded.data, &mut Silent)?);
             fit.save(path)?;
-            // What the data says is said below.
+            // What the data says was said above.
             let own = |caution: &&Caution| matches!(caution, Caution::OneClass { .. });
             fit.cautions().iter().filter(own).for_each(|caution| terminal.note(&prose::caution(caution)));
             trained = fit.status();
@@ -185,7 +186,6 @@ impl Tune {
         if let Some(failure) = failed {
             return Err(failure);
         }
-        cautions.iter().for_each(|caution| terminal.note(caution));
         object.insert("cautions".into(), json!(cautions));
         object.insert("seconds".into(), json!(begun.elapsed().as_secs_f64()));
         let style = if tuned.status == Status::Optimal { Style::Good } else { Style::Warn };
