@@ -186,7 +186,9 @@ class Evaluation:
             raise ValueError(f"{os.fspath(path)}: the name of a report must end in .html or .json")
         folder = os.path.dirname(os.fspath(path))
         if folder and not os.path.isdir(folder):
-            raise FileNotFoundError(f"{os.fspath(path)}: the folder {folder} does not exist: create it, or name another")
+            raise FileNotFoundError(
+                f"{os.fspath(path)}: the folder {folder} does not exist: create it, or name another"
+            )
         content = json.dumps(self.as_dict(), indent=2) if ending == ".json" else self._page()
         with open(path, "w", encoding="utf-8") as file:
             file.write(content)

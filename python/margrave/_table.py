@@ -452,6 +452,7 @@ def from_schema(text: str) -> TablePreprocessor:
     for at, column in enumerate(schema["columns"]):
         one = _Learnt.__new__(_Learnt)
         encoding = column["encoding"]
+        content: Any
         called, content = next(iter(encoding.items())) if isinstance(encoding, dict) else (encoding, None)
         one.kind, one.at = kinds.get(called, "parts"), at
         one.name = column["name"] if column["name"] is not None else f"x{at}"

@@ -181,7 +181,8 @@ pub(crate) fn export_native<'py>(
     scaling: ScalingParts,
     columns: Option<String>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let model = Model { schema: columns, ..scaled(parts.model(&params)?, scaling)? };
+    let mut model = scaled(parts.model(&params)?, scaling)?;
+    model.schema = columns;
     schema(&model).map_err(raise)?;
     Ok(PyBytes::new(py, &to_bytes(&model).map_err(raise)?))
 }

@@ -396,7 +396,8 @@ fn record(model: &Model) -> Rows {
     let (vectors, bounded) = (format::count(totals.support_vectors as u64), format::count(totals.bounded as u64));
     let mut rows = vec![("solver", solver)];
     if !models::is_liblinear(model) {
-        rows.push(("support vectors", format!("{vectors}, {bounded} at bound")));
+        let bounded = if totals.known { format!(", {bounded} at bound") } else { String::new() };
+        rows.push(("support vectors", format!("{vectors}{bounded}")));
     }
     match totals.relative_gap {
         _ if !model.machines.iter().all(|record| record.certificate.is_known()) => {
