@@ -101,7 +101,7 @@ fn summaries_name_the_target_and_inspect_what_is_done_to_the_table() {
     let args = ["train", &data, "-o", &model, "--missing", "median", "--drop", "noise", "--scale", "standard"];
     assert!(margrave(&args).exits(0).out.contains("d.csv, 90 rows, 8 features, target finding"));
     let shown = margrave(&["inspect", &model]).exits(0).out;
-    for part in ["target           finding", "missing values   the median of the column", "left out         noise"] {
+    for part in ["target           finding", "missing values   the median of the column", "dropped          noise"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let object = margrave(&["inspect", &model, "--json"]).exits(0).json();
@@ -230,7 +230,7 @@ fn reports_have_figures_of_each_class_and_all_of_the_model() {
         "{page}"
     );
     for row in
-        ["target</th><td>finding", "missing values</th><td>their rows are left out", "left out</th><td>noise, habit"]
+        ["target</th><td>finding", "missing values</th><td>their rows are left out", "dropped</th><td>noise, habit"]
     {
         assert!(page.contains(row), "{row} is missing");
     }
@@ -261,4 +261,24 @@ fn comparisons_do_not_vouch_for_rows_they_cannot_know() {
     let half: String = text(&data).lines().take(100).map(|line| format!("{line}\n")).collect();
     let object = margrave(&["compare", &kernel, &linear, &sandbox.file("h.svm", half), "--json"]).exits(0).json();
     assert_eq!(object["b"]["trained_on_these_rows"], false);
+}
+
+#[test]
+fn regressions_that_learn_nothing_are_pointed_out() {
+    let sandbox = Sandbox::new();
+    let row = |i: u32| format!("{},{}\n", f64::from(i * 37 % 101) / 101.0, 50_000 + 3_000 * (i * 37 % 101));
+    let data = sandbox.file("d.csv", format!("size,price\n{}", (0..80).map(row).collect::<String>()));
+    let said = "% of the variance of the training targets, whose deviation is ";
+    let regress = ["--task", "regress", "--scale", "standard"];
+    let ran = sandbox.train(&data, &regress).exits(0);
+    assert!(ran.err.contains(said) && ran.err.contains("try a larger -C"), "{}", ran.err);
+    assert!(ran.json()["cautions"].to_string().contains(said));
+    let ran = sandbox.train(&data, &[&regress[..], &["-C", "1e6"]].concat()).exits(0);
+    assert!(!ran.err.contains(said), "{}", ran.err);
+    // Quantiles are not judged by squared errors.
+    let ran = sandbox.train(&data, &[&regress[..], &["--loss", "pinball:tau=0.99"]].concat()).exits(0);
+    assert!(!ran.err.contains(said), "{}", ran.err);
+    let model = sandbox.path("m");
+    let ran = margrave(&[&["tune", &data, "--grid", "C=1,2", "-o", &model, "--json"], &regress[..]].concat()).exits(0);
+    assert!(ran.err.contains(said) && ran.json()["cautions"].to_string().contains(said), "{}", ran.err);
 }

@@ -22,7 +22,7 @@ body{font:15px/1.5 Helvetica,Arial,'Liberation Sans',sans-serif;color:var(--ink)
 h1{font-size:24px;overflow-wrap:anywhere}h2{font-size:18px;border-bottom:1px solid var(--line);padding-bottom:4px;margin-top:2em}h3{font-size:15px}\
 table{border-collapse:collapse;margin:.5em 0}td,th{padding:3px 14px 3px 0;text-align:left;vertical-align:top}\
 th{font-weight:normal;color:var(--dim)}table:not(.grid) th{white-space:nowrap}td.n,th.n{text-align:right}td.first,th.first{text-align:left}td{overflow-wrap:anywhere}\
-td.n{overflow-wrap:normal;white-space:nowrap}td.first{white-space:normal;overflow-wrap:anywhere;min-width:5em}\
+td.n{overflow-wrap:normal;white-space:nowrap}td.first{white-space:normal;overflow-wrap:anywhere;min-width:3em}\
 .wide{overflow-x:auto;background:linear-gradient(to right,var(--paper) 40%,transparent) 0 0/3em 100% no-repeat local,\
 linear-gradient(to left,var(--paper) 40%,transparent) 100% 0/3em 100% no-repeat local,\
 linear-gradient(to right,var(--edge),transparent) 0 0/1em 100% no-repeat scroll,\
@@ -211,7 +211,9 @@ fn card(report: &Report<'_>) -> Rows {
         ("seed", report.evaluation.seed.to_string()),
     ];
     if !model.labels.is_empty() {
-        let count = |at: usize| model.class_weights.get(at).map_or(String::new(), |w| format!(" (cost × {w})"));
+        let count = |at: usize| {
+            model.class_weights.get(at).map_or(String::new(), |w| format!(" (cost × {})", format::number(*w, 4)))
+        };
         let names = model.labels.iter().enumerate().map(|(at, label)| format!("{label}{}", count(at)));
         rows.push(("classes", names.collect::<Vec<_>>().join(", ")));
     }

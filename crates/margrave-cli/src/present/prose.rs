@@ -157,7 +157,7 @@ pub(crate) fn table(model: &Model) -> Rows {
     rows.extend(filled.map(|text| ("missing values", text.to_owned())));
     let dropped = named(&mut schema.dropped.iter().map(|column| column.name.clone()));
     if !dropped.is_empty() {
-        rows.push(("left out", labels(&dropped)));
+        rows.push(("dropped", labels(&dropped)));
     }
     if schema.ignore_unknown {
         rows.push(("unknown texts", "ignored".to_owned()));

@@ -14,6 +14,7 @@ use margrave_cuda::Chosen;
 use serde_json::json;
 
 pub(crate) use self::plan::Training;
+pub(crate) use self::remarks::learns_nothing;
 use crate::cli::Common;
 use crate::evaluate::Evaluation;
 use crate::explain;
@@ -167,7 +168,8 @@ impl Train {
             return Err(Failure::new(format!("{problem}; the model was written to {model}")));
         }
         let context = context();
-        let found: Vec<String> = fit.cautions().iter().map(prose::caution).collect();
+        let mut found: Vec<String> = fit.cautions().iter().map(prose::caution).collect();
+        found.extend(learns_nothing(&fit, &loaded.data));
         found.iter().for_each(|caution| terminal.note(caution));
         let cautions: Vec<String> = remarks.into_iter().chain(found).collect();
         let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };

@@ -2,8 +2,9 @@
 
 use margrave::engine::problem::Task;
 use margrave::io::Loaded;
+use margrave::loss::LossSpec;
 use margrave::tune::Grid;
-use margrave::{Kernel, Points, Targets};
+use margrave::{Dataset, Fit, Kernel, Points, Targets};
 
 use super::Training;
 use crate::failure::Flags;
@@ -21,6 +22,9 @@ const WITHIN: f64 = 0.01;
 /// scaling would fill, may differ more.
 const UNEVEN: f64 = 30.0;
 const UNEVEN_SPARSE: f64 = 100.0;
+
+/// A regression that explains less than this share of the variance of its own training targets has hardly learnt them.
+const LEARNT: f64 = 0.1;
 
 /// Multiply–adds of a core per second, and those of a kernel entry besides its features: rough figures, for a suggestion.
 const ENTRIES_PER_SECOND: f64 = 4e10;
@@ -121,6 +125,28 @@ impl Training<'_> {
             )
         })
     }
+}
+
+/// A regression whose predictions for its own training rows are hardly better than one number: a trap where C is small for the
+/// spread of the targets. Quantiles and expectiles are not judged by squared errors.
+pub(crate) fn learns_nothing(fit: &Fit, data: &Dataset) -> Option<String> {
+    let model = fit.model();
+    let Targets::Real(targets) = &data.targets else { return None };
+    let quantile = matches!(model.loss, Some(LossSpec::Pinball { .. } | LossSpec::Expectile { .. }));
+    if model.task != Task::Regress || data.weights.is_some() || quantile {
+        return None;
+    }
+    let n = targets.len().max(1) as f64;
+    let mean = targets.iter().sum::<f64>() / n;
+    let variance = targets.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / n;
+    let share = 1.0 - fit.train_error() / variance;
+    (variance > 0.0 && share < LEARNT).then(|| {
+        format!(
+            "the predictions explain {} % of the variance of the training targets, whose deviation is {}: try a larger -C, or another --gamma",
+            format::number(100.0 * share.max(0.0), 2),
+            format::number(variance.sqrt(), 3)
+        )
+    })
 }
 
 /// The feature that makes the variance of all values far larger than that within features.

@@ -20,7 +20,7 @@ pub(crate) use self::grid::accepts;
 use self::grid::parse_grid;
 pub(crate) use self::table::read_table;
 use self::table::table;
-use super::train::Training;
+use super::train::{Training, learns_nothing};
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::data::DataOptions;
@@ -173,6 +173,10 @@ impl Tune {
             // What the data says was said above.
             let own = |caution: &&Caution| matches!(caution, Caution::OneClass { .. });
             fit.cautions().iter().filter(own).for_each(|caution| terminal.note(&prose::caution(caution)));
+            if let Some(caution) = learns_nothing(&fit, &loaded.data) {
+                terminal.note(&caution);
+                cautions.push(caution);
+            }
             trained = fit.status();
             let (data, model) = (self.data.name(), path.display().to_string());
             rows.push(("gap", prose::gap(fit.certificate())));
