@@ -62,6 +62,8 @@ class Evaluation:
         Versions of margrave, scikit-learn, NumPy and Python.
     certificate : Certificate or None
         Of the model, if it has one.
+    threshold : float or None
+        The score above which the positive class is predicted, if the model has chosen one.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -80,6 +82,7 @@ class Evaluation:
         self.steps: list[str] = values["steps"]
         self.name: str = values["name"]
         self.certificate: Any = values["certificate"]
+        self.threshold: float | None = values["threshold"]
         self.versions = {
             "margrave": _core.__version__,
             "scikit-learn": sklearn.__version__,
@@ -337,6 +340,7 @@ def evaluate(
         params=last.get_params(deep=False),
         name=" → ".join(type(step).__name__ for step in [*(step for _, step in before), last]),
         certificate=getattr(last, "certificate_", None),
+        threshold=getattr(last, "threshold_", None) if getattr(last, "threshold", None) is not None else None,
     )
 
 

@@ -95,8 +95,8 @@ class Bar:
 
     def close(self) -> None:
         """End of the fit."""
-        if self.last is not None and self.step.get("phase") == "certify":
-            # The certificate is the last thing that is computed, and nothing reports its end.
+        if self.last is not None and (self.step.get("phase") == "certify" or self.step.get("fraction") == 1.0):
+            # The certificate, or the last part of a search, is the last that is computed: nothing reports its end.
             self.last = describe(self.name, {**self.step, "phase": "done"})
         if self.width:
             self.stream.write("\r" + " " * self.width + "\r")

@@ -282,3 +282,18 @@ def test_figures_are_drawn(blobs, iris, line):
 
 def test_it_is_part_of_the_package():
     assert margrave.evaluate is evaluate and "evaluate" in margrave.__all__
+
+
+def test_pictures_show_the_threshold_and_readable_numbers(blobs, line):
+    X, y = blobs
+    model = SVC(threshold="recall=0.95").fit(X, y)
+    ax = margrave.plot.scores(evaluate(model, X, y))
+    assert ax.lines[-1].get_xdata()[0] == model.threshold_ != 0
+    assert f"threshold {model.threshold_:.3g}" in [text.get_text() for text in ax.get_legend().get_texts()]
+    assert margrave.plot.scores(evaluate(SVC(), X, y)).lines[-1].get_xdata()[0] == 0
+    # Labels of large numbers do not overlap.
+    axes = margrave.plot.report(evaluate(SVR(C=1e6), line[0], 1e6 * line[1]))
+    axes[0, 0].figure.canvas.draw()
+    for ax in axes.flat:
+        boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+        assert all(a.x1 < b.x0 for a, b in zip(boxes, boxes[1:]))

@@ -239,7 +239,10 @@ def test_the_last_line_says_that_the_fit_is_done(monkeypatch):
     bar({"phase": "pairs", "iteration": 3, "seconds": 0.1, "violation": 0.5})
     bar({"phase": "certify", "iteration": 4, "seconds": 0.2, "violation": 0.001})
     bar.close()
-    assert stream.getvalue() == "SVC · done · step 4 · violation 1.0e-03 · 0.2 s\n"
+    bar({"phase": "tune", "iteration": 0, "seconds": 0.3, "fraction": 1.0})
+    bar.close()
+    done = ["SVC · done · step 4 · violation 1.0e-03 · 0.2 s", f"SVC · done · {'█' * 20} 100 % · 0.3 s"]
+    assert stream.getvalue().splitlines() == done
 
 
 def test_a_certificate_is_a_table_in_a_notebook(blobs):
