@@ -282,3 +282,23 @@ fn regressions_that_learn_nothing_are_pointed_out() {
     let ran = margrave(&[&["tune", &data, "--grid", "C=1,2", "-o", &model, "--json"], &regress[..]].concat()).exits(0);
     assert!(ran.err.contains(said) && ran.json()["cautions"].to_string().contains(said), "{}", ran.err);
 }
+
+#[test]
+fn texts_that_are_nearly_numbers_or_dates_are_noticed() {
+    let sandbox = Sandbox::new();
+    let row = |i: u32| format!("{}%,{:02}/{:02}/2024,$ {},{},{}\n", i % 9, i % 12 + 1, i % 28 + 1, i % 5, i % 7, i % 2);
+    let data = sandbox.file("d.csv", format!("share,when,price,a,y\n{}", (0..40).map(row).collect::<String>()));
+    let notes = sandbox.train(&data, &[]).exits(0).err;
+    for said in [
+        "column 1 (`share`) holds numbers with a sign beside them such as `0%`, read as words: leave the sign out",
+        "column 2 (`when`) holds dates such as `01/01/2024`, read as words: write them as 2024-05-17",
+        "column 3 (`price`) holds numbers with a sign beside them such as `$ 0`",
+    ] {
+        assert!(notes.contains(said), "{said}: {notes}");
+    }
+    // Dates that are to be words, and words with digits in them, are left alone.
+    let row = |i: u32| format!("2024-05-{:02},B{},1.{}.7,{}\n", i % 3 + 10, i % 4, i % 3, i % 2);
+    let data = sandbox.file("d.csv", format!("when,code,version,y\n{}", (0..40).map(row).collect::<String>()));
+    let notes = sandbox.train(&data, &["--dates", "text"]).exits(0).err;
+    assert!(!notes.contains("read as words"), "{notes}");
+}

@@ -102,11 +102,36 @@ fn encoding_of(plan: &TablePlan, column: usize, entries: &[TextEntry]) -> Encodi
     }
 }
 
+/// What the texts of a column are if all are dates of another kind than ISO's, or numbers with a sign beside them, and how to
+/// have them read as that.
+fn alike(entries: &[TextEntry]) -> Option<(&'static str, &'static str)> {
+    let digits = |part: &str| !part.is_empty() && part.len() <= 4 && part.bytes().all(|b| b.is_ascii_digit());
+    // A year has four digits: three short numbers may be a version.
+    let date = |text: &str| {
+        let by = |by: char| text.split(by).count() == 3 && text.split(by).all(digits);
+        let year = text.split(['/', '.', '-']).any(|part| part.len() == 4);
+        year && ['/', '.', '-'].into_iter().any(by) && IsoDate::parse(text).is_none()
+    };
+    let number = |text: &str| {
+        let bare = text.trim_matches(|c: char| "%$€£ ".contains(c));
+        bare.len() < text.trim().len() && bare.parse::<f64>().is_ok()
+    };
+    let all = |holds: &dyn Fn(&str) -> bool| entries.len() > 1 && entries.iter().all(|entry| holds(&entry.text));
+    if all(&date) {
+        return Some(("dates", "write them as 2024-05-17 to have them read as dates"));
+    }
+    all(&number).then_some(("numbers with a sign beside them", "leave the sign out to have them read as numbers"))
+}
+
 /// What to know about how a text column was read.
 fn note_on(plan: &TablePlan, column: usize, encoding: &Encoding, entries: &[TextEntry], n: usize) -> Option<Note> {
     let label = plan.label(column);
     let named = plan.name(column).unwrap_or_else(|| column.to_string());
     match encoding {
+        Encoding::OneHot(_) if alike(entries).is_some() => alike(entries).map(|(kind, remedy)| {
+            let text = entries.first().map_or("", |entry| entry.text.as_str());
+            Note(format!("{label} holds {kind} such as `{text}`, read as words: {remedy}"))
+        }),
         Encoding::OneHot(categories) => {
             let once = entries.iter().filter(|e| e.count == 1).count();
             let distinct = once as f64 >= MOSTLY_DISTINCT * n as f64 && n >= DISTINCT_ROWS;
