@@ -244,6 +244,14 @@ fn reports_have_figures_of_each_class_and_all_of_the_model() {
         .collect();
     assert!(rows.len() == 10 && rows.iter().all(|row| row % 10 != 4), "{rows:?}");
     assert!(rows.iter().any(|row| *row > 81), "81 rows are left, and the last of the file are ill: {rows:?}");
+    // So are those of a proof.
+    let rough = ["train", &data, "-o", &model, "--tol", "1", "--missing", "row", "--scale", "standard"];
+    margrave(&rough);
+    let shown = margrave(&["verify", &model, &data, "--gap", "10"]).exits(0).out;
+    let worst = shown.lines().find(|line| line.contains("worst rows")).expect("a line");
+    let rows: Vec<u32> =
+        worst.split("row ").skip(1).map(|part| part.split(' ').next().unwrap_or("").parse().expect("a row")).collect();
+    assert!(rows.len() == 3 && rows.iter().all(|row| row % 10 != 4), "{worst}");
 }
 
 #[test]

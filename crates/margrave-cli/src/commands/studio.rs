@@ -154,7 +154,7 @@ impl Presenter for Pages {
     fn certificate_rows(&self, certificates: &[Certificate]) -> Vec<(String, String)> {
         let asked = Asked { tol: None, gap: Some(VERIFY_GAP), own: None };
         let within = certificates.iter().filter(|certificate| asked.met(certificate) != Met::No).count();
-        let rows = prose::certificates(certificates, within, VERIFY_GAP);
+        let rows = prose::certificates(certificates, within, VERIFY_GAP, &[]);
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 

@@ -9,7 +9,7 @@ use margrave::engine::problem::Task;
 use margrave::{Fit, Model};
 use margrave_plot::{Axis, Figure, Panel, Scale, Series};
 
-use super::{Rows, figures, prose};
+use super::{Rows, figures, prose, row_in_file};
 use crate::evaluate::{self, Evaluation, Predicted};
 use crate::failure::Failure;
 use crate::format;
@@ -49,13 +49,6 @@ pub(crate) struct Report<'a> {
     pub(crate) evaluation: &'a Evaluation,
     /// Rows of the file, from 0, that are not part of the data, in order.
     pub(crate) left_out: &'a [usize],
-}
-
-impl Report<'_> {
-    /// The row of the file, from 1, that a row of the data is.
-    fn row_in_file(&self, row: usize) -> usize {
-        1 + self.left_out.iter().fold(row, |row, &gap| if gap <= row { row + 1 } else { row })
-    }
 }
 
 /// What is judged side by side: left-out predictions first, where there are any.
@@ -311,7 +304,7 @@ fn support_vectors(model: &Model, data: &Dataset) -> Result<String, Failure> {
 
 fn worst(report: &Report<'_>, scores: &[f64]) -> Result<String, Failure> {
     let (model, data) = (report.fit.model(), report.data);
-    let number = |row: usize| report.row_in_file(row).to_string();
+    let number = |row: usize| row_in_file(row, report.left_out).to_string();
     let k = model.expansion.outputs();
     let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
     let header: &[&str] = match model.task {

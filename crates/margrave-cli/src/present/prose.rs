@@ -11,7 +11,7 @@ use margrave::tune::{Cell, Comparison, Params, Tuned};
 use margrave::{Caution, Fit, Kernel, Model, Status};
 
 use super::json::{nonzero_weights, worst_gap};
-use super::{FitContext, Rows};
+use super::{FitContext, Rows, row_in_file};
 use crate::failure::Flags;
 use crate::format;
 use crate::models;
@@ -251,13 +251,17 @@ fn fit_proof(fit: &Fit) -> Rows {
 }
 
 /// A certificate on its own, compared with the gap it should not exceed.
-fn certificate(certificate: &Certificate, limit: f64) -> Rows {
+fn certificate(certificate: &Certificate, limit: f64, left_out: &[usize]) -> Rows {
     let compared = |v: f64| format!("{}, {} requested", format::number(v, 3), format::number(limit, 3));
     match certificate {
         Certificate::Optimality(o) => {
             let share = |v: f64| format::number(100.0 * v, 2);
-            let worst: Vec<String> =
-                o.worst().iter().take(3).map(|w| format!("row {} ({} %)", w.row + 1, share(w.share))).collect();
+            let worst: Vec<String> = o
+                .worst()
+                .iter()
+                .take(3)
+                .map(|w| format!("row {} ({} %)", row_in_file(w.row, left_out), share(w.share)))
+                .collect();
             let feasible = if o.feasible() {
                 "yes".to_owned()
             } else {
@@ -282,10 +286,11 @@ fn certificate(certificate: &Certificate, limit: f64) -> Rows {
     }
 }
 
-/// The certificates of a model, of which `within` do not exceed the limit.
-pub(crate) fn certificates(certificates: &[Certificate], within: usize, limit: f64) -> Rows {
+/// The certificates of a model, of which `within` do not exceed the limit. `left_out`: rows of the file that are not part of the
+/// data.
+pub(crate) fn certificates(certificates: &[Certificate], within: usize, limit: f64, left_out: &[usize]) -> Rows {
     if let [one] = certificates {
-        return certificate(one, limit);
+        return certificate(one, limit, left_out);
     }
     let violation = certificates.iter().map(Certificate::violation).fold(0.0, f64::max);
     let worst = format::number(worst_gap(certificates), 3);
