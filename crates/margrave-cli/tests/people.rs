@@ -310,3 +310,46 @@ fn texts_that_are_nearly_numbers_or_dates_are_noticed() {
     let notes = sandbox.train(&data, &["--dates", "text"]).exits(0).err;
     assert!(!notes.contains("read as words"), "{notes}");
 }
+
+#[test]
+fn comparisons_have_a_page_with_both_reports() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.file("d.csv", clinic());
+    let (first, second, html) = (sandbox.path("a"), sandbox.path("b"), sandbox.path("ab.html"));
+    let table = ["--missing", "median", "--scale", "standard", "--probability"];
+    margrave(&[&["train", &data, "-o", &first][..], &table].concat()).exits(0);
+    margrave(&[&["train", &data, "-o", &second, "--kernel", "linear", "--drop", "habit"][..], &table].concat())
+        .exits(0);
+    let ran = margrave(&["compare", &first, &second, &data, "--report", &html, "--json"]).exits(0);
+    let (object, page) = (ran.json(), text(&html));
+    assert_eq!(object["report"], html.as_str());
+    let accuracy = |side: &str| format!("{} %", (1e4 * number(&object[side], "accuracy")).round() / 1e2);
+    for part in [
+        format!("first: {first}"),
+        format!("second: {second}"),
+        accuracy("a"),
+        accuracy("b"),
+        object["verdict"].as_str().expect("a text").replace('&', "&amp;"),
+        "McNemar&#39;s exact test".replace("&#39;", "'"),
+        "does not keep them".to_owned(),
+        "ROC, and precision against recall".to_owned(),
+        "Expected calibration error: first".to_owned(),
+        "Scores by true class, second".to_owned(),
+        "rbf, γ = ".to_owned(),
+    ] {
+        assert!(page.contains(&part), "{part} is missing");
+    }
+    assert!(!page.contains("<script") && !page.contains("href=") && page.contains("prefers-color-scheme:dark"));
+    // Labels that are numbers, more than two classes, and numbers.
+    let iris: String = (0..60).map(|i| format!("{},{},{}\n", i % 7, i * 5 % 11, i % 3)).collect();
+    let several = sandbox.file("s.csv", format!("p,q,y\n{iris}"));
+    for (args, said) in [(&[][..], "Confusion matrix"), (&["--task", "regress"], "Predictions and residuals")] {
+        margrave(&[&["train", &several, "-o", &first][..], args].concat()).exits(0);
+        margrave(&[&["train", &several, "-o", &second, "-C", "9"][..], args].concat()).exits(0);
+        margrave(&["compare", &first, &second, &several, "--report", &html]).exits(0);
+        assert!(text(&html).contains(said), "{said}");
+    }
+    let nowhere = sandbox.path("nosuch/ab.html");
+    let ran = margrave(&["compare", &first, &second, &several, "--report", &nowhere]).exits(2);
+    assert!(ran.err.contains("--report: ") && ran.err.contains("does not exist: create it") && ran.out.is_empty());
+}

@@ -12,12 +12,15 @@ use margrave::{Budget, Control, Model, Targets};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Common;
+use crate::evaluate::Predicted;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::models;
 use crate::options::data::DataOptions;
 use crate::options::table::UnknownOption;
+use crate::outputs::{self, Input};
 use crate::paired::{self, mc_nemar, paired_t, sign_test};
+use crate::present::comparison::{self, Side};
 use crate::present::quality::{self, Quality};
 use crate::signal;
 use crate::terminal::Terminal;
@@ -26,6 +29,7 @@ const EXAMPLES: &str = "\
 Examples:
   margrave compare rbf.model linear.model test.csv          which is better on these rows, and is it chance?
   margrave compare a.model b.model houses.csv --json        figures of both and the tests
+  margrave compare a.model b.model test.csv --report ab.html  curves, confusion and residuals of both
 
 Classes: McNemar's exact test of the rows that one model gets right and the other wrong. Numbers: a paired t test
 of the squared errors, and the exact sign test of which is nearer. Use rows that neither model was trained on.";
@@ -44,13 +48,16 @@ pub(crate) struct Compare {
     data: DataOptions,
     #[command(flatten)]
     unknown: UnknownOption,
+    /// Write both reports side by side, with the tests, as one HTML page
+    #[arg(long, value_name = "FILE.html", help_heading = "Output")]
+    report: Option<PathBuf>,
 }
 
 /// A model with its predictions for the data.
 struct Judged {
     model: Model,
     data: Dataset,
-    predictions: Prediction,
+    predicted: Predicted,
     quality: Quality,
     /// Whether the data are its training rows, if that is known.
     trained_on: Option<bool>,
@@ -69,6 +76,9 @@ impl Compare {
         if self.data.name() == "-" {
             return Err(Failure::new("compare reads the data once for each model: give a file, not stdin"));
         }
+        let [data, targets] = self.data.inputs();
+        let (a, b) = (Input::new("A.model", self.a.as_path()), Input::new("B.model", self.b.as_path()));
+        outputs::check(&[a, b, data, targets], &[("--report", self.report.as_deref())])?;
         let threads = common.threads();
         let control = signal::start(&Budget::default(), threads.clone())?;
         let [a, b] = [&self.a, &self.b].map(|path| self.judge(path, threads.count(), &control));
@@ -92,6 +102,7 @@ impl Compare {
             ));
         }
         let tests = tests(&a, &b)?;
+        let mut notes = Vec::new();
         for (path, judged) in [(&self.a, &a), (&self.b, &b)] {
             let suspicion = match judged.trained_on {
                 Some(true) => "was trained on these rows: its figures flatter it",
@@ -100,14 +111,23 @@ impl Compare {
                 }
                 Some(false) => continue,
             };
-            terminal.note(&format!("{} {suspicion}; compare on rows neither model has seen", path.display()));
+            notes.push(format!("{} {suspicion}; compare on rows neither model has seen", path.display()));
         }
+        notes.iter().for_each(|note| terminal.note(note));
         let n = a.data.len();
         // One test decides; the best of several would find differences too often.
         let verdict = match tests.first().filter(|test| test.p < paired::LEVEL) {
             Some(_) => format!("{} is better, and chance alone is no good explanation", better(&a, &b, &self)),
             None => "no difference beyond chance".to_owned(),
         };
+        if let Some(path) = &self.report {
+            let side = |path: &Path, judged| Judged::side(judged, path.display().to_string());
+            let lines: Vec<String> = tests.iter().map(Test::line).collect();
+            let sides = [side(&self.a, &a), side(&self.b, &b)];
+            let page = comparison::page(&self.data.name(), &sides, &verdict, &lines, &notes)?;
+            margrave::io::write_atomic(path, |out| out.write_all(page.as_bytes()))?;
+            terminal.note(&format!("report written to {}", path.display()));
+        }
         terminal.say(&self.text(&a, &b, &tests, n, &verdict))?;
         let of = |path: &Path, judged: &Judged| {
             let mut keys = judged.quality.keys.clone();
@@ -123,6 +143,7 @@ impl Compare {
             ("b".to_owned(), json!(of(&self.b, &b))),
             ("tests".to_owned(), json!(all)),
             ("verdict".to_owned(), json!(verdict)),
+            ("report".to_owned(), json!(self.report.as_ref().map(|path| path.display().to_string()))),
         ]);
         terminal.object(&object)?;
         Ok(Exit::Done)
@@ -173,7 +194,9 @@ impl Compare {
             )
         })?;
         let trained_on = trained_on(&model, &loaded.data);
-        Ok(Judged { model, data: loaded.data, predictions, quality, trained_on })
+        let probabilities = model.probabilities(&scores);
+        let predicted = Predicted { labels: predictions, scores: Some(scores), probabilities };
+        Ok(Judged { model, data: loaded.data, predicted, quality, trained_on })
     }
 
     /// Both models side by side, and the tests.
@@ -192,13 +215,23 @@ impl Compare {
             text.push('\n');
         }
         for test in tests {
-            text += &format!("  {}: {}, p = {}\n", test.name, test.text, format::number(test.p, 3));
+            text += &format!("  {}\n", test.line());
         }
         text
     }
 }
 
+impl Judged {
+    fn side(&self, file: String) -> Side<'_> {
+        Side { file, model: &self.model, data: &self.data, predicted: &self.predicted, quality: &self.quality }
+    }
+}
+
 impl Test {
+    fn line(&self) -> String {
+        format!("{}: {}, p = {}", self.name, self.text, format::number(self.p, 3))
+    }
+
     fn json(&self) -> Value {
         let mut object = self.keys.clone();
         if let Some(object) = object.as_object_mut() {
@@ -222,7 +255,7 @@ fn better<'a>(a: &Judged, b: &Judged, files: &'a Compare) -> std::path::Display<
 
 /// The tests that suit the task.
 fn tests(a: &Judged, b: &Judged) -> Result<Vec<Test>, Failure> {
-    match (&a.predictions, &b.predictions) {
+    match (&a.predicted.labels, &b.predicted.labels) {
         (Prediction::Labels(found), Prediction::Labels(other)) => {
             let (labels, codes) = a.data.targets.classes()?;
             let right = |judged: &Judged, found: &[u32]| -> Vec<bool> {

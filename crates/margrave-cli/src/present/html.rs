@@ -90,7 +90,7 @@ pub(super) fn chart(svg: &str) -> String {
 }
 
 /// Residuals are drawn of at most this many targets.
-const MOST_OUTPUTS: usize = 8;
+pub(super) const MOST_OUTPUTS: usize = 8;
 
 /// The whole page.
 pub(crate) fn page(report: &Report<'_>) -> Result<String, Failure> {
@@ -142,10 +142,15 @@ pub(crate) fn page(report: &Report<'_>) -> Result<String, Failure> {
     }
     section("Model card", table(&card(report)));
     section("To reproduce", format!("<pre>{}</pre>\n", escape(report.command)));
-    Ok(format!(
+    Ok(document(report.name, &body))
+}
+
+/// A page with the style of reports.
+pub(super) fn document(title: &str, body: &str) -> String {
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
-        escape(report.name)
-    ))
+        escape(title)
+    )
 }
 
 /// The summary; the terminal shortens long lists of classes, a page has room for them.

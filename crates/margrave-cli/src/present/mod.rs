@@ -4,6 +4,7 @@
 //! terminal and a web page can show the same result in the same words.
 
 pub(crate) mod chart;
+pub(crate) mod comparison;
 mod figures;
 pub(crate) mod html;
 pub(crate) mod json;
