@@ -1,5 +1,7 @@
 //! What a stranger with a messy table reads: remedies, names of options and columns, and pages that say what they show.
 
+use serde_json::json;
+
 use crate::common::{Sandbox, heart, margrave, number, text};
 
 /// Sixty patients sorted by finding: words decide it, one column is noise, some cells are empty, and visits are dates.
@@ -352,4 +354,36 @@ fn comparisons_have_a_page_with_both_reports() {
     let nowhere = sandbox.path("nosuch/ab.html");
     let ran = margrave(&["compare", &first, &second, &several, "--report", &nowhere]).exits(2);
     assert!(ran.err.contains("--report: ") && ran.err.contains("does not exist: create it") && ran.out.is_empty());
+}
+
+#[test]
+fn comparisons_tell_what_differs_on_a_rare_class() {
+    let sandbox = Sandbox::new();
+    // Ten rows in a hundred are rare, around 0 on one axis, where the others thin out.
+    let row = |i: u32| {
+        let rare = i % 10 == 0;
+        let x = f64::from(i * 37 % 101) / 101.0 * if rare { 0.4 } else { 2.0 };
+        format!("{x:.3},{}\n", if rare { "rare" } else { "usual" })
+    };
+    let data = sandbox.file("d.csv", format!("x,y\n{}", (0..300).map(row).collect::<String>()));
+    let (plain, balanced) = (sandbox.path("a"), sandbox.path("b"));
+    margrave(&["train", &data, "-o", &plain]).exits(0);
+    margrave(&["train", &data, "-o", &balanced, "--class-weight", "balanced"]).exits(0);
+    let ran = margrave(&["compare", &plain, &balanced, &data]).exits(0);
+    assert!(ran.out.contains("a has the better accuracy"), "{}", ran.out);
+    assert!(
+        ran.out.contains("McNemar's exact test, rows of rare alone: 0 rows only the first gets right"),
+        "{}",
+        ran.out
+    );
+    let object = margrave(&["compare", &plain, &balanced, &data, "--json"]).exits(0).json();
+    let tests = object["tests"].as_array().expect("a list");
+    assert_eq!(
+        tests.iter().map(|t| t["class"].clone()).collect::<Vec<_>>(),
+        [json!(null), json!("rare"), json!("usual")]
+    );
+    for key in ["only_a_right", "only_b_right"] {
+        assert_eq!(number(&tests[0], key), number(&tests[1], key) + number(&tests[2], key), "{object}");
+    }
+    assert!(number(&tests[1], "p_value") < 0.01, "{object}");
 }

@@ -31,8 +31,9 @@ Examples:
   margrave compare a.model b.model houses.csv --json        figures of both and the tests
   margrave compare a.model b.model test.csv --report ab.html  curves, confusion and residuals of both
 
-Classes: McNemar's exact test of the rows that one model gets right and the other wrong. Numbers: a paired t test
-of the squared errors, and the exact sign test of which is nearer. Use rows that neither model was trained on.";
+Classes: McNemar's exact test of the rows that one model gets right and the other wrong; of two classes, also
+for each alone. Numbers: a paired t test of the squared errors, and the exact sign test of which is nearer. Use
+rows that neither model was trained on.";
 
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
@@ -65,7 +66,7 @@ struct Judged {
 
 /// A test of the difference.
 struct Test {
-    name: &'static str,
+    name: String,
     text: String,
     p: f64,
     keys: Value,
@@ -115,10 +116,16 @@ impl Compare {
         }
         notes.iter().for_each(|note| terminal.note(note));
         let n = a.data.len();
+        let (than, of) = match a.model.task {
+            Task::Classify => ("better", "accuracy"),
+            _ => ("smaller", "squared errors"),
+        };
         // One test decides; the best of several would find differences too often.
         let verdict = match tests.first().filter(|test| test.p < paired::LEVEL) {
-            Some(_) => format!("{} is better, and chance alone is no good explanation", better(&a, &b, &self)),
-            None => "no difference beyond chance".to_owned(),
+            Some(_) => {
+                format!("{} has the {than} {of}, and chance alone is no good explanation", better(&a, &b, &self))
+            }
+            None => format!("no difference in {of} beyond chance"),
         };
         if let Some(path) = &self.report {
             let side = |path: &Path, judged| Judged::side(judged, path.display().to_string());
@@ -262,18 +269,29 @@ fn tests(a: &Judged, b: &Judged) -> Result<Vec<Test>, Failure> {
                 let name = |code: &u32| judged.model.labels[*code as usize].to_string();
                 found.iter().zip(&codes).map(|(f, t)| name(f) == labels[*t as usize].to_string()).collect()
             };
-            let pairs = right(a, found).into_iter().zip(right(b, other));
-            let (mut first, mut second) = (0u64, 0u64);
-            pairs.for_each(|(a, b)| {
-                first += u64::from(a && !b);
-                second += u64::from(b && !a);
-            });
-            Ok(vec![Test {
-                name: "McNemar's exact test",
-                text: format!("{first} rows only the first gets right, {second} only the second"),
-                p: mc_nemar(first, second),
-                keys: json!({ "only_a_right": first, "only_b_right": second }),
-            }])
+            let (one, two) = (right(a, found), right(b, other));
+            let test = |class: Option<usize>| {
+                let (mut first, mut second) = (0u64, 0u64);
+                let own = |row: &usize| class.is_none_or(|class| codes[*row] as usize == class);
+                for row in (0..codes.len()).filter(own) {
+                    first += u64::from(one[row] && !two[row]);
+                    second += u64::from(two[row] && !one[row]);
+                }
+                let label = class.map(|class| labels[class].to_string());
+                let name = "McNemar's exact test".to_owned();
+                Test {
+                    name: label.as_ref().map_or(name.clone(), |label| format!("{name}, rows of {label} alone")),
+                    text: format!("{first} rows only the first gets right, {second} only the second"),
+                    p: mc_nemar(first, second),
+                    keys: json!({ "only_a_right": first, "only_b_right": second, "class": label }),
+                }
+            };
+            let mut all = vec![test(None)];
+            // Where one class is rare, accuracy says little about it.
+            if labels.len() == 2 {
+                all.extend((0..2).map(|class| test(Some(class))));
+            }
+            Ok(all)
         }
         (Prediction::Values(found), Prediction::Values(other)) if found.len() == other.len() => {
             let truth = match &a.data.targets {
@@ -292,14 +310,14 @@ fn tests(a: &Judged, b: &Judged) -> Result<Vec<Test>, Failure> {
             let mut tests = Vec::new();
             if let Some(t) = student {
                 tests.push(Test {
-                    name: "paired t test of the squared errors",
+                    name: "paired t test of the squared errors".to_owned(),
                     text: format!("mean difference {}, t = {}", format::number(t.mean, 4), format::number(t.t, 4)),
                     p: t.p,
                     keys: json!({ "mean_difference": t.mean, "t": t.t, "degrees_of_freedom": t.freedom }),
                 });
             }
             tests.push(Test {
-                name: "exact sign test",
+                name: "exact sign test".to_owned(),
                 text: format!("the first is nearer on {first} rows, the second on {second}"),
                 p,
                 keys: json!({ "a_nearer": first, "b_nearer": second }),

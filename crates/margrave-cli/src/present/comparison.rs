@@ -106,6 +106,15 @@ fn figures_of_merit(sides: &[Side<'_>; 2]) -> String {
     grid(&header(sides).each_ref().map(String::as_str), &rows)
 }
 
+/// The factors of the cost of each class, where they differ.
+fn weights(model: &Model) -> String {
+    let one = |(label, weight): (&margrave::Label, &f64)| format!("{label} × {}", crate::format::number(*weight, 4));
+    match model.class_weights.is_empty() {
+        true => "none".to_owned(),
+        false => model.labels.iter().zip(&model.class_weights).map(one).collect::<Vec<_>>().join(", "),
+    }
+}
+
 /// What the two models are.
 fn models(sides: &[Side<'_>; 2]) -> String {
     let of = |side: &Side<'_>| {
@@ -116,12 +125,14 @@ fn models(sides: &[Side<'_>; 2]) -> String {
             prose::problem(model),
             prose::kernel(model.expansion.kernel()),
             model.scaling.as_ref().map_or("none", |scaling| scaling.kind.name()).to_owned(),
+            weights(model),
+            model.threshold.as_ref().map_or("none".to_owned(), |threshold| threshold.rule.to_string()),
             format!("{} rows", crate::format::count(model.n as u64)),
             gap.map_or("not checked".to_owned(), |gap| crate::format::number(gap, 2)),
         ]
     };
     let [a, b] = [of(&sides[0]), of(&sides[1])];
-    let names = ["problem", "kernel", "scaling", "trained on", "relative gap"];
+    let names = ["problem", "kernel", "scaling", "class weights", "threshold", "trained on", "relative gap"];
     let rows: Vec<Vec<String>> =
         names.iter().zip(a).zip(b).map(|((name, a), b)| vec![(*name).to_owned(), a, b]).collect();
     grid(&header(sides).each_ref().map(String::as_str), &rows)
