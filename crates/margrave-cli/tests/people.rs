@@ -361,7 +361,7 @@ fn comparisons_tell_what_differs_on_a_rare_class() {
     let sandbox = Sandbox::new();
     // Ten rows in a hundred are rare, around 0 on one axis, where the others thin out.
     let row = |i: u32| {
-        let rare = i % 10 == 0;
+        let rare = i.is_multiple_of(10);
         let x = f64::from(i * 37 % 101) / 101.0 * if rare { 0.4 } else { 2.0 };
         format!("{x:.3},{}\n", if rare { "rare" } else { "usual" })
     };

@@ -3,7 +3,7 @@
 mod grid;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -12,7 +12,7 @@ use margrave::engine::observe::Silent;
 use margrave::engine::problem::Task;
 use margrave::engine::train::caution::imbalance;
 use margrave::io::Loaded;
-use margrave::tune::{Grid, Tuner};
+use margrave::tune::{Grid, Tuned, Tuner};
 use margrave::{Caution, Status, Svm, Targets};
 use serde_json::json;
 
@@ -153,16 +153,7 @@ impl Tune {
             });
         };
         if let Some(path) = &self.plot {
-            let written = chart::heat_map(&tuned, metric).ok_or_else(no_map).and_then(|map| {
-                let png = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("png"));
-                let bytes = if png {
-                    map.to_image().to_png().map_err(|e| Failure::new(format!("{}: {e}", path.display())))?
-                } else {
-                    map.to_svg().into_bytes()
-                };
-                Ok(margrave::io::write_atomic(path, |out| out.write_all(&bytes))?)
-            });
-            failed = failed.or(written.err());
+            failed = failed.or(draw(path, &tuned, metric).err());
         }
         let mut object = json::tuned(&tuned, best, metric, folds);
         let mut rows = prose::tuned(&tuned, best, metric, folds, self.race != 0.0);
@@ -310,6 +301,18 @@ impl Tune {
 fn kept<T>(values: Vec<T>, left_out: &[usize]) -> Vec<T> {
     let kept = |(row, value)| left_out.binary_search(&row).is_err().then_some(value);
     values.into_iter().enumerate().filter_map(kept).collect()
+}
+
+/// Draws the scores of a search.
+fn draw(path: &Path, tuned: &Tuned, metric: Metric) -> Result<(), Failure> {
+    let map = chart::heat_map(tuned, metric).ok_or_else(no_map)?;
+    let png = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("png"));
+    let bytes = if png {
+        map.to_image().to_png().map_err(|e| Failure::new(format!("{}: {e}", path.display())))?
+    } else {
+        map.to_svg().into_bytes()
+    };
+    Ok(margrave::io::write_atomic(path, |out| out.write_all(&bytes))?)
 }
 
 fn metric(text: &str) -> Result<Metric, String> {
