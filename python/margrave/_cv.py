@@ -141,6 +141,7 @@ class _Search:
             self.epsilon_ = best["epsilon"]
         # Folds that a combination did not reach, because the race dropped it or time ran out, have no score.
         scores = np.array([cell["folds"] + [np.nan] * (count - len(cell["folds"])) for cell in cells])
+        self.best_params_ = self._named(best, bool(epsilons))
         self.best_score_ = float(np.mean(best["folds"]))
         self.cv_results_ = {
             "params": [self._named(cell, bool(epsilons)) for cell in cells],
@@ -271,6 +272,8 @@ class SVCCV(_Search, SVC):
     ----------
     C_, gamma_ : float
         The chosen values.
+    best_params_ : dict
+        The same by name.
     best_score_ : float
         Mean score of the best combination over the folds.
     cv_results_ : dict
@@ -379,6 +382,8 @@ class SVRCV(_Search, SVR):
     ----------
     C_, gamma_, epsilon_ : float
         The chosen values.
+    best_params_ : dict
+        The same by name.
     best_score_ : float
         Mean score of the best combination over the folds.
     cv_results_ : dict

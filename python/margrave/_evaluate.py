@@ -25,7 +25,7 @@ from . import _core
 from ._figures import Figures, plain
 from ._linear import LinearSVC
 from ._machine import _Versioned
-from ._pipeline import split
+from ._pipeline import split, table_of
 from ._spec import points
 
 
@@ -55,11 +55,15 @@ class Evaluation:
     fingerprint : str or None
         64 bits of the data, the same as in reports of the program; None for tables that are not numbers.
     params : dict
-        Parameters of the estimator.
+        Parameters of the estimator; of the last step of a pipeline.
+    steps : list of str
+        The steps of a pipeline before the last, with the parameters that are not the defaults.
     versions : dict
         Versions of margrave, scikit-learn, NumPy and Python.
     certificate : Certificate or None
         Of the model, if it has one.
+    threshold : float or None
+        The score above which the positive class is predicted, if the model has chosen one.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -75,8 +79,10 @@ class Evaluation:
         self.exact: bool | None = values["exact"]
         self.fingerprint: str | None = values["fingerprint"]
         self.params: dict[str, Any] = values["params"]
+        self.steps: list[str] = values["steps"]
         self.name: str = values["name"]
         self.certificate: Any = values["certificate"]
+        self.threshold: float | None = values["threshold"]
         self.versions = {
             "margrave": _core.__version__,
             "scikit-learn": sklearn.__version__,
@@ -131,6 +137,7 @@ class Evaluation:
             "folds": self.folds,
             "how": self.how,
             "estimator": self.name,
+            "steps": self.steps,
             "params": {name: plain(value) for name, value in self.params.items()},
             "fingerprint": self.fingerprint,
             "version": self.versions["margrave"],
@@ -158,11 +165,13 @@ class Evaluation:
 
     def _card(self) -> list[list[str]]:
         rows = [["estimator", self.name]]
+        rows += [[f"step {at + 1}", step] for at, step in enumerate(self.steps)]
         rows += [[name, repr(value)] for name, value in sorted(self.params.items())]
         if self.classes is not None:
             rows.append(["classes", ", ".join(str(label) for label in self.classes)])
         rows.append(["rows", str(len(self.training.rows))])
-        rows.append(["data fingerprint", str(self.fingerprint)])
+        if self.fingerprint is not None:
+            rows.append(["data fingerprint", self.fingerprint])
         if self.certificate is not None:
             rows.append(["certificate", self.certificate.summary()])
         return rows + [[name, version] for name, version in self.versions.items()]
@@ -173,12 +182,17 @@ class Evaluation:
         Parameters
         ----------
         path : path
-            File to write. A file whose name ends in .json gets `as_dict()` instead.
+            File to write, its name ending in .html; or in .json, for `as_dict()`.
         """
-        if os.fspath(path).lower().endswith(".json"):
-            content = json.dumps(self.as_dict(), indent=2)
-        else:
-            content = self._page()
+        ending = os.path.splitext(os.fspath(path))[1].lower()
+        if ending not in (".html", ".htm", ".json"):
+            raise ValueError(f"{os.fspath(path)}: the name of a report must end in .html or .json")
+        folder = os.path.dirname(os.fspath(path))
+        if folder and not os.path.isdir(folder):
+            raise FileNotFoundError(
+                f"{os.fspath(path)}: the folder {folder} does not exist: create it, or name another"
+            )
+        content = json.dumps(self.as_dict(), indent=2) if ending == ".json" else self._page()
         with open(path, "w", encoding="utf-8") as file:
             file.write(content)
 
@@ -205,12 +219,13 @@ class Evaluation:
             ]
             header = ["bin", "mean probability", "share of the positive class", "rows"]
             parts += ["<h2>Calibration</h2>", f"<p>{next(iter(self.sets()))}</p>", _html_table(header, bins)]
-        figure = plot.report(self)
+        figure = plot.report(self).flat[0].figure
         image = io.StringIO()
         figure.savefig(image, format="svg", metadata={"Date": None})
         plot._pyplot().close(figure)
         svg = image.getvalue()
-        parts += ["<h2>Figures</h2>", svg[svg.index("<svg") :], "<h2>Model card</h2>", _html_table([], self._card())]
+        parts += ["<h2>Figures</h2>", svg[svg.index("<svg") :], "<h2>Model card</h2>"]
+        parts.append(_html_table([], self._card()).replace("<table>", '<table class="card">'))
         return _PAGE.format(title=html.escape(self.name), body="\n".join(parts))
 
 
@@ -219,7 +234,9 @@ _PAGE = """<!DOCTYPE html>
 <meta name="color-scheme" content="light dark"><title>{title}</title>
 <style>body{{font:15px/1.5 Helvetica,Arial,sans-serif;max-width:900px;margin:2em auto;padding:0 1em}}
 td,th{{padding:3px 14px 3px 0;text-align:right}}td:first-child,th:first-child{{text-align:left}}
-td{{overflow-wrap:anywhere}}svg{{max-width:100%;height:auto;background:#fff}}
+td{{overflow-wrap:anywhere}}td:first-child{{overflow-wrap:normal;white-space:nowrap}}
+.card td{{text-align:left;vertical-align:top}}.card td:first-child{{color:#777}}
+@media (max-width:500px){{td,th{{padding-right:9px}}}}svg{{max-width:100%;height:auto;background:#fff}}
 @media screen and (prefers-color-scheme:dark){{body{{color:#e4e4e4;background:#16181c}}}}
 @media print{{body{{margin:0;max-width:none}}h2,h3{{break-after:avoid}}svg,table{{break-inside:avoid}}}}</style></head>
 <body>
@@ -318,10 +335,12 @@ def evaluate(
         how=how,
         how_one_out=how_one,
         exact=exact,
-        fingerprint=_fingerprint(X, targets, classes, weights),
+        fingerprint=_fingerprint(_numbers_of(before, X), targets, classes, weights),
+        steps=[repr(step) for _, step in before],
         params=last.get_params(deep=False),
         name=" → ".join(type(step).__name__ for step in [*(step for _, step in before), last]),
         certificate=getattr(last, "certificate_", None),
+        threshold=getattr(last, "threshold_", None) if getattr(last, "threshold", None) is not None else None,
     )
 
 
@@ -455,6 +474,12 @@ class _Judge:
 def _put(values: Any, rows: Any, new: Any) -> Any:
     values[rows] = new
     return values
+
+
+def _numbers_of(before: Any, X: Any) -> Any:
+    """The numbers that the program would read from a table: after a preprocessor of tables, before anything is scaled."""
+    table, _ = table_of(before)
+    return X if table is None else table.transform(X)
 
 
 def _fingerprint(X: Any, y: Any, classes: Any, weights: Any) -> str | None:

@@ -16,11 +16,12 @@ from ._certificate import Certificate
 from ._linear import LinearSVC, LinearSVR
 from ._machine import _KernelModel, store_threshold
 from ._novelty import OneClassSVM
-from ._pipeline import scaling_of, split
+from ._pipeline import scaling_of, split, table_of
 from ._prepare import linear_weights
 from ._ridge import KernelRidge
 from ._spec import model_parts, params
 from ._svm import SVC, SVR, NuSVC, NuSVR
+from ._table import from_schema, to_schema
 
 
 def _labels(classes: Any) -> list[Any]:
@@ -91,13 +92,14 @@ def export_onnx(
     columns: bool | Sequence[str] = False,
     metadata: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Export a fitted estimator, or a pipeline of scalers and an estimator, to ONNX.
+    """Export a fitted estimator, or a pipeline that ends with one, to ONNX.
 
     Parameters
     ----------
     estimator : fitted estimator or Pipeline
         An estimator of margrave. The steps of a pipeline before it must be `StandardScaler`, `MinMaxScaler`,
-        `MaxAbsScaler`, `RobustScaler` or "passthrough".
+        `MaxAbsScaler`, `RobustScaler` or "passthrough"; the first may be a `TablePreprocessor`, which is not part of the
+        ONNX model: apply its ``transform`` before. The inputs are then its ``get_feature_names_out``.
     path : path, default=None
         File to write.
     columns : bool or sequence of str, default=False
@@ -124,8 +126,9 @@ def export_onnx(
     <class 'bytes'>
     """
     before, last = split(estimator)
+    table, before = table_of(before)
     spec, parts = _spec_and_parts(last)
-    known = _names(estimator)
+    known = _names(estimator) if table is None else [str(name) for name in table.get_feature_names_out()]
     if columns is True and known is None:
         raise ValueError("columns=True needs the names of the features: fit with a DataFrame, or give the names")
     named = known if columns is True else None if columns is False else [str(name) for name in columns]
@@ -173,13 +176,16 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     estimator : fitted estimator or Pipeline
-        An estimator of margrave, or a pipeline of scalers and one.
+        An estimator of margrave, or a pipeline of scalers and one, which may begin with a `TablePreprocessor`: the file
+        then reads tables as that does.
     path : path
         File to write. `load` and the program `margrave` read it.
     """
     before, last = split(estimator)
+    table, before = table_of(before)
     spec, parts = _spec_and_parts(last)
-    _write(_core.export_native(spec, parts, scaling_of(before, parts["width"])), path)
+    columns = None if table is None else to_schema(table)
+    _write(_core.export_native(spec, parts, scaling_of(before, parts["width"]), columns), path)
 
 
 def _content(source: str | os.PathLike[str] | bytes) -> tuple[bytes, str]:
@@ -204,7 +210,8 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
     estimator or Pipeline
         Ready to predict: an SVC, NuSVC, SVR, NuSVR, OneClassSVM, LinearSVC, LinearSVR or KernelRidge, with the parameters
         and the certificate that the file holds. A model that scales its features becomes a `Pipeline` of a
-        `StandardScaler` and the estimator.
+        `StandardScaler` and the estimator; one that reads a table with words, dates or missing values begins with a
+        `TablePreprocessor` and takes DataFrames.
 
     Examples
     --------
@@ -221,27 +228,23 @@ def load(source: str | os.PathLike[str] | bytes) -> Any:
     """
     content, name = _content(source)
     file = _core.read_native(content, name)
-    if file["encoded"]:
-        raise ValueError(
-            f"{name} reads a table with text columns, which it encodes itself: predict with the program,"
-            " 'margrave predict'"
-        )
     model = _native_linear(file) if "weights" in file else _native_kernel(file, name)
     model.certificate_ = Certificate.of_machines(file["machines"])
     model.history_ = []
     model.solver_ = file["solver"]
     names = file["columns"]
+    steps = [] if file["schema"] is None else [("table", from_schema(file["schema"]))]
     if "shift" not in file:
         if names is not None:
             model.feature_names_in_ = np.array(names, dtype=object)
-        return model
+        return Pipeline([*steps, ("model", model)]) if steps else model
     scaler = StandardScaler()
     scaler.mean_, scaler.scale_ = file["shift"], 1.0 / file["factor"]
     scaler.var_ = scaler.scale_**2
     scaler.n_samples_seen_, scaler.n_features_in_ = file["n"], file["width"]
     if names is not None:
         scaler.feature_names_in_ = np.array(names, dtype=object)
-    return Pipeline([("scale", scaler), ("model", model)])
+    return Pipeline([*steps, ("scale", scaler), ("model", model)])
 
 
 def _numbers(labels: Any) -> Any:

@@ -7,6 +7,8 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
+from ._table import TablePreprocessor
+
 
 def split(estimator: Any) -> tuple[list[tuple[str, Any]], Any]:
     """The named steps before the last of a pipeline, pipelines inside it included, and its last step."""
@@ -18,6 +20,13 @@ def split(estimator: Any) -> tuple[list[tuple[str, Any]], Any]:
         before += [*inner, (name, last)]
     inner, last = split(estimator.steps[-1][1])
     return [step for step in [*before, *inner] if step[1] not in (None, "passthrough")], last
+
+
+def table_of(before: list[tuple[str, Any]]) -> tuple[TablePreprocessor | None, list[tuple[str, Any]]]:
+    """The preprocessor of tables that these steps begin with, if there is one, and the steps after it."""
+    if before and isinstance(before[0][1], TablePreprocessor):
+        return before[0][1], before[1:]
+    return None, before
 
 
 def transform(before: Sequence[tuple[str, Any]], X: Any) -> Any:
@@ -40,7 +49,7 @@ def _affine(name: str, step: Any, d: int) -> tuple[Any, Any]:
         return (step.center_ if step.with_centering else zero), 1.0 / (step.scale_ if step.with_scaling else one)
     raise TypeError(
         f"the step {name!r} of the pipeline, a {type(step).__name__}, cannot be part of the model: StandardScaler,"
-        " MinMaxScaler without clip, MaxAbsScaler and RobustScaler can. Export the last step, and apply the others to the"
+        " MinMaxScaler without clip, MaxAbsScaler and RobustScaler can, and a TablePreprocessor as the first step. Export the last step, and apply the others to the"
         " data yourself"
     )
 
@@ -57,4 +66,4 @@ def scaling_of(before: Sequence[tuple[str, Any]], d: int) -> tuple[list[float], 
     return shift.tolist(), factor.tolist()
 
 
-__all__ = ["scaling_of", "split", "transform"]
+__all__ = ["scaling_of", "split", "table_of", "transform"]

@@ -94,7 +94,15 @@ def class_factors(class_weight: Any, classes: Any, y: Any, sample_weight: Any) -
     if class_weight is None:
         return np.ones(len(classes))
     if sample_weight is None or class_weight != "balanced":
-        return compute_class_weight(class_weight, classes=classes, y=y)
+        factors = compute_class_weight(class_weight, classes=classes, y=y)
+        wrong = np.flatnonzero(~((factors >= 0) & np.isfinite(factors)))
+        if wrong.size:
+            label, factor = classes[wrong[0]], float(factors[wrong[0]])
+            what = "negative" if factor < 0 else "not finite"
+            raise ValueError(
+                f"class_weight: the weight of class {str(label)!r} is {what} ({factor:g}): weights are factors of C, >= 0"
+            )
+        return factors
     codes = np.searchsorted(classes, y)
     total = np.bincount(codes, weights=sample_weight, minlength=len(classes))
     return sample_weight.sum() / (len(classes) * total)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import warnings
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -16,6 +18,9 @@ _ISO = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: Words for missing values, in small letters; the program has the same.
 _MARKS = frozenset(("", "?", "na", "n/a", "nan", "null"))
+#: A column of texts is taken for names of rows where this share of at least so many rows has a text of its own, as in the program.
+_MOSTLY_DISTINCT = 0.9
+_DISTINCT_ROWS = 20
 _PARTS = ("year", "month", "day", "weekday", "hour")
 
 
@@ -118,6 +123,8 @@ class TablePreprocessor(TransformerMixin, BaseEstimator):
         ]
         if not self._learnt:
             raise ValueError("no column is left: drop fewer")
+        for learnt in self._learnt:
+            learnt.warn_of_names(columns[learnt.at])
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -214,6 +221,20 @@ class _Learnt:
     def label(self) -> str:
         return f"column {self.at + 1} ({self.name!r})"
 
+    def warn_of_names(self, column: np.ndarray) -> None:
+        """Warn where nearly every row has a word of its own."""
+        n = len(column)
+        if self.kind != "words" or n < _DISTINCT_ROWS:
+            return
+        counts = Counter(str(v) for v in column[~_absent(column, self.marks)])
+        if sum(count == 1 for count in counts.values()) >= _MOSTLY_DISTINCT * n:
+            warnings.warn(
+                f"{self.label()} has {len(counts)} different texts in {n} rows, like a name or number of the row, and"
+                f" became as many features: consider drop=[{self.name!r}]",
+                UserWarning,
+                stacklevel=3,
+            )
+
     def names(self) -> list[str]:
         own = {
             "words": [f"{self.name}={word}" for word in self.words],
@@ -254,7 +275,8 @@ class _Learnt:
             word = str(present[np.argmax(unknown)])
             raise ValueError(
                 f"{self.label()} has the word {word!r}, which is not among {', '.join(map(repr, self.words[:10]))}:"
-                " use unknown='ignore', or fit with it"
+                + (" add it to ordinal, or" if self.kind == "ordinal" else "")
+                + " use unknown='ignore', or fit with it"
             )
         if self.kind == "ordinal":
             return np.where(unknown, np.nan, codes.astype(float))[:, None]
@@ -387,3 +409,69 @@ def _date(value: Any) -> datetime:
 def _refuse(label: str, absent: np.ndarray, remedy: str) -> None:
     if absent.any():
         raise ValueError(f"row {int(np.argmax(absent)) + 1} of {label} has no value (NaN): {remedy}")
+
+
+#: The kinds of columns in files: those without words, and how those with words are called.
+_PLAIN = {"number": "number", "date": "date"}
+_WORDY = {"words": "onehot", "ordinal": "ordinal"}
+
+
+def to_schema(table: TablePreprocessor) -> str:
+    """The columns of a fitted preprocessor as model files describe them."""
+    check_is_fitted(table, "_learnt")
+    columns = []
+    for learnt in table._learnt:
+        encoding: Any = _PLAIN.get(learnt.kind) or {_WORDY.get(learnt.kind, ""): learnt.words}
+        if learnt.kind == "parts":
+            encoding = {"dateparts": {"time": learnt.time}}
+        column: dict[str, Any] = {
+            "name": str(learnt.name) if hasattr(table, "feature_names_in_") else None,
+            "encoding": encoding,
+        }
+        if learnt.fill is not None:
+            column["fill"] = {"values": learnt.fill.tolist(), "indicator": learnt.indicator}
+        columns.append(column)
+    return json.dumps(
+        {
+            "features": len(table.get_feature_names_out()),
+            "sparse": False,
+            "columns": columns,
+            "target": None,
+            "weights": None,
+            "missing": table.missing,
+            "ignore_unknown": table.unknown == "ignore",
+        }
+    )
+
+
+def from_schema(text: str) -> TablePreprocessor:
+    """A fitted preprocessor that does to a table what a model file says."""
+    schema = json.loads(text)
+    missing, learnt = schema.get("missing", "refuse"), []
+    kinds = {name: kind for kind, name in (_PLAIN | _WORDY).items()}
+    for at, column in enumerate(schema["columns"]):
+        one = _Learnt.__new__(_Learnt)
+        encoding = column["encoding"]
+        content: Any
+        called, content = next(iter(encoding.items())) if isinstance(encoding, dict) else (encoding, None)
+        one.kind, one.at = kinds.get(called, "parts"), at
+        one.name = column["name"] if column["name"] is not None else f"x{at}"
+        one.words = content if called in _WORDY.values() else []
+        one.time = one.kind == "parts" and content["time"]
+        one.marks = missing != "refuse"
+        fill = column.get("fill")
+        one.fill = None if fill is None else np.array(fill["values"], dtype=float)
+        one.indicator = fill is not None and fill.get("indicator", False)
+        learnt.append(one)
+    table = TablePreprocessor(
+        # Rows cannot be left out in a pipeline: they are refused.
+        missing="refuse" if missing == "row" else missing,
+        unknown="ignore" if schema.get("ignore_unknown") else "refuse",
+        ordinal={one.name: one.words for one in learnt if one.kind == "ordinal"} or None,
+        dates="parts" if any(one.kind == "parts" for one in learnt) else "number",
+    )
+    table._learnt = learnt
+    table.n_features_in_ = len(learnt)
+    if all(column["name"] is not None for column in schema["columns"]):
+        table.feature_names_in_ = np.array([one.name for one in learnt], dtype=object)
+    return table

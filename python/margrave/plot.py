@@ -287,7 +287,10 @@ def scores(evaluation: Any, *, which: str | None = None, ax: Any = None, bins: i
         own = figures.truth == label
         weights = None if figures.weights is None else figures.weights[own]
         ax.hist(figures.scores[own], edges, weights=weights, color=_CLASSES[k], alpha=0.55, label=str(label))
-    ax.axvline(0, color="#777777", lw=0.8, ls=":")
+    # The threshold of the model itself; those of the folds scatter around it.
+    cut = evaluation.threshold
+    shown = f"threshold {cut:.3g}" if cut else None
+    ax.axvline(cut or 0.0, color="#777777", lw=0.8, ls=":", label=shown)
     ax.legend(fontsize="small")
     return _finish(ax, "score", "rows", name)
 
@@ -300,11 +303,13 @@ def residuals(evaluation: Any, *, which: str | None = None, target: int = 0, ax:
     ax = _axes(ax)
     ax.axhline(0, color="#777777", lw=0.8, ls=":")
     ax.scatter(z, r, s=14, color=_CLASSES[0], alpha=0.6, linewidths=0)
+    # Large numbers would overlap.
+    ax.locator_params(axis="x", nbins=5)
     return _finish(ax, "prediction", "target − prediction", name)
 
 
 def report(evaluation: Any) -> Any:
-    """All figures that suit an `Evaluation`, as one matplotlib figure."""
+    """All figures that suit an `Evaluation`, in one matplotlib figure. Returns its axes, as the other functions do."""
     _figures(evaluation, None)
     plt = _pyplot()
     best = evaluation.best()
@@ -318,12 +323,12 @@ def report(evaluation: Any) -> Any:
         if evaluation.positive is not None and best.probabilities is not None:
             drawn.append(calibration)
     rows = (len(drawn) + 1) // 2
-    figure, axes = plt.subplots(rows, 2, figsize=(9.6, 4.2 * rows), layout="constrained", squeeze=False)
+    _, axes = plt.subplots(rows, 2, figsize=(9.6, 4.2 * rows), layout="constrained", squeeze=False)
     for one, ax in zip(drawn, axes.flat):
         one(evaluation, ax=ax)
     for ax in axes.flat[len(drawn) :]:
         ax.set_visible(False)
-    return figure
+    return axes
 
 
 def losses(

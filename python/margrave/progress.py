@@ -58,10 +58,12 @@ class Bar:
         self.width = 0
         self.handle: Any = None
         self.last: str | None = None
+        self.step: Mapping[str, Any] = {}
         self.next_line = PATIENCE
         self.wait = FIRST_WAIT
 
     def __call__(self, step: Mapping[str, Any]) -> None:
+        self.step = step
         self.last = describe(self.name, step)
         elapsed = time.monotonic() - self.begun
         if _notebook() is not None or self.stream.isatty():
@@ -93,6 +95,9 @@ class Bar:
 
     def close(self) -> None:
         """End of the fit."""
+        if self.last is not None and (self.step.get("phase") == "certify" or self.step.get("fraction") == 1.0):
+            # The certificate, or the last part of a search, is the last that is computed: nothing reports its end.
+            self.last = describe(self.name, {**self.step, "phase": "done"})
         if self.width:
             self.stream.write("\r" + " " * self.width + "\r")
             self.stream.flush()

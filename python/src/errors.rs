@@ -39,11 +39,25 @@ impl Spelling for Keywords {
     }
 }
 
+/// The parameter that a range in the engine belongs to.
+fn keyword(option: &str) -> String {
+    match option {
+        "lambda" => "alpha".to_owned(),
+        "score" => "scoring".to_owned(),
+        "max_iterations" => "max_iter".to_owned(),
+        "gap" => "gap_tol".to_owned(),
+        other => other.replace('-', "_"),
+    }
+}
+
 /// The exception of an error.
 pub(crate) fn raise(error: Error) -> PyErr {
     let text = error.text(&Keywords);
     match error {
-        Error::Option { .. } => OptionError::new_err(text),
+        Error::Option { option, value, allowed } => OptionError::new_err(margrave::conflict::spell(
+            &format!("{}={value} is not allowed: {allowed}", keyword(option)),
+            &Keywords,
+        )),
         Error::Shape { .. } => ShapeError::new_err(text),
         Error::NotFinite { .. } => NotFiniteError::new_err(text),
         Error::Unsupported { .. } | Error::Conflict { .. } => UnsupportedError::new_err(text),

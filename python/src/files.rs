@@ -6,6 +6,7 @@ use margrave::engine::kernel::{Gamma, Kernel};
 use margrave::engine::model::{Calibration, Layout, Model, Scheme};
 use margrave::engine::problem::{Formulation, Penalty, Task};
 use margrave::io::model::{LibsvmModel, OnnxOptions, from_bytes, libsvm_from_bytes, schema, to_bytes, to_onnx_with};
+use margrave::io::{Encoding, FeatureColumn};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -109,12 +110,14 @@ pub(crate) fn read_native<'py>(py: Python<'py>, bytes: &[u8], name: &str) -> PyR
         out.set_item("shift", vector(py, scaling.shift.clone()))?;
         out.set_item("factor", vector(py, scaling.factor.clone()))?;
     }
-    let columns = schema(&model).map_err(raise)?.and_then(|schema| schema.columns);
-    // A text column becomes several features.
-    let encoded = columns.as_ref().is_some_and(|columns| columns.len() != d);
-    out.set_item("encoded", encoded)?;
+    let schema = schema(&model).map_err(raise)?;
+    // Columns that are not just numbers: texts, dates, values for missing cells.
+    let plain = |c: &FeatureColumn| c.encoding == Encoding::Number && c.fill.is_none();
+    let encoded = schema.as_ref().is_some_and(|schema| !schema.columns.iter().flatten().all(plain));
+    out.set_item("schema", model.schema.as_ref().filter(|_| encoded))?;
+    let columns = schema.and_then(|schema| schema.columns).filter(|_| !encoded);
     let names: Option<Vec<String>> = columns.and_then(|columns| columns.into_iter().map(|c| c.name).collect());
-    out.set_item("columns", names.filter(|_| !encoded))?;
+    out.set_item("columns", names)?;
     Ok(out)
 }
 
@@ -168,16 +171,19 @@ fn scaled(mut model: Model, scaling: ScalingParts) -> PyResult<Model> {
     Ok(model)
 }
 
-/// The native model file of a machine.
+/// The native model file of a machine. `columns`: how the columns of a table become its features, as JSON.
 #[pyfunction]
-#[pyo3(signature = (params, parts, scaling=None))]
+#[pyo3(signature = (params, parts, scaling=None, columns=None))]
 pub(crate) fn export_native<'py>(
     py: Python<'py>,
     params: Params,
     parts: Parts<'py>,
     scaling: ScalingParts,
+    columns: Option<String>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let model = scaled(parts.model(&params)?, scaling)?;
+    let mut model = scaled(parts.model(&params)?, scaling)?;
+    model.schema = columns;
+    schema(&model).map_err(raise)?;
     Ok(PyBytes::new(py, &to_bytes(&model).map_err(raise)?))
 }
 

@@ -11,7 +11,7 @@ from sklearn import metrics, svm
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneOut, cross_val_predict
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import margrave
 from margrave import SVC, SVR, KernelRidge, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM, TablePreprocessor, evaluate
@@ -118,7 +118,10 @@ def test_what_steps_learn_is_learnt_inside_the_folds():
     for train, test in folds:
         own = clone(model).fit(X[train], y[train])
         assert (found.left_out.predictions[test] == own.predict(X[test])).all()
-    assert found.fingerprint is None and "those of all rows" in found.how_one_out
+    assert found.fingerprint is not None and "those of all rows" in found.how_one_out
+    # Without a preprocessor of ours nobody knows which numbers the program would read.
+    words = np.where(X > 1, "high", "low").astype(object)
+    assert evaluate(make_pipeline(OneHotEncoder(), SVC()), words, y).fingerprint is None
 
 
 def test_weights_count_in_training_and_in_metrics(blobs):
@@ -261,7 +264,7 @@ def test_figures_are_drawn(blobs, iris, line):
     assert sum(int(t.get_text().split()[0]) for t in plot.confusion(found).texts) == len(y)
     assert plot.confusion(found, which="training").get_title() == "training"
     assert len(plot.scores(found).containers) == 2
-    assert sum(ax.get_visible() for ax in plot.report(found).axes) == 6
+    assert sum(ax.get_visible() for ax in plot.report(found).flat) == 6
     numbers = evaluate(SVR(), *line)
     assert len(plot.residuals(numbers).collections[0].get_offsets()) == len(line[1])
     plot.report(numbers)
@@ -279,3 +282,18 @@ def test_figures_are_drawn(blobs, iris, line):
 
 def test_it_is_part_of_the_package():
     assert margrave.evaluate is evaluate and "evaluate" in margrave.__all__
+
+
+def test_pictures_show_the_threshold_and_readable_numbers(blobs, line):
+    X, y = blobs
+    model = SVC(threshold="recall=0.95").fit(X, y)
+    ax = margrave.plot.scores(evaluate(model, X, y))
+    assert ax.lines[-1].get_xdata()[0] == model.threshold_ != 0
+    assert f"threshold {model.threshold_:.3g}" in [text.get_text() for text in ax.get_legend().get_texts()]
+    assert margrave.plot.scores(evaluate(SVC(), X, y)).lines[-1].get_xdata()[0] == 0
+    # Labels of large numbers do not overlap.
+    axes = margrave.plot.report(evaluate(SVR(C=1e6), line[0], 1e6 * line[1]))
+    axes[0, 0].figure.canvas.draw()
+    for ax in axes.flat:
+        boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+        assert all(a.x1 < b.x0 for a, b in zip(boxes, boxes[1:]))

@@ -95,11 +95,8 @@ def test_models_of_the_program_are_read(blobs, tmp_path):
 def test_what_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(ValueError, match="give a model written by 'margrave train'"):
         margrave.load(b"no model")
-    (tmp_path / "d.csv").write_text("colour,size,label\n" + "red,1,0\nblue,2,1\n" * 9)
-    command = [sys.executable, "-m", "margrave", "train", str(tmp_path / "d.csv"), "--quiet", "-o"]
-    subprocess.run([*command, str(tmp_path / "m")], check=True)
-    with pytest.raises(ValueError, match="text columns"):
-        margrave.load(tmp_path / "m")
+    with pytest.raises(FileNotFoundError):
+        margrave.load(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("model", [margrave.SVC(), margrave.SVR(), margrave.OneClassSVM(nu=0.2)], ids=str)
@@ -234,6 +231,18 @@ def test_lines_of_a_log_become_rare(monkeypatch):
     bar.close()
     seconds = [float(line.split(" · ")[-1].split()[0]) for line in stream.getvalue().splitlines()]
     assert seconds == [0.5, 1.5, 3.5, 7.5, 15.5, 29.9]
+
+
+def test_the_last_line_says_that_the_fit_is_done(monkeypatch):
+    stream = io.StringIO()
+    bar = margrave.progress.Bar("SVC", stream=stream)
+    bar({"phase": "pairs", "iteration": 3, "seconds": 0.1, "violation": 0.5})
+    bar({"phase": "certify", "iteration": 4, "seconds": 0.2, "violation": 0.001})
+    bar.close()
+    bar({"phase": "tune", "iteration": 0, "seconds": 0.3, "fraction": 1.0})
+    bar.close()
+    done = ["SVC · done · step 4 · violation 1.0e-03 · 0.2 s", f"SVC · done · {'█' * 20} 100 % · 0.3 s"]
+    assert stream.getvalue().splitlines() == done
 
 
 def test_a_certificate_is_a_table_in_a_notebook(blobs):

@@ -7,6 +7,7 @@ use margrave::engine::data::{Csr, Dataset, Label, Points};
 use margrave::engine::gram::Precision;
 use margrave::engine::model::{Prediction, Scheme};
 use margrave::engine::problem::Task;
+use margrave::io::Schema;
 use margrave::{Control, Fit, Kernel, Model, Status, Svm};
 use serde_json::{Value, json};
 
@@ -144,19 +145,13 @@ impl Evaluation {
         Ok(Self { training, left_out, closed, explained: None, seed: svm.options().seed })
     }
 
-    /// Also explains what the model uses. `names`: those of the features.
-    pub(crate) fn explain(
-        &mut self,
-        svm: &Svm,
-        fit: &Fit,
-        data: &Dataset,
-        names: Option<Vec<String>>,
-    ) -> Result<(), Failure> {
+    /// Also explains what the model uses. `schema`: the columns that the features come from.
+    pub(crate) fn explain(&mut self, svm: &Svm, fit: &Fit, data: &Dataset, schema: &Schema) -> Result<(), Failure> {
         let mut control = Control::unlimited(svm.options().threads.clone());
         if let Some(flag) = &svm.options().cancel {
             control = control.with_cancel(flag.clone());
         }
-        self.explained = explain::explain(fit.model(), &self.left_out, data, names, self.seed, &control)?;
+        self.explained = explain::explain(fit.model(), &self.left_out, data, schema, self.seed, &control)?;
         Ok(())
     }
 

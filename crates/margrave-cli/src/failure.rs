@@ -91,10 +91,24 @@ impl Spelling for Flags {
     }
 }
 
+/// The option of the program that a range in the engine belongs to.
+fn flag(option: &str) -> String {
+    match option {
+        "C" => "-C".to_owned(),
+        "lambdas" => "--lambda".to_owned(),
+        "max_iterations" => "--max-iter".to_owned(),
+        other => format!("--{}", other.replace('_', "-")),
+    }
+}
+
 impl From<margrave::Error> for Failure {
     fn from(error: margrave::Error) -> Self {
         match error {
             margrave::Error::Interrupted(why) => Failure::Stopped { why, message: error.text(&Flags) },
+            margrave::Error::Option { option, value, allowed } => Failure::new(margrave::conflict::spell(
+                &format!("{} {value} is not allowed: {allowed}", flag(option)),
+                &Flags,
+            )),
             other => Failure::new(other.text(&Flags)),
         }
     }

@@ -174,11 +174,15 @@ fn models_of_classes_are_compared_by_mc_nemar() {
     assert!(((only_a - only_b) / 300.0 - (accuracy("a") - accuracy("b"))).abs() < 1e-12, "{object}");
     assert!(number(one, "p_value") < 0.01 && only_a > only_b, "{object}");
     let said = margrave(&["compare", &a, &b, &test]).exits(0);
-    assert!(said.out.contains("McNemar's exact test") && said.out.contains("a.model is better"), "{}", said.out);
+    assert!(
+        said.out.contains("McNemar's exact test") && said.out.contains("a.model has the better accuracy"),
+        "{}",
+        said.out
+    );
     assert!(said.err.is_empty(), "{}", said.err);
     // A model does not differ from itself, and its training rows are recognised.
     let same = margrave(&["compare", &a, &a, &train]).exits(0);
-    assert!(same.out.contains("no difference beyond chance") && same.out.contains("p = 1"), "{}", same.out);
+    assert!(same.out.contains("no difference in accuracy beyond chance") && same.out.contains("p = 1"), "{}", same.out);
     assert!(same.err.contains("was trained on these rows"), "{}", same.err);
 }
 
@@ -198,7 +202,11 @@ fn models_of_numbers_are_compared_by_their_errors() {
     assert_eq!(number(&object["tests"][0], "degrees_of_freedom"), 56.0);
     assert!(number(&object["tests"][1], "b_nearer") > number(&object["tests"][1], "a_nearer"), "{object}");
     let said = margrave(&["compare", &a, &b, &test]).exits(0);
-    assert!(said.out.contains("b.model is better") && said.out.contains("exact sign test"), "{}", said.out);
+    assert!(
+        said.out.contains("b.model has the smaller squared errors") && said.out.contains("exact sign test"),
+        "{}",
+        said.out
+    );
 }
 
 #[test]

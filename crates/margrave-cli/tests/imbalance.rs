@@ -236,23 +236,29 @@ fn imbalance_and_constant_predictions_are_pointed_out() {
     let ran = sandbox.train(&data, &["-C", "0.0001"]).exits(0);
     assert!(ran.err.contains("every training row is predicted as no"), "{}", ran.err);
     assert!(
-        ran.err.contains("270 rows are no and 30 are yes") && ran.err.contains("--class-weight balanced"),
+        ran.err.contains("the largest class, no, has 270 rows and the smallest, yes, has 30")
+            && ran.err.contains("--class-weight balanced"),
         "{}",
         ran.err
     );
     assert_eq!(ran.json()["cautions"].as_array().map(Vec::len), Some(2));
     for said in [&["--class-weight", "balanced"][..], &["--threshold", "max-f1"]] {
         let ran = sandbox.train(&data, said).exits(0);
-        assert!(!ran.err.contains("rows are no"), "{}", ran.err);
+        assert!(!ran.err.contains("the largest class"), "{}", ran.err);
     }
     let model = sandbox.path("t.model");
     let tune = ["tune", &data, "--grid", "C=1", "--gamma", "1", "-o", &model];
-    assert!(margrave(&tune[..6]).exits(0).err.contains("270 rows are no"));
-    assert_eq!(margrave(&tune).exits(0).err.matches("270 rows are no").count(), 1);
-    assert!(!margrave(&[&tune[..], &["--score", "f1"]].concat()).exits(0).err.contains("270 rows are no"));
+    assert!(margrave(&tune[..6]).exits(0).err.contains("the largest class, no, has 270 rows"));
+    assert_eq!(margrave(&tune).exits(0).err.matches("the largest class, no, has 270 rows").count(), 1);
+    assert!(
+        !margrave(&[&tune[..], &["--score", "f1"]].concat())
+            .exits(0)
+            .err
+            .contains("the largest class, no, has 270 rows")
+    );
     // Three to one is not worth a word, and --quiet says none.
     let mild = sandbox.file("mild.csv", rare(300, 3));
-    assert!(!sandbox.train(&mild, &[]).exits(0).err.contains("rows are"));
+    assert!(!sandbox.train(&mild, &[]).exits(0).err.contains("the largest class"));
     assert!(sandbox.train(&data, &["-q"]).exits(0).err.is_empty());
     let report = sandbox.path("r.html");
     sandbox.train(&data, &["--probability", "--report", &report]).exits(0);

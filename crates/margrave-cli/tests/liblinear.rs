@@ -91,7 +91,7 @@ fn bad_options_are_named_and_nothing_is_written() {
         (&["-c", "x"], "needs a number"),
         (&["-R"], "-R needs -B 1"),
         (&["-C"], "margrave tune"),
-        (&["-w1", "-2"], "a class weight is negative"),
+        (&["-w1", "-2"], "the weight of class 1 is negative (-2)"),
         (&["-z", "1"], "unknown option"),
     ];
     for (args, named) in cases {

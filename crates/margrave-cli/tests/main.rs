@@ -13,6 +13,7 @@ mod libsvm;
 mod linear;
 mod outputs;
 mod path;
+mod people;
 mod several_targets;
 mod snapshots;
 mod studio;

@@ -44,6 +44,8 @@ const REFUSED: &[&str] = &[
     "scale @d.svm --save @d.svm -o @x",
     "scale @d.svm --save @x -o @x",
     "scale @d.svm --restore @s.json -o @s.json",
+    "compare @m.model @m.libsvm @d.svm --report @d.svm",
+    "compare @m.model @m.libsvm @d.svm --report @m.libsvm",
     "convert @m.model --to libsvm -o @m.model",
     "convert @m.libsvm --to native -o @m.libsvm",
     "plot @m.model @p.svg -o @p.svg",

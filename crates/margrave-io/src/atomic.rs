@@ -20,6 +20,19 @@ fn refuse(path: &Path) -> impl Fn(io::Error) -> ReadError + '_ {
     |source| ReadError::Io { file: path.to_string_lossy().into_owned(), doing: "write it", source }
 }
 
+/// Why no file can be made in a folder, and what to do. Errors of temporary files name the temporary file, which the user has
+/// not heard of.
+fn no_room(directory: &Path, error: &io::Error) -> io::Error {
+    let folder = directory.display();
+    let text = match error.kind() {
+        io::ErrorKind::NotFound => format!("the folder {folder} does not exist: create it, or name another"),
+        io::ErrorKind::NotADirectory => format!("{folder} is not a folder: name another"),
+        io::ErrorKind::PermissionDenied => format!("files cannot be made in the folder {folder}: name another"),
+        other => format!("no file can be made in the folder {folder}: {other}"),
+    };
+    io::Error::new(error.kind(), text)
+}
+
 /// Writes `path` atomically through `write`: the bytes go to a temporary file in the same directory, are synced to
 /// disk, and the file is then renamed. If anything fails, an existing file of that name is unchanged. Temporary files
 /// left in the directory by killed processes are removed.
@@ -50,7 +63,9 @@ pub fn check_writable(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let fail = refuse(path);
     match path.metadata() {
-        Ok(m) if m.is_dir() => return Err(fail(io::ErrorKind::IsADirectory.into())),
+        Ok(m) if m.is_dir() => {
+            return Err(fail(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder: name a file")));
+        }
         // Opening a pipe would block until it has a reader.
         Ok(m) if !m.is_file() => return Ok(()),
         _ => {}
@@ -86,7 +101,7 @@ fn temporary(target: &Path, directory: &Path) -> io::Result<NamedTempFile> {
     #[cfg(not(unix))]
     let _ = target;
     loop {
-        let file = builder.tempfile_in(directory)?;
+        let file = builder.tempfile_in(directory).map_err(|error| no_room(directory, &error))?;
         // Without support for locks, age decides (see `remove_abandoned`).
         let _ = file.as_file().lock();
         // Another process may have removed it between its creation and the lock.

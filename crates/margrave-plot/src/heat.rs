@@ -17,6 +17,8 @@ const RAMP: [(f64, f64, f64); 6] = [
 
 /// Width of a letter of a tick in pixels.
 const LETTER: f64 = 7.2;
+/// Width of a letter of the title, which is bold.
+const TITLE_LETTER: f64 = 9.6;
 /// Height of a letter of a name that reads upwards.
 const UPWARD_LETTER: f64 = 6.4;
 const TOP: f64 = 56.0;
@@ -36,6 +38,8 @@ pub struct HeatMap {
     pub values: Vec<Vec<Option<f64>>>,
     /// Row and column of the cell to mark.
     pub mark: Option<(usize, usize)>,
+    /// The numbers of the first and the last colour; `None`: the smallest and the largest value.
+    pub range: Option<(f64, f64)>,
     /// Formats a number.
     pub format: fn(f64) -> String,
 }
@@ -100,7 +104,7 @@ impl HeatMap {
         let longest = self.x.1.iter().map(|name| name.chars().count()).max().unwrap_or(1) as f64;
         let turned = 7.5 * longest + 6.0 > cell && columns > 1 || 7.5 * longest > cell + RIGHT;
         let names_below = if turned { UPWARD_LETTER * longest } else { 14.0 };
-        let title = left + 8.5 * self.title.chars().count() as f64;
+        let title = left + TITLE_LETTER * self.title.chars().count() as f64 + 10.0;
         let width = (left + cell * columns as f64 + RIGHT).max(title);
         let size = (width, TOP + tall * rows as f64 + BELOW - 14.0 + names_below);
         MapLayout { columns, rows, cell, tall, left, turned, names_below, size }
@@ -110,7 +114,8 @@ impl HeatMap {
         let MapLayout { columns, rows, cell, tall, left, turned, names_below, .. } = self.layout();
         canvas.text((left, 26.0), Anchor::Start, Role::Title, &self.title);
         let known = || self.values.iter().flatten().flatten().copied();
-        let (low, high) = known().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
+        let own = known().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
+        let (low, high) = self.range.unwrap_or(own);
         let share = |v: f64| if high > low { (v - low) / (high - low) } else { 1.0 };
         let bottom = TOP + tall * rows as f64;
         for (row, line) in self.values.iter().enumerate() {
@@ -181,6 +186,7 @@ mod tests {
             y: ("true".into(), names.clone()),
             values: vec![vec![Some(0.5); 9]; 9],
             mark: None,
+            range: None,
             format: |v| format!("{v}"),
         };
         let svg = map.to_svg();
@@ -196,6 +202,7 @@ mod tests {
             y: ("γ".into(), vec!["0.1".into()]),
             values: vec![vec![Some(0.5), None]],
             mark: Some((0, 0)),
+            range: None,
             format: |v| format!("{v}"),
         };
         let svg = map.to_svg();

@@ -12,12 +12,15 @@ use margrave::{Budget, Control, Model, Targets};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Common;
+use crate::evaluate::Predicted;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::format;
 use crate::models;
 use crate::options::data::DataOptions;
 use crate::options::table::UnknownOption;
+use crate::outputs::{self, Input};
 use crate::paired::{self, mc_nemar, paired_t, sign_test};
+use crate::present::comparison::{self, Side};
 use crate::present::quality::{self, Quality};
 use crate::signal;
 use crate::terminal::Terminal;
@@ -26,9 +29,11 @@ const EXAMPLES: &str = "\
 Examples:
   margrave compare rbf.model linear.model test.csv          which is better on these rows, and is it chance?
   margrave compare a.model b.model houses.csv --json        figures of both and the tests
+  margrave compare a.model b.model test.csv --report ab.html  curves, confusion and residuals of both
 
-Classes: McNemar's exact test of the rows that one model gets right and the other wrong. Numbers: a paired t test
-of the squared errors, and the exact sign test of which is nearer. Use rows that neither model was trained on.";
+Classes: McNemar's exact test of the rows that one model gets right and the other wrong; of two classes, also
+for each alone. Numbers: a paired t test of the squared errors, and the exact sign test of which is nearer. Use
+rows that neither model was trained on.";
 
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
@@ -44,21 +49,24 @@ pub(crate) struct Compare {
     data: DataOptions,
     #[command(flatten)]
     unknown: UnknownOption,
+    /// Write both reports side by side, with the tests, as one HTML page
+    #[arg(long, value_name = "FILE.html", help_heading = "Output")]
+    report: Option<PathBuf>,
 }
 
 /// A model with its predictions for the data.
 struct Judged {
     model: Model,
     data: Dataset,
-    predictions: Prediction,
+    predicted: Predicted,
     quality: Quality,
-    /// Whether its training rows are among the data.
-    trained_on: bool,
+    /// Whether the data are its training rows, if that is known.
+    trained_on: Option<bool>,
 }
 
 /// A test of the difference.
 struct Test {
-    name: &'static str,
+    name: String,
     text: String,
     p: f64,
     keys: Value,
@@ -69,6 +77,9 @@ impl Compare {
         if self.data.name() == "-" {
             return Err(Failure::new("compare reads the data once for each model: give a file, not stdin"));
         }
+        let [data, targets] = self.data.inputs();
+        let (a, b) = (Input::new("A.model", self.a.as_path()), Input::new("B.model", self.b.as_path()));
+        outputs::check(&[a, b, data, targets], &[("--report", self.report.as_deref())])?;
         let threads = common.threads();
         let control = signal::start(&Budget::default(), threads.clone())?;
         let [a, b] = [&self.a, &self.b].map(|path| self.judge(path, threads.count(), &control));
@@ -92,20 +103,38 @@ impl Compare {
             ));
         }
         let tests = tests(&a, &b)?;
+        let mut notes = Vec::new();
         for (path, judged) in [(&self.a, &a), (&self.b, &b)] {
-            if judged.trained_on {
-                terminal.note(&format!(
-                    "{} was trained on these rows: its figures flatter it; compare on rows neither model has seen",
-                    path.display()
-                ));
-            }
+            let suspicion = match judged.trained_on {
+                Some(true) => "was trained on these rows: its figures flatter it",
+                None => {
+                    "has as many training rows as these, and does not keep them: if they are the same, its figures flatter it"
+                }
+                Some(false) => continue,
+            };
+            notes.push(format!("{} {suspicion}; compare on rows neither model has seen", path.display()));
         }
+        notes.iter().for_each(|note| terminal.note(note));
         let n = a.data.len();
+        let (than, of) = match a.model.task {
+            Task::Classify => ("better", "accuracy"),
+            _ => ("smaller", "squared errors"),
+        };
         // One test decides; the best of several would find differences too often.
         let verdict = match tests.first().filter(|test| test.p < paired::LEVEL) {
-            Some(_) => format!("{} is better, and chance alone is no good explanation", better(&a, &b, &self)),
-            None => "no difference beyond chance".to_owned(),
+            Some(_) => {
+                format!("{} has the {than} {of}, and chance alone is no good explanation", better(&a, &b, &self))
+            }
+            None => format!("no difference in {of} beyond chance"),
         };
+        if let Some(path) = &self.report {
+            let side = |path: &Path, judged| Judged::side(judged, path.display().to_string());
+            let lines: Vec<String> = tests.iter().map(Test::line).collect();
+            let sides = [side(&self.a, &a), side(&self.b, &b)];
+            let page = comparison::page(&self.data.name(), &sides, &verdict, &lines, &notes)?;
+            margrave::io::write_atomic(path, |out| out.write_all(page.as_bytes()))?;
+            terminal.note(&format!("report written to {}", path.display()));
+        }
         terminal.say(&self.text(&a, &b, &tests, n, &verdict))?;
         let of = |path: &Path, judged: &Judged| {
             let mut keys = judged.quality.keys.clone();
@@ -121,6 +150,7 @@ impl Compare {
             ("b".to_owned(), json!(of(&self.b, &b))),
             ("tests".to_owned(), json!(all)),
             ("verdict".to_owned(), json!(verdict)),
+            ("report".to_owned(), json!(self.report.as_ref().map(|path| path.display().to_string()))),
         ]);
         terminal.object(&object)?;
         Ok(Exit::Done)
@@ -171,7 +201,9 @@ impl Compare {
             )
         })?;
         let trained_on = trained_on(&model, &loaded.data);
-        Ok(Judged { model, data: loaded.data, predictions, quality, trained_on })
+        let probabilities = model.probabilities(&scores);
+        let predicted = Predicted { labels: predictions, scores: Some(scores), probabilities };
+        Ok(Judged { model, data: loaded.data, predicted, quality, trained_on })
     }
 
     /// Both models side by side, and the tests.
@@ -190,13 +222,23 @@ impl Compare {
             text.push('\n');
         }
         for test in tests {
-            text += &format!("  {}: {}, p = {}\n", test.name, test.text, format::number(test.p, 3));
+            text += &format!("  {}\n", test.line());
         }
         text
     }
 }
 
+impl Judged {
+    fn side(&self, file: String) -> Side<'_> {
+        Side { file, model: &self.model, data: &self.data, predicted: &self.predicted, quality: &self.quality }
+    }
+}
+
 impl Test {
+    fn line(&self) -> String {
+        format!("{}: {}, p = {}", self.name, self.text, format::number(self.p, 3))
+    }
+
     fn json(&self) -> Value {
         let mut object = self.keys.clone();
         if let Some(object) = object.as_object_mut() {
@@ -220,25 +262,36 @@ fn better<'a>(a: &Judged, b: &Judged, files: &'a Compare) -> std::path::Display<
 
 /// The tests that suit the task.
 fn tests(a: &Judged, b: &Judged) -> Result<Vec<Test>, Failure> {
-    match (&a.predictions, &b.predictions) {
+    match (&a.predicted.labels, &b.predicted.labels) {
         (Prediction::Labels(found), Prediction::Labels(other)) => {
             let (labels, codes) = a.data.targets.classes()?;
             let right = |judged: &Judged, found: &[u32]| -> Vec<bool> {
                 let name = |code: &u32| judged.model.labels[*code as usize].to_string();
                 found.iter().zip(&codes).map(|(f, t)| name(f) == labels[*t as usize].to_string()).collect()
             };
-            let pairs = right(a, found).into_iter().zip(right(b, other));
-            let (mut first, mut second) = (0u64, 0u64);
-            pairs.for_each(|(a, b)| {
-                first += u64::from(a && !b);
-                second += u64::from(b && !a);
-            });
-            Ok(vec![Test {
-                name: "McNemar's exact test",
-                text: format!("{first} rows only the first gets right, {second} only the second"),
-                p: mc_nemar(first, second),
-                keys: json!({ "only_a_right": first, "only_b_right": second }),
-            }])
+            let (one, two) = (right(a, found), right(b, other));
+            let test = |class: Option<usize>| {
+                let (mut first, mut second) = (0u64, 0u64);
+                let own = |row: &usize| class.is_none_or(|class| codes[*row] as usize == class);
+                for row in (0..codes.len()).filter(own) {
+                    first += u64::from(one[row] && !two[row]);
+                    second += u64::from(two[row] && !one[row]);
+                }
+                let label = class.map(|class| labels[class].to_string());
+                let name = "McNemar's exact test".to_owned();
+                Test {
+                    name: label.as_ref().map_or(name.clone(), |label| format!("{name}, rows of {label} alone")),
+                    text: format!("{first} rows only the first gets right, {second} only the second"),
+                    p: mc_nemar(first, second),
+                    keys: json!({ "only_a_right": first, "only_b_right": second, "class": label }),
+                }
+            };
+            let mut all = vec![test(None)];
+            // Where one class is rare, accuracy says little about it.
+            if labels.len() == 2 {
+                all.extend((0..2).map(|class| test(Some(class))));
+            }
+            Ok(all)
         }
         (Prediction::Values(found), Prediction::Values(other)) if found.len() == other.len() => {
             let truth = match &a.data.targets {
@@ -257,14 +310,14 @@ fn tests(a: &Judged, b: &Judged) -> Result<Vec<Test>, Failure> {
             let mut tests = Vec::new();
             if let Some(t) = student {
                 tests.push(Test {
-                    name: "paired t test of the squared errors",
+                    name: "paired t test of the squared errors".to_owned(),
                     text: format!("mean difference {}, t = {}", format::number(t.mean, 4), format::number(t.t, 4)),
                     p: t.p,
                     keys: json!({ "mean_difference": t.mean, "t": t.t, "degrees_of_freedom": t.freedom }),
                 });
             }
             tests.push(Test {
-                name: "exact sign test",
+                name: "exact sign test".to_owned(),
                 text: format!("the first is nearer on {first} rows, the second on {second}"),
                 p,
                 keys: json!({ "a_nearer": first, "b_nearer": second }),
@@ -275,24 +328,28 @@ fn tests(a: &Judged, b: &Judged) -> Result<Vec<Test>, Failure> {
     }
 }
 
-/// Whether the data is what a model was trained on: as many rows, and its support vectors are the rows it names.
-fn trained_on(model: &Model, data: &Dataset) -> bool {
+/// Whether the data is what a model was trained on: as many rows, and its support vectors are the rows it names. `None` where
+/// that cannot be said: linear models keep weights, and no rows.
+fn trained_on(model: &Model, data: &Dataset) -> Option<bool> {
     let f = &model.expansion;
-    if model.n != data.len() || f.is_weights() || f.rows().len() != f.len() || f.is_empty() {
-        return false;
+    if model.n != data.len() {
+        return Some(false);
+    }
+    if f.is_weights() || f.rows().len() != f.len() || f.is_empty() {
+        return None;
     }
     let scaled = match &model.scaling {
         Some(scaling) => scaling.apply(&data.points),
         None => Ok(data.points.clone()),
     };
-    let Ok(points) = scaled else { return false };
+    let Ok(points) = scaled else { return Some(false) };
     let d = points.dims().max(f.centres().dims());
     let (mut a, mut b) = (vec![0.0; d], vec![0.0; d]);
-    f.rows().iter().enumerate().all(|(at, &row)| {
+    Some(f.rows().iter().enumerate().all(|(at, &row)| {
         a.fill(0.0);
         b.fill(0.0);
         f.centres().copy_row(at, &mut a);
         points.copy_row(row as usize, &mut b);
         a == b
-    })
+    }))
 }

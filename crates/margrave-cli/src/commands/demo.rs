@@ -253,6 +253,7 @@ fn write_files(
         command,
         summary: prose::fit(&fit, &FitContext::new(&fit, loaded, NAME, "heart.model")),
         evaluation: &Evaluation::new(&svm, &fit, &loaded.data)?,
+        left_out: &loaded.left_out,
     };
     put("heart.html", "a report, to open in a browser", html::page(&report)?.as_bytes())?;
     let names: Vec<String> = FEATURES.iter().map(ToString::to_string).collect();
@@ -260,7 +261,7 @@ fn write_files(
     let plane = chart::plane(fit.model(), &loaded.data, DRAWN, Some(&names), title, control)?;
     let picture = plane.to_image().to_png().map_err(|e| Failure::new(format!("heart.png: {e}")))?;
     put("heart.png", "boundary, margins and support vectors", &picture)?;
-    if let Some(map) = chart::heat_map(tuned) {
+    if let Some(map) = chart::heat_map(tuned, Metric::Accuracy) {
         put("grid.svg", "cross-validation over C and γ", map.to_svg().as_bytes())?;
     }
     Ok(files)

@@ -96,7 +96,7 @@ impl Plot {
             by_name.or(by_number).ok_or_else(|| {
                 Failure::with_hint(
                     format!("--features {text}: there is no feature {part:?} (the model has {d})"),
-                    "'margrave inspect MODEL' lists them",
+                    "'margrave inspect MODEL --json' lists them",
                 )
             })
         };

@@ -154,7 +154,7 @@ impl Presenter for Pages {
     fn certificate_rows(&self, certificates: &[Certificate]) -> Vec<(String, String)> {
         let asked = Asked { tol: None, gap: Some(VERIFY_GAP), own: None };
         let within = certificates.iter().filter(|certificate| asked.met(certificate) != Met::No).count();
-        let rows = prose::certificates(certificates, within, VERIFY_GAP);
+        let rows = prose::certificates(certificates, within, VERIFY_GAP, &[]);
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
@@ -179,7 +179,16 @@ impl Presenter for Pages {
         let ReportRequest { svm, fit, loaded, name, history, command } = *request;
         let evaluation = Evaluation::new(svm, fit, &loaded.data).map_err(problem)?;
         let summary = prose::fit(fit, &FitContext::new(fit, loaded, name, NOT_WRITTEN));
-        let report = Report { fit, data: &loaded.data, name, history, command, summary, evaluation: &evaluation };
+        let report = Report {
+            fit,
+            data: &loaded.data,
+            name,
+            history,
+            command,
+            summary,
+            evaluation: &evaluation,
+            left_out: &loaded.left_out,
+        };
         html::page(&report).map_err(problem)
     }
 }

@@ -107,7 +107,7 @@ impl Verify {
 
         let within = certificates.iter().filter(|certificate| self.is_met(certificate)).count();
         let holds = within == certificates.len();
-        let mut rows = prose::certificates(&certificates, within, self.gap);
+        let mut rows = prose::certificates(&certificates, within, self.gap, &loaded.left_out);
         let mut object = json::proofs(&certificates);
         self.parameters(certified, &mut rows, &mut object);
         let (style, verdict) = match holds {

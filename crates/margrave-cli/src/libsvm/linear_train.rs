@@ -12,7 +12,7 @@ use margrave::loss::LossSpec;
 use margrave::{Control, Kernel, Model, Svm, Targets, Threads};
 
 use super::folds::{classes, split};
-use super::shared::{fold_count, training_files, warn_of_gap, warn_of_unknown, weighted};
+use super::shared::{check_weights, fold_count, training_files, warn_of_gap, warn_of_unknown, weighted};
 use super::train::{labels_of, regression_quality};
 use super::{ToolError, check_files, number, read};
 use crate::failure::Exit;
@@ -132,9 +132,8 @@ fn check(o: &Options) -> Result<(), ToolError> {
         o if !(o.c > 0.0 && o.c.is_finite()) => wrong("C <= 0"),
         o if !(o.tube >= 0.0) => wrong("p < 0"),
         o if o.bias.is_nan() => wrong("bias is not a number"),
-        o if o.weights.iter().any(|(_, w)| !(*w >= 0.0)) => wrong("a class weight is negative"),
         o if o.free_bias && o.bias != 1.0 => wrong("-R needs -B 1: the bias that is not regularized"),
-        _ => Ok(()),
+        o => check_weights(&o.weights),
     }
 }
 

@@ -23,6 +23,19 @@ pub(super) fn training_files(arguments: &[String]) -> Result<(String, String), T
     }
 }
 
+/// Fails for a class weight that is negative or no number.
+pub(super) fn check_weights(weights: &[(i64, f64)]) -> Result<(), ToolError> {
+    match weights.iter().find(|(_, weight)| !(*weight >= 0.0)) {
+        Some((class, weight)) => {
+            let what = if *weight < 0.0 { "negative" } else { "not a number" };
+            Err(ToolError::Failed(format!(
+                "ERROR: the weight of class {class} is {what} ({weight}): give -w{class} a number >= 0"
+            )))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The value of `-v`.
 pub(super) fn fold_count(value: &str) -> Result<usize, ToolError> {
     match number("-v", value)? {

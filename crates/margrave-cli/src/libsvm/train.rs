@@ -13,7 +13,7 @@ use margrave::loss::LossSpec;
 use margrave::{Budget, Control, Fit, Kernel, Probability, ProbabilityRule, SolverName, Svm, Targets, Threads};
 
 use super::folds::{classes, split};
-use super::shared::{fold_count, training_files, warn_of_gap, warn_of_unknown, weighted};
+use super::shared::{check_weights, fold_count, training_files, warn_of_gap, warn_of_unknown, weighted};
 use super::{ToolError, check_files, number, read, square};
 use crate::failure::Exit;
 use crate::signal;
@@ -140,7 +140,7 @@ fn check(o: &Options) -> Result<(), ToolError> {
         o if matches!(o.kind, 0 | 3 | 4) && o.c <= 0.0 => wrong("C <= 0"),
         o if matches!(o.kind, 1 | 2 | 4) && !(o.nu > 0.0 && o.nu <= 1.0) => wrong("nu <= 0 or nu > 1"),
         o if o.kind == 3 && o.tube < 0.0 => wrong("p < 0"),
-        _ => Ok(()),
+        o => check_weights(&o.weights),
     }
 }
 

@@ -173,6 +173,9 @@ impl ModelOptions {
         if self.svdd && self.task != Some(Task::Novelty) {
             return Err(Failure::new("--svdd is for novelty detection: add --task novelty"));
         }
+        if self.probability_rule.is_some() && matches!(self.task, Some(Task::Regress | Task::Novelty)) {
+            return Err(Failure::new("--probability-rule is for classes: leave it out"));
+        }
         Ok(())
     }
 }

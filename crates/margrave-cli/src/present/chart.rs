@@ -2,6 +2,7 @@
 
 use margrave::engine::data::{Csr, Label, Points};
 use margrave::engine::gram::Precision;
+use margrave::engine::metrics::Metric;
 use margrave::engine::model::{Prediction, Scheme};
 use margrave::engine::problem::Task;
 use margrave::tune::{Cell, Params, Tuned};
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 use crate::format;
 
 /// Scores over C and γ of the best cell's kernel and loss; `None` unless there are several of both.
-pub(crate) fn heat_map(tuned: &Tuned) -> Option<HeatMap> {
+pub(crate) fn heat_map(tuned: &Tuned, metric: Metric) -> Option<HeatMap> {
     let best = &tuned.cells[tuned.best?].params;
     let same = |p: &Params| {
         p.kernel.name() == best.kernel.name() && p.loss == best.loss && p.epsilon == best.epsilon && p.nu == best.nu
@@ -39,18 +40,26 @@ pub(crate) fn heat_map(tuned: &Tuned) -> Option<HeatMap> {
             }
         }
     }
-    let accuracy = cells.iter().filter_map(|cell| cell.seen()).all(|score| score >= 0.0);
+    let percent = metric == Metric::Accuracy;
+    let name = match metric {
+        Metric::Accuracy => "accuracy, %".to_owned(),
+        Metric::Mse => "mean squared error".to_owned(),
+        other => other.to_string(),
+    };
+    // Scores are larger where they are better: errors have a minus, which the reader need not see.
+    let format: fn(f64) -> String = match (percent, metric.greater_is_better()) {
+        (true, _) => |v| format::number(100.0 * v, 3),
+        (_, true) => |v| format::number(v, 3),
+        (_, false) => |v| format::number(-v, 3),
+    };
     Some(HeatMap {
-        title: format!(
-            "{} over C and γ, {}",
-            if accuracy { "Accuracy, %," } else { "Minus the mean squared error" },
-            best.kernel.name()
-        ),
+        title: format!("{name} over {} and γ, {} kernel", if best.c.is_some() { "C" } else { "λ" }, best.kernel.name()),
         x: (if best.c.is_some() { "C" } else { "λ" }.into(), names(&costs)),
         y: ("γ".into(), names(&gammas)),
         values,
         mark,
-        format: if accuracy { |v| format::number(100.0 * v, 3) } else { |v| format::number(v, 3) },
+        range: None,
+        format,
     })
 }
 

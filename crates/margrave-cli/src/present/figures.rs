@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use margrave::engine::data::Dataset;
+use margrave::engine::metrics::classes::Confusion;
 use margrave::engine::model::{Calibration, Prediction};
 use margrave::{Model, Targets};
 use margrave_plot::{Axis, Figure, HeatMap, Mark, Panel, Scale, Series};
@@ -22,16 +23,31 @@ const BINS: usize = 10;
 /// Number of bins of scores.
 const BARS: usize = 30;
 
-pub(super) fn confusions(model: &Model, sets: &Sets<'_>, codes: &[u32]) -> String {
+pub(super) fn confusions(model: &Model, sets: &Sets<'_>, codes: &[u32], weights: Option<&[f64]>) -> String {
     let mut text = String::from("<p>Rows are true labels, columns are predictions.</p>\n");
     for (name, set) in sets {
         let Prediction::Labels(found) = &set.labels else { continue };
-        text += &confusion(model, name, found, codes);
+        text += &confusion(model, name, found, codes, weights);
     }
     text
 }
 
-fn confusion(model: &Model, name: &str, found: &[u32], codes: &[u32]) -> String {
+/// Precision, recall and F1 of each class.
+fn by_class(names: &[String], found: &[u32], codes: &[u32], weights: Option<&[f64]>) -> String {
+    let all = Confusion::new(names.len(), codes, found, weights);
+    let line = |(class, name): (usize, &String)| {
+        let rows = codes.iter().filter(|&&code| code as usize == class).count();
+        // A class that is never predicted has no precision.
+        let predicted = found.iter().any(|&code| code as usize == class);
+        let precision = if predicted { format!("{:.3}", all.precision(class)) } else { "–".to_owned() };
+        let (recall, f1) = (all.recall(class), all.f1(class));
+        vec![name.clone(), rows.to_string(), precision, format!("{recall:.3}"), format!("{f1:.3}")]
+    };
+    let rows: Vec<Vec<String>> = names.iter().enumerate().map(line).collect();
+    grid(&["class", "rows", "precision", "recall", "F1"], &rows)
+}
+
+fn confusion(model: &Model, name: &str, found: &[u32], codes: &[u32], weights: Option<&[f64]>) -> String {
     let k = model.labels.len();
     let mut counts = vec![vec![0usize; k]; k];
     found.iter().zip(codes).for_each(|(f, t)| counts[*t as usize][*f as usize] += 1);
@@ -53,7 +69,7 @@ fn confusion(model: &Model, name: &str, found: &[u32], codes: &[u32]) -> String 
         row.iter().map(|c| Some(*c as f64 / sum)).collect::<Vec<_>>()
     };
     let mut values: Vec<Vec<Option<f64>>> = counts.iter().map(share).collect();
-    let mut upwards = names.clone();
+    let (classes, mut upwards) = (names.clone(), names.clone());
     // The heat map starts at the bottom; a matrix starts at the top.
     values.reverse();
     upwards.reverse();
@@ -63,9 +79,10 @@ fn confusion(model: &Model, name: &str, found: &[u32], codes: &[u32]) -> String 
         y: ("true".into(), upwards),
         values,
         mark: None,
+        range: Some((0.0, 1.0)),
         format: |v| format::number(100.0 * v, 3),
     };
-    text + &chart(&map.to_svg())
+    text + &by_class(&classes, found, codes, weights) + &chart(&map.to_svg())
 }
 
 /// The numbers of true and false positives for each threshold, from the largest score down.
@@ -158,7 +175,7 @@ pub(super) fn reliability(model: &Model, sets: &Sets<'_>, codes: &[u32]) -> Stri
     let figure = Figure { title, panels: vec![panel] };
     let edge = |at: usize| format::number(at as f64 / BINS as f64, 2);
     let line = |(at, (p, y, count)): (usize, &(f64, f64, f64))| {
-        let mean = |sum: f64| if *count > 0.0 { format::number(sum / count, 3) } else { "–".to_owned() };
+        let mean = |sum: f64| if *count > 0.0 { format!("{:.3}", sum / count) } else { "–".to_owned() };
         vec![format!("{}–{}", edge(at), edge(at + 1)), count.to_string(), mean(*p), mean(*y)]
     };
     let rows: Vec<Vec<String>> = bins.iter().enumerate().map(line).collect();
@@ -306,32 +323,41 @@ fn residual_charts(output: &Output) -> String {
     table(&rows) + &chart(&figure.svg())
 }
 
-/// Importance of each feature as a table, and the effects of the most important as charts.
+/// Importance of each column as a table, and the effects of the most important as charts and tables.
 pub(super) fn features(explained: &Explained) -> String {
     let line = |one: &Importance| {
         vec![one.feature.clone(), format::number(one.mean, 3), format!("± {}", format::number(one.deviation, 2))]
     };
     let rows: Vec<Vec<String>> = explained.importance.iter().map(line).collect();
     let mut text = format!(
-        "<p>Each feature is shuffled among left-out rows: {} by the predictions for them, mean and deviation over several \
-         shuffles. About 0 means that the model does without it. Features that say the same share their importance.</p>\n{}",
+        "<p>Each column is shuffled among left-out rows: {} by the predictions for them, mean and deviation over several \
+         shuffles. About 0 means that the model does without it. Columns that say the same share their importance.</p>\n{}",
         explained.measure,
-        grid(&["feature", explained.measure, ""], &rows)
+        grid(&["column", explained.measure, ""], &rows)
     );
     let panel = |one: &Effect| Panel {
-        x: Axis::new(one.feature.as_str(), Scale::Linear),
-        y: Axis::new("mean", Scale::Linear),
+        x: Axis::new(one.axis.as_str(), Scale::Linear),
+        y: Axis::new(explained.unit, Scale::Linear),
         height: 170.0,
         series: vec![Series::line(one.feature.as_str(), one.points.clone()).with_dots().style(0, 0)],
         marks: vec![],
     };
     let panels: Vec<Panel> = explained.effects.iter().filter(|one| one.points.len() > 1).map(panel).collect();
+    let words: Vec<&Effect> = explained.effects.iter().filter(|one| one.words.len() > 1).collect();
+    if panels.is_empty() && words.is_empty() {
+        return text;
+    }
+    text += &format!(
+        "<p>Partial effects: the {} where one column is set to a value in all rows and the others stay as they are.</p>\n",
+        escape(&explained.effect)
+    );
     if !panels.is_empty() {
-        text += &format!(
-            "<p>Partial effects: the {} where one feature is set to a value in all rows and the others stay as they are.</p>\n",
-            escape(&explained.effect)
-        );
         text += &chart(&Figure { title: "Partial effects".into(), panels }.svg());
+    }
+    for one in words {
+        let line = |(word, mean): &(String, f64)| vec![word.clone(), format::number(*mean, 4)];
+        let rows: Vec<Vec<String>> = one.words.iter().map(line).collect();
+        text += &grid(&[one.feature.as_str(), explained.unit], &rows);
     }
     text
 }

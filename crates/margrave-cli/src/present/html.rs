@@ -9,7 +9,7 @@ use margrave::engine::problem::Task;
 use margrave::{Fit, Model};
 use margrave_plot::{Axis, Figure, Panel, Scale, Series};
 
-use super::{Rows, figures, prose};
+use super::{Rows, figures, prose, row_in_file};
 use crate::evaluate::{self, Evaluation, Predicted};
 use crate::failure::Failure;
 use crate::format;
@@ -17,19 +17,23 @@ use crate::format;
 /// Colours come from variables, so that dark screens and paper need a few lines. Charts have their own styles, which the last
 /// rules override on dark screens.
 const STYLE: &str = "\
-:root{--ink:#222;--dim:#666;--line:#ddd;--paper:#fff;--code:#f4f4f4;--good:#00734f;--bad:#b03a00}\
+:root{--ink:#222;--dim:#666;--line:#ddd;--paper:#fff;--code:#f4f4f4;--good:#00734f;--bad:#b03a00;--edge:#0003}\
 body{font:15px/1.5 Helvetica,Arial,'Liberation Sans',sans-serif;color:var(--ink);background:var(--paper);max-width:860px;margin:2em auto;padding:0 1em}\
 h1{font-size:24px;overflow-wrap:anywhere}h2{font-size:18px;border-bottom:1px solid var(--line);padding-bottom:4px;margin-top:2em}h3{font-size:15px}\
 table{border-collapse:collapse;margin:.5em 0}td,th{padding:3px 14px 3px 0;text-align:left;vertical-align:top}\
-th{font-weight:normal;color:var(--dim)}td.n,th.n{text-align:right}td.first,th.first{text-align:left}td{overflow-wrap:anywhere}\
-td.n{overflow-wrap:normal;white-space:nowrap}.wide{overflow-x:auto}.wide svg{max-width:max(100%,520px)}\
-pre{background:var(--code);padding:10px;overflow-x:auto;border-radius:4px}.good{color:var(--good)}.bad{color:var(--bad)}svg{max-width:100%;height:auto}\
-@media screen and (prefers-color-scheme:dark){:root{--ink:#e4e4e4;--dim:#a0a0a0;--line:#444;--paper:#16181c;--code:#24272d;--good:#4cc79a;--bad:#ff9a66;color-scheme:dark}\
-.wide svg text{fill:#e4e4e4}.wide svg>rect[fill='#fff']{fill:#16181c}.wide svg .grid{stroke:#3a3d44}.wide svg .fine{stroke:#26292f}\
+th{font-weight:normal;color:var(--dim)}table:not(.grid) th{white-space:nowrap}td.n,th.n{text-align:right}td.first,th.first{text-align:left}td{overflow-wrap:anywhere}\
+td.n{overflow-wrap:normal;white-space:nowrap}td.first{white-space:normal;overflow-wrap:anywhere;min-width:3em}\
+.wide{overflow-x:auto;background:linear-gradient(to right,var(--paper) 40%,transparent) 0 0/3em 100% no-repeat local,\
+linear-gradient(to left,var(--paper) 40%,transparent) 100% 0/3em 100% no-repeat local,\
+linear-gradient(to right,var(--edge),transparent) 0 0/1em 100% no-repeat scroll,\
+linear-gradient(to left,var(--edge),transparent) 100% 0/1em 100% no-repeat scroll}.wide svg>rect[fill='#fff']{fill:none}.wide svg{max-width:max(100%,520px)}\
+pre{background:var(--code);padding:10px;border-radius:4px;white-space:pre-wrap;overflow-wrap:anywhere}.good{color:var(--good)}.bad{color:var(--bad)}svg{max-width:100%;height:auto}\
+@media screen and (prefers-color-scheme:dark){:root{--ink:#e4e4e4;--dim:#a0a0a0;--line:#444;--paper:#16181c;--code:#24272d;--good:#4cc79a;--bad:#ff9a66;--edge:#fff4;color-scheme:dark}\
+.wide svg text{fill:#e4e4e4}.wide svg .grid{stroke:#3a3d44}.wide svg .fine{stroke:#26292f}\
 .wide svg .frame,.wide svg .mark{stroke:#999}.wide svg polyline[stroke='#0072b2']{stroke:#4aa8e0}.wide svg circle[fill='#0072b2']{fill:#4aa8e0}}\
-@media (max-width:500px){td.n{white-space:normal}td,th{padding-right:9px}}\
-@media print{body{max-width:none;margin:0;font-size:11pt}h2,h3{break-after:avoid}svg,table,pre{break-inside:avoid}.wide{overflow:visible}\
-.wide svg{max-width:100%}pre{white-space:pre-wrap}}";
+@media (max-width:500px){td.n{white-space:normal}table:not(.grid) th{white-space:normal}td,th{padding-right:9px}}\
+@media print{body{max-width:none;margin:0;font-size:11pt}h2,h3,p{break-after:avoid}svg,table,pre,.wide{break-inside:avoid}\
+.wide{overflow:visible;background:none}.wide svg{max-width:100%;max-height:23cm}}";
 
 /// What the page shows.
 pub(crate) struct Report<'a> {
@@ -43,6 +47,8 @@ pub(crate) struct Report<'a> {
     pub(crate) summary: Rows,
     /// Predictions for the training data, left out and not.
     pub(crate) evaluation: &'a Evaluation,
+    /// Rows of the file, from 0, that are not part of the data, in order.
+    pub(crate) left_out: &'a [usize],
 }
 
 /// What is judged side by side: left-out predictions first, where there are any.
@@ -63,7 +69,7 @@ pub(super) fn table(rows: &[(&str, String)]) -> String {
 /// A table with a header: names on the left, numbers on the right.
 pub(super) fn grid(header: &[&str], rows: &[Vec<String>]) -> String {
     let class = |at: usize| if at == 0 { "n first" } else { "n" };
-    let mut text = String::from("<div class=\"wide\"><table>\n<tr>");
+    let mut text = String::from("<div class=\"wide\"><table class=\"grid\">\n<tr>");
     header.iter().enumerate().for_each(|(at, h)| {
         let _ = write!(text, "<th class=\"{}\">{}</th>", class(at), escape(h));
     });
@@ -84,7 +90,7 @@ pub(super) fn chart(svg: &str) -> String {
 }
 
 /// Residuals are drawn of at most this many targets.
-const MOST_OUTPUTS: usize = 8;
+pub(super) const MOST_OUTPUTS: usize = 8;
 
 /// The whole page.
 pub(crate) fn page(report: &Report<'_>) -> Result<String, Failure> {
@@ -109,7 +115,8 @@ pub(crate) fn page(report: &Report<'_>) -> Result<String, Failure> {
     match model.task {
         Task::Classify => {
             let codes = evaluate::codes(model, report.data)?;
-            section("Confusion matrix", figures::confusions(model, &sets, &codes));
+            let weights = report.data.weights.as_deref();
+            section("Confusion matrix", figures::confusions(model, &sets, &codes, weights));
             if model.scheme == Scheme::One {
                 section("ROC and precision–recall", figures::curves(model, &sets, &codes));
                 section("Calibration", figures::reliability(model, &sets, &codes));
@@ -131,14 +138,19 @@ pub(crate) fn page(report: &Report<'_>) -> Result<String, Failure> {
     section("Convergence", convergence(report.history));
     section("Support vectors", support_vectors(model, report.data)?);
     if let Some((name, scores)) = sets.iter().find_map(|(name, set)| Some((*name, set.scores.as_deref()?))) {
-        section(&format!("The worst samples, {name}"), worst(model, scores, report.data)?);
+        section(&format!("The worst samples, {name}"), worst(report, scores)?);
     }
     section("Model card", table(&card(report)));
     section("To reproduce", format!("<pre>{}</pre>\n", escape(report.command)));
-    Ok(format!(
+    Ok(document(report.name, &body))
+}
+
+/// A page with the style of reports.
+pub(super) fn document(title: &str, body: &str) -> String {
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
-        escape(report.name)
-    ))
+        escape(title)
+    )
 }
 
 /// The summary; the terminal shortens long lists of classes, a page has room for them.
@@ -197,11 +209,15 @@ fn card(report: &Report<'_>) -> Rows {
         ("seed", report.evaluation.seed.to_string()),
     ];
     if !model.labels.is_empty() {
-        let count = |at: usize| model.class_weights.get(at).map_or(String::new(), |w| format!(" (cost × {w})"));
+        let count = |at: usize| {
+            model.class_weights.get(at).map_or(String::new(), |w| format!(" (cost × {})", format::number(*w, 4)))
+        };
         let names = model.labels.iter().enumerate().map(|(at, label)| format!("{label}{}", count(at)));
         rows.push(("classes", names.collect::<Vec<_>>().join(", ")));
     }
+    rows.extend(prose::decisions(model));
     rows.push(("data", format!("{}: {} rows, {} features", report.name, data.len(), data.points.dims())));
+    rows.extend(prose::table(model));
     rows.push(("data fingerprint", data.fingerprint()));
     rows.push(("version", format!("Margrave {}", env!("CARGO_PKG_VERSION"))));
     rows
@@ -291,7 +307,9 @@ fn support_vectors(model: &Model, data: &Dataset) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failure> {
+fn worst(report: &Report<'_>, scores: &[f64]) -> Result<String, Failure> {
+    let (model, data) = (report.fit.model(), report.data);
+    let number = |row: usize| row_in_file(row, report.left_out).to_string();
     let k = model.expansion.outputs();
     let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
     let header: &[&str] = match model.task {
@@ -321,7 +339,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
                         .fold(f64::INFINITY, f64::min),
                 };
                 let names = (model.labels[*truth as usize].to_string(), model.labels[*found as usize].to_string());
-                rows.push((margin, vec![(row + 1).to_string(), names.0, names.1, format::number(margin, 4)]));
+                rows.push((margin, vec![number(row), names.0, names.1, format::number(margin, 4)]));
             }
             &["row", "true", "predicted", "margin"]
         }
@@ -329,7 +347,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
             for own in figures::by_output(model, data, scores)? {
                 for (row, (y, z)) in own.truth.iter().zip(&own.scores).enumerate() {
                     let numbers = [format::number(*y, 6), format::number(*z, 6), format::number(y - z, 4)];
-                    let cells = std::iter::once((row + 1).to_string()).chain(own.name.clone()).chain(numbers).collect();
+                    let cells = std::iter::once(number(row)).chain(own.name.clone()).chain(numbers).collect();
                     rows.push((-(y - z).abs(), cells));
                 }
             }
@@ -339,10 +357,7 @@ fn worst(model: &Model, scores: &[f64], data: &Dataset) -> Result<String, Failur
             }
         }
         Task::Novelty => {
-            scores
-                .iter()
-                .enumerate()
-                .for_each(|(row, z)| rows.push((*z, vec![(row + 1).to_string(), format::number(*z, 4)])));
+            scores.iter().enumerate().for_each(|(row, z)| rows.push((*z, vec![number(row), format::number(*z, 4)])));
             &["row", "score"]
         }
     };

@@ -4,6 +4,7 @@
 //! terminal and a web page can show the same result in the same words.
 
 pub(crate) mod chart;
+pub(crate) mod comparison;
 mod figures;
 pub(crate) mod html;
 pub(crate) mod json;
@@ -17,6 +18,12 @@ use crate::memory;
 
 /// Lines of text, each a name and a value.
 pub(crate) type Rows = Vec<(&'static str, String)>;
+
+/// The row of the file, from 1, that a row of the data is. `left_out`: rows of the file, from 0, that are not part of the data, in
+/// order.
+pub(crate) fn row_in_file(row: usize, left_out: &[usize]) -> usize {
+    1 + left_out.iter().fold(row, |row, &gap| if gap <= row { row + 1 } else { row })
+}
 
 /// What a fit does not know about its training: where the data came from, where the model went, how long it all took.
 pub(crate) struct FitContext<'a> {

@@ -6,12 +6,12 @@ use margrave::engine::metrics::Metric;
 use margrave::engine::model::{Calibration, Expansion, Reason, Record, Rule, Scheme};
 use margrave::engine::problem::{Formulation, Penalty, Task};
 use margrave::engine::train::Met;
-use margrave::io::Schema;
+use margrave::io::{Missing, Schema};
 use margrave::tune::{Cell, Comparison, Params, Tuned};
 use margrave::{Caution, Fit, Kernel, Model, Status};
 
 use super::json::{nonzero_weights, worst_gap};
-use super::{FitContext, Rows};
+use super::{FitContext, Rows, row_in_file};
 use crate::failure::Flags;
 use crate::format;
 use crate::models;
@@ -139,15 +139,50 @@ fn labels(labels: &[String]) -> String {
     text
 }
 
+/// How the columns of a table became the features of a model, if it comes from one.
+fn schema_of(model: &Model) -> Option<Schema> {
+    margrave::io::model::schema(model).ok().flatten()
+}
+
+/// What a model does to a table before it sees numbers, where that is not the usual.
+pub(crate) fn table(model: &Model) -> Rows {
+    let Some(schema) = schema_of(model) else { return Rows::new() };
+    let mut rows = Rows::new();
+    if let Some(name) = schema.target.as_ref().and_then(|target| target.name.clone()) {
+        rows.push(("target", name));
+    }
+    let named = |columns: &mut dyn Iterator<Item = Option<String>>| {
+        columns.enumerate().map(|(at, name)| name.unwrap_or_else(|| format!("column {}", at + 1))).collect::<Vec<_>>()
+    };
+    let filled = match schema.missing {
+        Missing::Refuse => None,
+        Missing::Row => Some("their rows are left out"),
+        Missing::Mean => Some("the mean of the column, or its most frequent text"),
+        Missing::Median => Some("the median of the column, or its most frequent text"),
+        Missing::Indicator => Some("the mean of the column, and a feature that marks them"),
+    };
+    rows.extend(filled.map(|text| ("missing values", text.to_owned())));
+    let dropped = named(&mut schema.dropped.iter().map(|column| column.name.clone()));
+    if !dropped.is_empty() {
+        rows.push(("dropped", labels(&dropped)));
+    }
+    if schema.ignore_unknown {
+        rows.push(("unknown texts", "ignored".to_owned()));
+    }
+    rows
+}
+
 /// A training: data, model, proof, errors, time.
 pub(crate) fn fit(fit: &Fit, context: &FitContext<'_>) -> Rows {
     let (model, totals) = (fit.model(), fit.totals());
     let features = if model.expansion.width() == 1 { "feature" } else { "features" };
+    let target = schema_of(model).and_then(|schema| schema.target?.name);
     let size = format!(
-        "{}, {} rows, {} {features}",
+        "{}, {} rows, {} {features}{}",
         context.data,
         format::count(model.n as u64),
-        format::count(model.expansion.width() as u64)
+        format::count(model.expansion.width() as u64),
+        target.map_or(String::new(), |name| format!(", target {name}"))
     );
     let mut rows = vec![("data", size)];
     if model.scheme == Scheme::Outputs {
@@ -223,13 +258,17 @@ fn fit_proof(fit: &Fit) -> Rows {
 }
 
 /// A certificate on its own, compared with the gap it should not exceed.
-fn certificate(certificate: &Certificate, limit: f64) -> Rows {
+fn certificate(certificate: &Certificate, limit: f64, left_out: &[usize]) -> Rows {
     let compared = |v: f64| format!("{}, {} requested", format::number(v, 3), format::number(limit, 3));
     match certificate {
         Certificate::Optimality(o) => {
             let share = |v: f64| format::number(100.0 * v, 2);
-            let worst: Vec<String> =
-                o.worst().iter().take(3).map(|w| format!("row {} ({} %)", w.row, share(w.share))).collect();
+            let worst: Vec<String> = o
+                .worst()
+                .iter()
+                .take(3)
+                .map(|w| format!("row {} ({} %)", row_in_file(w.row, left_out), share(w.share)))
+                .collect();
             let feasible = if o.feasible() {
                 "yes".to_owned()
             } else {
@@ -254,10 +293,11 @@ fn certificate(certificate: &Certificate, limit: f64) -> Rows {
     }
 }
 
-/// The certificates of a model, of which `within` do not exceed the limit.
-pub(crate) fn certificates(certificates: &[Certificate], within: usize, limit: f64) -> Rows {
+/// The certificates of a model, of which `within` do not exceed the limit. `left_out`: rows of the file that are not part of the
+/// data.
+pub(crate) fn certificates(certificates: &[Certificate], within: usize, limit: f64, left_out: &[usize]) -> Rows {
     if let [one] = certificates {
-        return certificate(one, limit);
+        return certificate(one, limit, left_out);
     }
     let violation = certificates.iter().map(Certificate::violation).fold(0.0, f64::max);
     let worst = format::number(worst_gap(certificates), 3);
@@ -289,8 +329,19 @@ pub(crate) fn proven(certificates: &[Certificate]) -> &'static str {
 pub(crate) fn model(model: &Model, schema: Option<&Schema>) -> Rows {
     let f = &model.expansion;
     let names = schema.and_then(Schema::feature_names);
-    let size = format!("{} rows, {} features", format::count(model.n as u64), format::count(f.width() as u64));
-    let mut rows = vec![("problem", problem(model)), ("kernel", kernel(f.kernel())), ("trained on", size)];
+    // LIBLINEAR's files have the weights, and neither the number of rows nor C.
+    let weights_alone = models::is_liblinear(model);
+    let features = format!("{} features", format::count(f.width() as u64));
+    let size = match weights_alone {
+        true => format!("{features}; the file does not say how many rows"),
+        false => format!("{} rows, {features}", format::count(model.n as u64)),
+    };
+    let problem = match weights_alone {
+        true => format!("{}, {}", model.task, model.solver.trim_start_matches("liblinear ")),
+        false => problem(model),
+    };
+    let mut rows = vec![("problem", problem), ("kernel", kernel(f.kernel())), ("trained on", size)];
+    rows.extend(table(model));
     let labels: Vec<String> = model.labels.iter().map(Label::to_string).collect();
     if model.task == Task::Classify {
         let positive = match (model.scheme, labels.as_slice()) {
@@ -313,7 +364,7 @@ pub(crate) fn model(model: &Model, schema: Option<&Schema>) -> Rows {
         Some(ScaleKind::Standard) => "standard",
     };
     rows.push(("scaling", scaling.to_owned()));
-    if !f.is_weights() {
+    if !f.is_weights() && !weights_alone {
         let sparse = if f.centres().is_sparse() { ", sparse" } else { "" };
         rows.push(("centres", format!("{}{sparse}", format::count(f.len() as u64))));
     }
@@ -337,7 +388,7 @@ pub(crate) fn model(model: &Model, schema: Option<&Schema>) -> Rows {
     if !largest.is_empty() {
         let named = |column: usize| names.as_ref().and_then(|n| n.get(column).cloned());
         let weight = |(column, w): &(usize, f64)| {
-            let name = named(*column).unwrap_or_else(|| format!("feature {column}"));
+            let name = named(*column).unwrap_or_else(|| format!("feature {}", column + 1));
             format!("{name} {}", format::number(*w, 4))
         };
         rows.push(("largest weights", largest.iter().map(weight).collect::<Vec<_>>().join(", ")));
@@ -355,7 +406,11 @@ fn record(model: &Model) -> Rows {
         false => format!("{}, not checked", model.solver),
     };
     let (vectors, bounded) = (format::count(totals.support_vectors as u64), format::count(totals.bounded as u64));
-    let mut rows = vec![("solver", solver), ("support vectors", format!("{vectors}, {bounded} at bound"))];
+    let mut rows = vec![("solver", solver)];
+    if !models::is_liblinear(model) {
+        let bounded = if totals.known { format!(", {bounded} at bound") } else { String::new() };
+        rows.push(("support vectors", format!("{vectors}{bounded}")));
+    }
     match totals.relative_gap {
         _ if !model.machines.iter().all(|record| record.certificate.is_known()) => {
             let why = match models::is_liblinear(model) {
@@ -388,7 +443,7 @@ fn record(model: &Model) -> Rows {
 }
 
 /// How scores become probabilities and predictions, where that is not the usual way.
-fn decisions(model: &Model) -> Rows {
+pub(crate) fn decisions(model: &Model) -> Rows {
     let mut rows = Rows::new();
     if let Some(threshold) = &model.threshold {
         let text = format!(
@@ -409,6 +464,8 @@ fn decisions(model: &Model) -> Rows {
             Reason::Usual | Reason::Unknown => "",
         };
         let mut text = match rule {
+            // A threshold moves the predictions away from score 0, and not the probabilities.
+            Rule::Agree if model.threshold.is_some() => format!("are ½ at score 0{why}"),
             Rule::Agree => format!("agree with predictions{why}"),
             Rule::Free => format!("estimate frequencies, whatever is predicted{why}"),
         };

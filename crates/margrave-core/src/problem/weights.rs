@@ -34,8 +34,9 @@ impl ClassWeight {
                 let mut factors = vec![1.0; classes.len()];
                 for (label, factor) in pairs {
                     if !(*factor >= 0.0 && factor.is_finite()) {
-                        let shown = format!("{label}={factor}");
-                        return Err(Error::option("class-weight", shown, "a finite number ≥ 0 for each class"));
+                        let what = if *factor < 0.0 { "negative" } else { "not finite" };
+                        let why = format!("the weight of class {label} is {what}: weights are factors of C, ≥ 0");
+                        return Err(Error::option("class-weight", format!("{label}={factor}"), why));
                     }
                     let Some(at) = classes.iter().position(|c| c == label) else {
                         let known: Vec<String> = classes.iter().map(Label::to_string).collect();

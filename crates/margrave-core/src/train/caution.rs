@@ -29,6 +29,8 @@ pub enum Caution {
         of_most: f64,
         /// Rows of the smallest class, by weight.
         of_least: f64,
+        /// Number of classes.
+        classes: usize,
     },
 }
 
@@ -41,13 +43,16 @@ impl fmt::Display for Caution {
                 OptionName::Cost,
                 OptionName::ClassWeight.at("balanced")
             ),
-            Caution::Imbalanced { most, least, of_most, of_least } => write!(
-                f,
-                "{of_most} rows are {most} and {of_least} are {least}: accuracy hardly counts the rare class; consider {}, {} or {}",
-                OptionName::ClassWeight.at("balanced"),
-                OptionName::Threshold,
-                OptionName::Score
-            ),
+            Caution::Imbalanced { most, least, of_most, of_least, classes } => {
+                let weights = OptionName::ClassWeight.at("balanced");
+                // A threshold is for two classes.
+                let threshold = if *classes == 2 { format!(" or {}", OptionName::Threshold) } else { String::new() };
+                write!(
+                    f,
+                    "the largest class, {most}, has {of_most} rows and the smallest, {least}, has {of_least}: accuracy hardly counts the rare class; consider {weights}{threshold}, or a search with {}",
+                    OptionName::Score
+                )
+            }
         }
     }
 }
@@ -65,6 +70,7 @@ pub fn imbalance(labels: &[Label], codes: &[u32], counts: Option<&[f64]>) -> Opt
         least: labels[least].clone(),
         of_most: total[most],
         of_least: total[least],
+        classes: labels.len(),
     })
 }
 

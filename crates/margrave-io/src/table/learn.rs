@@ -102,11 +102,36 @@ fn encoding_of(plan: &TablePlan, column: usize, entries: &[TextEntry]) -> Encodi
     }
 }
 
+/// What the texts of a column are if all are dates of another kind than ISO's, or numbers with a sign beside them, and how to
+/// have them read as that.
+fn alike(entries: &[TextEntry]) -> Option<(&'static str, &'static str)> {
+    let digits = |part: &str| !part.is_empty() && part.len() <= 4 && part.bytes().all(|b| b.is_ascii_digit());
+    // A year has four digits: three short numbers may be a version.
+    let date = |text: &str| {
+        let by = |by: char| text.split(by).count() == 3 && text.split(by).all(digits);
+        let year = text.split(['/', '.', '-']).any(|part| part.len() == 4);
+        year && ['/', '.', '-'].into_iter().any(by) && IsoDate::parse(text).is_none()
+    };
+    let number = |text: &str| {
+        let bare = text.trim_matches(|c: char| "%$€£ ".contains(c));
+        bare.len() < text.trim().len() && bare.parse::<f64>().is_ok()
+    };
+    let all = |holds: &dyn Fn(&str) -> bool| entries.len() > 1 && entries.iter().all(|entry| holds(&entry.text));
+    if all(&date) {
+        return Some(("dates", "write them as 2024-05-17 to have them read as dates"));
+    }
+    all(&number).then_some(("numbers with a sign beside them", "leave the sign out to have them read as numbers"))
+}
+
 /// What to know about how a text column was read.
 fn note_on(plan: &TablePlan, column: usize, encoding: &Encoding, entries: &[TextEntry], n: usize) -> Option<Note> {
     let label = plan.label(column);
     let named = plan.name(column).unwrap_or_else(|| column.to_string());
     match encoding {
+        Encoding::OneHot(_) if alike(entries).is_some() => alike(entries).map(|(kind, remedy)| {
+            let text = entries.first().map_or("", |entry| entry.text.as_str());
+            Note(format!("{label} holds {kind} such as `{text}`, read as words: {remedy}"))
+        }),
         Encoding::OneHot(categories) => {
             let once = entries.iter().filter(|e| e.count == 1).count();
             let distinct = once as f64 >= MOSTLY_DISTINCT * n as f64 && n >= DISTINCT_ROWS;
@@ -244,8 +269,9 @@ fn learn_fill<T: Number>(
                 }
             }
             if one_hot && missing < n {
-                note_filled(plan, column, missing, n, rule, notes);
-                return Ok(fill_texts(&seen, rule == Missing::Indicator && missing > 0));
+                let fill = fill_texts(&seen, rule == Missing::Indicator && missing > 0);
+                note_filled(plan, (column, &built.feature.encoding), (missing, n), rule, &fill, notes);
+                return Ok(fill);
             }
         }
     }
@@ -256,16 +282,48 @@ fn learn_fill<T: Number>(
             format!("leave the column out with {}", OptionName::Drop),
         ));
     }
-    note_filled(plan, column, missing, n, rule, notes);
     let typical = if rule == Missing::Median { FillRule::Median } else { FillRule::Mean };
     let values = seen.into_iter().filter_map(|all| typical.of(all)).collect();
-    Ok(Fill { values, indicator: rule == Missing::Indicator && missing > 0 })
+    let fill = Fill { values, indicator: rule == Missing::Indicator && missing > 0 };
+    note_filled(plan, (column, &built.feature.encoding), (missing, n), rule, &fill, notes);
+    Ok(fill)
 }
 
-fn note_filled(plan: &TablePlan, column: usize, missing: usize, n: usize, rule: Missing, notes: &mut Vec<Note>) {
-    if missing > 0 {
-        let rule = rule.name();
-        notes.push(Note(format!("{missing} of {n} values of {} are missing: {rule}", plan.label(column))));
+/// Says how many values of a column, of those in all rows, are missing and what stands for them.
+fn note_filled(
+    plan: &TablePlan,
+    (column, encoding): (usize, &Encoding),
+    (missing, n): (usize, usize),
+    rule: Missing,
+    fill: &Fill,
+    notes: &mut Vec<Note>,
+) {
+    if missing == 0 {
+        return;
+    }
+    let mean = if rule == Missing::Median { "median" } else { "mean" };
+    let filled = match encoding {
+        Encoding::OneHot(words) => {
+            fill.values.iter().position(|v| *v == 1.0).map(|at| format!("its most frequent text, `{}`", words[at]))
+        }
+        Encoding::Number | Encoding::Ordinal(_) => Some(format!("its {mean}, {}", short(fill.values[0]))),
+        Encoding::Date | Encoding::DateParts { .. } => Some(format!("its {mean}")),
+    };
+    let how = match (filled, fill.indicator) {
+        (Some(filled), false) => format!("filled with {filled}"),
+        (Some(filled), true) => format!("filled with {filled}, and marked by a feature of their own"),
+        (None, _) => "marked by a feature of their own".to_owned(),
+    };
+    notes.push(Note(format!("{missing} of {n} values of {} are missing: {how}", plan.label(column))));
+}
+
+/// A number to six digits, as far as they are not 0.
+fn short(value: f64) -> String {
+    let digits = (5 - value.abs().max(1e-300).log10().floor() as i32).clamp(0, 12) as usize;
+    let text = format!("{value:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
     }
 }
 

@@ -152,6 +152,6 @@ function mark(/** @type {any} */ u, /** @type {import("./theme.js").Theme} */ t)
   c.stroke();
   c.fillStyle = t.accent;
   c.font = `${11 * ratio}px Helvetica, Arial, sans-serif`;
-  c.fillText(`row ${state.row.row}`, x + 5 * ratio, u.bbox.top + 12 * ratio);
+  c.fillText(`row ${state.row.row + 1}`, x + 5 * ratio, u.bbox.top + 12 * ratio);
   c.restore();
 }

@@ -185,5 +185,5 @@ function list() {
         e.preventDefault();
         choose(r.row);
       }
-    } }, h("td", { class: "n" }, r.row), shares && h("td", { class: "n" }, percent(r.share)), h("td", { class: "n" }, number(r.margin)), h("td", null, r.target ?? classOf(r.row)))))));
+    } }, h("td", { class: "n" }, r.row + 1), shares && h("td", { class: "n" }, percent(r.share)), h("td", { class: "n" }, number(r.margin)), h("td", null, r.target ?? classOf(r.row)))))));
 }

@@ -130,8 +130,8 @@ function head() {
         value: held,
         options: [
           { value: "mean", name: "others: mean" },
-          ...(held === "mean" ? [] : [{ value: held, name: `others: row ${held.slice(4)}` }]),
-          ...(state.selected !== null && held !== `row:${state.selected}` ? [{ value: `row:${state.selected}`, name: `others: row ${state.selected}` }] : []),
+          ...(held === "mean" ? [] : [{ value: held, name: `others: row ${Number(held.slice(4)) + 1}` }]),
+          ...(state.selected !== null && held !== `row:${state.selected}` ? [{ value: `row:${state.selected}`, name: `others: row ${state.selected + 1}` }] : []),
         ],
         onchange: (to) => change({ held: to }),
       })),
@@ -421,7 +421,7 @@ function hover(row, at, near) {
   const { score, beta, kind, target } = state.picture.arrays;
   const of = state.picture.arrays.class[near];
   const name = of === 255 ? (target && state.data.task === "regress" ? `target ${number(target[near])}` : "") : `class ${state.data.classes?.[of]?.label ?? of}`;
-  fill(tip, h("b", null, `row ${row}`), name && `, ${name}`, score && h("div", { class: "dim" }, `score ${number(score[near])}, β ${number(beta[near], 3)}${["", ", free", ", bounded"][kind[near]]}`));
+  fill(tip, h("b", null, `row ${row + 1}`), name && `, ${name}`, score && h("div", { class: "dim" }, `score ${number(score[near])}, β ${number(beta[near], 3)}${["", ", free", ", bounded"][kind[near]]}`));
   tip.hidden = false;
   const width = byId("plane-box").clientWidth;
   tip.style.left = `${Math.min(at[0] + 14, width - 190)}px`;

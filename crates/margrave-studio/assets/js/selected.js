@@ -16,7 +16,7 @@ function show() {
   const box = byId("selected");
   box.hidden = selected === null;
   if (selected === null || !data) return;
-  if (!row) return fill(box, h("h2", null, `Row ${selected}`));
+  if (!row) return fill(box, h("h2", null, `Row ${selected + 1}`));
   const m = row.model;
   /** @type {[string, string][]} */
   const facts = [];
@@ -32,7 +32,7 @@ function show() {
   const hold = `row:${row.row}`;
   const editable = whyNot() === null;
   return fill(box,
-    h("div", { class: "head" }, h("h2", null, `Row ${row.row}, ${data.task === "regress" ? "target" : "class"} ${row.target ?? "none"}`),
+    h("div", { class: "head" }, h("h2", null, `Row ${row.row + 1}, ${data.task === "regress" ? "target" : "class"} ${row.target ?? "none"}`),
       h("div", { class: "group" },
         data.classes && editable && select({ label: "Class of this sample", id: "relabel", value: String(row.class), options: data.classes.map((/** @type {any} */ c, /** @type {number} */ at) => ({ value: String(at), name: `class ${c.label}` })), onchange: (v) => edit([{ op: "label", row: row.row, label: Number(v) }]) }),
         data.d > 2 && h("button", { id: "hold", "aria-pressed": String(state.plane.held === hold), title: "The plane passes through this sample", onclick: () => {

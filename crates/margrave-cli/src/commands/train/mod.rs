@@ -14,6 +14,7 @@ use margrave_cuda::Chosen;
 use serde_json::json;
 
 pub(crate) use self::plan::Training;
+pub(crate) use self::remarks::learns_nothing;
 use crate::cli::Common;
 use crate::evaluate::Evaluation;
 use crate::explain;
@@ -110,7 +111,7 @@ impl Train {
         let chosen = device::choose(self.solver.device, loaded.data.len(), terminal)?;
         let mut svm = training.svm(&loaded, threads, chosen.device, flag)?;
         svm = self.approx.choose(svm);
-        let mut remarks = training.remarks(&loaded);
+        let mut remarks = training.remarks(&loaded, None);
         if self.approx.approx.is_none() && self.solver.solver == SolverName::Auto {
             remarks.extend(training.too_many_rows(&loaded, common.threads().count()));
         }
@@ -122,6 +123,8 @@ impl Train {
         if self.explain {
             return explain(&svm, &loaded, rows.as_ref(), &chosen, terminal);
         }
+        // Before the training, which may take long: whoever reads them may want to stop it.
+        remarks.iter().for_each(|remark| terminal.note(remark));
         let mut trace = self.trace.as_deref().map(Trace::create).transpose()?;
         let mut progress = Progress::new(terminal);
         let mut history = Recorder::default();
@@ -155,7 +158,7 @@ impl Train {
         if let Some(path) = &self.report {
             let mut evaluation = Evaluation::new(&svm, &fit, &loaded.data)?;
             if self.explain_features {
-                evaluation.explain(&svm, &fit, &loaded.data, loaded.schema.feature_names())?;
+                evaluation.explain(&svm, &fit, &loaded.data, &loaded.schema)?;
             }
             write_report(path, &fit, &loaded, &history, &evaluation, &context())?;
             terminal.note(&format!("report written to {}", path.display()));
@@ -165,8 +168,10 @@ impl Train {
             return Err(Failure::new(format!("{problem}; the model was written to {model}")));
         }
         let context = context();
-        let cautions: Vec<String> = remarks.into_iter().chain(fit.cautions().iter().map(prose::caution)).collect();
-        cautions.iter().for_each(|caution| terminal.note(caution));
+        let mut found: Vec<String> = fit.cautions().iter().map(prose::caution).collect();
+        found.extend(learns_nothing(&fit, &loaded.data));
+        found.iter().for_each(|caution| terminal.note(caution));
+        let cautions: Vec<String> = remarks.into_iter().chain(found).collect();
         let style = if fit.status() == Status::Optimal { Style::Good } else { Style::Warn };
         terminal.say(&terminal.summary(style, &prose::outcome(&fit), &prose::fit(&fit, &context)))?;
         let mut object = json::fit(&fit, &context);
@@ -216,6 +221,7 @@ fn write_report(
         command: &command_line(),
         summary: prose::fit(fit, context),
         evaluation,
+        left_out: &loaded.left_out,
     };
     let page = html::page(&report)?;
     margrave::io::write_atomic(path, |out| out.write_all(page.as_bytes()))?;

@@ -2,7 +2,9 @@
 
 use margrave::engine::problem::Task;
 use margrave::io::Loaded;
-use margrave::{Points, Targets};
+use margrave::loss::LossSpec;
+use margrave::tune::Grid;
+use margrave::{Dataset, Fit, Kernel, Points, Targets};
 
 use super::Training;
 use crate::failure::Flags;
@@ -12,12 +14,17 @@ use crate::options::kernel::KernelName;
 /// Whole numbers with more different values than this are rarely names of classes.
 const MANY_CLASSES: usize = 20;
 
-/// γ = scale is called misleading where the levels of features are this many times the widest range apart: it follows the
-/// variance of all values, and differences within a feature then hardly count.
-const APART: f64 = 30.0;
+/// γ = scale is called misleading where the variance within features is less than this share of the variance of all values:
+/// it follows the latter, so that γ times a squared distance is about twice this share, and the kernel nearly constant.
+const WITHIN: f64 = 0.01;
 
-/// Features are called badly scaled where the widest range is this many times the lower quartile of all.
-const UNEVEN: f64 = 100.0;
+/// Features are called badly scaled where the widest range is this many times the lower quartile of all. Sparse data, which
+/// scaling would fill, may differ more.
+const UNEVEN: f64 = 30.0;
+const UNEVEN_SPARSE: f64 = 100.0;
+
+/// A regression that explains less than this share of the variance of its own training targets has hardly learnt them.
+const LEARNT: f64 = 0.1;
 
 /// Multiply–adds of a core per second, and those of a kernel entry besides its features: rough figures, for a suggestion.
 const ENTRIES_PER_SECOND: f64 = 4e10;
@@ -25,10 +32,11 @@ const ENTRY_WORK: f64 = 20.0;
 
 impl Training<'_> {
     /// How the file was read, and what about its numbers is often not what was wanted.
-    pub(crate) fn remarks(&self, loaded: &Loaded) -> Vec<String> {
+    /// `grid`: what is searched over.
+    pub(crate) fn remarks(&self, loaded: &Loaded, grid: Option<&Grid>) -> Vec<String> {
         let mut remarks: Vec<String> = loaded.notes.iter().map(|note| note.text(&Flags)).collect();
         remarks.extend(self.many_classes(&loaded.data.targets));
-        remarks.extend(self.uneven(loaded));
+        remarks.extend(self.uneven(loaded, grid));
         remarks
     }
 
@@ -65,21 +73,31 @@ impl Training<'_> {
         })
     }
 
-    /// Features on very different scales, where the kernel adds up their differences.
-    fn uneven(&self, loaded: &Loaded) -> Option<String> {
-        let distances = match self.kernel.kernel {
+    /// Whether a kernel adds up the differences of features.
+    fn is_of_distances(&self, grid: Option<&Grid>) -> bool {
+        let own = match self.kernel.kernel {
             KernelName::Rbf | KernelName::Laplacian | KernelName::Matern32 | KernelName::Matern52 => true,
             KernelName::Linear | KernelName::Poly | KernelName::Sigmoid | KernelName::Chi2 => false,
             KernelName::Precomputed => false,
         };
-        if !distances
+        let distances = |kernel: &Kernel| matches!(kernel.name(), "rbf" | "laplacian" | "matern32" | "matern52");
+        match grid.map(|grid| grid.kernels.as_slice()) {
+            Some(kernels) if !kernels.is_empty() => kernels.iter().any(distances),
+            _ => own,
+        }
+    }
+
+    /// Features on very different scales, where the kernel adds up their differences.
+    fn uneven(&self, loaded: &Loaded, grid: Option<&Grid>) -> Option<String> {
+        if !self.is_of_distances(grid)
             || self.settings.scale.0.is_some()
             || self.settings.task == Some(Task::Novelty) && self.settings.svdd
         {
             return None;
         }
-        let ends = ends(&loaded.data.points);
-        let mut ranges: Vec<(f64, usize)> = ends.iter().enumerate().map(|(at, (low, high))| (high - low, at)).collect();
+        let points = &loaded.data.points;
+        let spans = spans(points);
+        let mut ranges: Vec<(f64, usize)> = spans.iter().enumerate().map(|(at, s)| (s.high - s.low, at)).collect();
         ranges.retain(|(range, _)| *range > 0.0);
         ranges.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (widest, at) = *ranges.last()?;
@@ -88,19 +106,18 @@ impl Training<'_> {
             Some(name) => format!("feature {} ({name})", at + 1),
             None => format!("feature {}", at + 1),
         };
-        let level = |at: &usize| (ends[*at].0 + ends[*at].1) / 2.0;
-        let by_level = |a: &usize, b: &usize| level(a).total_cmp(&level(b));
-        let (least, most) = ((0..ends.len()).min_by(by_level)?, (0..ends.len()).max_by(by_level)?);
-        if self.kernel.is_scaled_by_variance() && level(&most) - level(&least) > APART * widest {
-            let far = if level(&most).abs() > level(&least).abs() { most } else { least };
+        // A search over γ finds one that suits features far from 0.
+        let by_rule = self.kernel.is_scaled_by_variance() && grid.is_none_or(|grid| grid.gammas.is_empty());
+        if by_rule && let Some(far) = misleading(&spans) {
             return Some(format!(
                 "{} lies around {}, far from the others, and the default γ is too small for that: consider --scale standard",
                 name(far),
-                format::number(level(&far), 3)
+                format::number(spans[far].mean, 3)
             ));
         }
         let name = name(at);
-        (widest > UNEVEN * usual).then(|| {
+        let limit = if points.is_sparse() { UNEVEN_SPARSE } else { UNEVEN };
+        (widest > limit * usual).then(|| {
             format!(
                 "{name} ranges over {} and a quarter of the features over {} or less, so it decides most distances: consider --scale standard",
                 format::number(widest, 3),
@@ -110,21 +127,71 @@ impl Training<'_> {
     }
 }
 
-/// Smallest and largest value of each feature.
-fn ends(points: &Points) -> Vec<(f64, f64)> {
+/// A regression whose predictions for its own training rows are hardly better than one number: a trap where C is small for the
+/// spread of the targets. Quantiles and expectiles are not judged by squared errors.
+pub(crate) fn learns_nothing(fit: &Fit, data: &Dataset) -> Option<String> {
+    let model = fit.model();
+    let Targets::Real(targets) = &data.targets else { return None };
+    let quantile = matches!(model.loss, Some(LossSpec::Pinball { .. } | LossSpec::Expectile { .. }));
+    if model.task != Task::Regress || data.weights.is_some() || quantile {
+        return None;
+    }
+    let n = targets.len().max(1) as f64;
+    let mean = targets.iter().sum::<f64>() / n;
+    let variance = targets.iter().map(|y| (y - mean).powi(2)).sum::<f64>() / n;
+    let share = 1.0 - fit.train_error() / variance;
+    (variance > 0.0 && share < LEARNT).then(|| {
+        format!(
+            "the predictions explain {} % of the variance of the training targets, whose deviation is {}: try a larger -C, or another --gamma",
+            format::number(100.0 * share.max(0.0), 2),
+            format::number(variance.sqrt(), 3)
+        )
+    })
+}
+
+/// The feature that makes the variance of all values far larger than that within features.
+fn misleading(spans: &[Span]) -> Option<usize> {
+    let d = spans.len() as f64;
+    let mean = spans.iter().map(|s| s.mean).sum::<f64>() / d;
+    let within = spans.iter().map(|s| s.variance).sum::<f64>() / d;
+    let all = within + spans.iter().map(|s| (s.mean - mean).powi(2)).sum::<f64>() / d;
+    let far = |a: &usize, b: &usize| (spans[*a].mean - mean).abs().total_cmp(&(spans[*b].mean - mean).abs());
+    if within > 0.0 && within < WITHIN * all { (0..spans.len()).max_by(far) } else { None }
+}
+
+/// The values of a feature.
+#[derive(Clone, Copy)]
+struct Span {
+    low: f64,
+    high: f64,
+    mean: f64,
+    variance: f64,
+}
+
+/// The span of each feature; values that a sparse row does not store are 0.
+fn spans(points: &Points) -> Vec<Span> {
     let (n, d) = (points.len(), points.dims());
-    let mut seen = vec![(f64::INFINITY, f64::NEG_INFINITY, 0usize); d];
+    let mut ends = vec![(f64::INFINITY, f64::NEG_INFINITY, 0usize, 0.0); d];
     for row in 0..n {
         points.visit(row, |column, value| {
-            let (low, high, count) = &mut seen[column];
-            (*low, *high, *count) = (low.min(value), high.max(value), *count + 1);
+            let (low, high, count, sum) = &mut ends[column];
+            (*low, *high, *count, *sum) = (low.min(value), high.max(value), *count + 1, *sum + value);
         });
     }
-    let range = |(low, high, count): (f64, f64, usize)| match count {
-        0 => (0.0, 0.0),
-        // Values that a sparse row does not store are 0.
-        count if count < n => (low.min(0.0), high.max(0.0)),
-        _ => (low, high),
+    let mean = |sum: f64| sum / n.max(1) as f64;
+    // Around the mean, in a pass of its own: features far from 0 would lose their variance to rounding.
+    let mut squares = vec![0.0; d];
+    for row in 0..n {
+        points.visit(row, |column, value| squares[column] += (value - mean(ends[column].3)).powi(2));
+    }
+    let span = |((low, high, count, sum), square): ((f64, f64, usize, f64), f64)| {
+        let (low, high) = match count {
+            0 => (0.0, 0.0),
+            count if count < n => (low.min(0.0), high.max(0.0)),
+            _ => (low, high),
+        };
+        let absent = (n - count) as f64 * mean(sum).powi(2);
+        Span { low, high, mean: mean(sum), variance: mean(square + absent) }
     };
-    seen.into_iter().map(range).collect()
+    ends.into_iter().zip(squares).map(span).collect()
 }

@@ -3,7 +3,7 @@
 mod grid;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -12,7 +12,7 @@ use margrave::engine::observe::Silent;
 use margrave::engine::problem::Task;
 use margrave::engine::train::caution::imbalance;
 use margrave::io::Loaded;
-use margrave::tune::{Grid, Tuner};
+use margrave::tune::{Grid, Tuned, Tuner};
 use margrave::{Caution, Status, Svm, Targets};
 use serde_json::json;
 
@@ -20,7 +20,7 @@ pub(crate) use self::grid::accepts;
 use self::grid::parse_grid;
 pub(crate) use self::table::read_table;
 use self::table::table;
-use super::train::Training;
+use super::train::{Training, learns_nothing};
 use crate::cli::Common;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::data::DataOptions;
@@ -128,8 +128,9 @@ impl Tune {
             ));
         }
         let metric = self.score.unwrap_or(Metric::usual(svm.task()));
-        let mut cautions = training.remarks(&loaded);
+        let mut cautions = training.remarks(&loaded, Some(&grid));
         cautions.extend(self.cautions(&svm, &loaded));
+        cautions.iter().for_each(|caution| terminal.note(caution));
         let (tuner, key) = self.tuner(svm, grid, &loaded, common.seed)?;
         let folds = tuner.folds;
         let mut progress = Progress::new(terminal);
@@ -152,16 +153,7 @@ impl Tune {
             });
         };
         if let Some(path) = &self.plot {
-            let written = chart::heat_map(&tuned).ok_or_else(no_map).and_then(|map| {
-                let png = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("png"));
-                let bytes = if png {
-                    map.to_image().to_png().map_err(|e| Failure::new(format!("{}: {e}", path.display())))?
-                } else {
-                    map.to_svg().into_bytes()
-                };
-                Ok(margrave::io::write_atomic(path, |out| out.write_all(&bytes))?)
-            });
-            failed = failed.or(written.err());
+            failed = failed.or(draw(path, &tuned, metric).err());
         }
         let mut object = json::tuned(&tuned, best, metric, folds);
         let mut rows = prose::tuned(&tuned, best, metric, folds, self.race != 0.0);
@@ -169,9 +161,13 @@ impl Tune {
         if let Some(path) = &self.output {
             let fit = margrave::Fit::from(tuner.refit(&best.params, &loaded.data, &mut Silent)?);
             fit.save(path)?;
-            // What the data says is said below.
+            // What the data says was said above.
             let own = |caution: &&Caution| matches!(caution, Caution::OneClass { .. });
             fit.cautions().iter().filter(own).for_each(|caution| terminal.note(&prose::caution(caution)));
+            if let Some(caution) = learns_nothing(&fit, &loaded.data) {
+                terminal.note(&caution);
+                cautions.push(caution);
+            }
             trained = fit.status();
             let (data, model) = (self.data.name(), path.display().to_string());
             rows.push(("gap", prose::gap(fit.certificate())));
@@ -185,7 +181,6 @@ impl Tune {
         if let Some(failure) = failed {
             return Err(failure);
         }
-        cautions.iter().for_each(|caution| terminal.note(caution));
         object.insert("cautions".into(), json!(cautions));
         object.insert("seconds".into(), json!(begun.elapsed().as_secs_f64()));
         let style = if tuned.status == Status::Optimal { Style::Good } else { Style::Warn };
@@ -306,6 +301,18 @@ impl Tune {
 fn kept<T>(values: Vec<T>, left_out: &[usize]) -> Vec<T> {
     let kept = |(row, value)| left_out.binary_search(&row).is_err().then_some(value);
     values.into_iter().enumerate().filter_map(kept).collect()
+}
+
+/// Draws the scores of a search.
+fn draw(path: &Path, tuned: &Tuned, metric: Metric) -> Result<(), Failure> {
+    let map = chart::heat_map(tuned, metric).ok_or_else(no_map)?;
+    let png = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("png"));
+    let bytes = if png {
+        map.to_image().to_png().map_err(|e| Failure::new(format!("{}: {e}", path.display())))?
+    } else {
+        map.to_svg().into_bytes()
+    };
+    Ok(margrave::io::write_atomic(path, |out| out.write_all(&bytes))?)
 }
 
 fn metric(text: &str) -> Result<Metric, String> {
