@@ -4,6 +4,20 @@ import html
 from typing import Any
 
 
+def _together(parts: list[Any]) -> dict[str, Any]:
+    """The parts of the gaps of several binary models on few centres: sums, and the worst relative gap and check."""
+    checks = {one["check"] for one in parts}
+    known = "own" not in checks
+    return {
+        "centres": max(one["centres"] for one in parts),
+        "own_gap": sum(one["own_gap"] for one in parts),
+        "own_relative_gap": max(one["own_relative_gap"] for one in parts),
+        "kernel_gap": sum(one["kernel_gap"] for one in parts) if known else None,
+        "check": next(check for check in ("own", "sampled", "exact", "auto") if check in checks),
+        "rows_drawn": sum(one["rows_drawn"] for one in parts),
+    }
+
+
 class Certificate:
     """How far a fitted model can be from the optimum.
 
@@ -22,7 +36,8 @@ class Certificate:
 
     For a model on few centres (`approx=`) the bounds are those of the exact problem, and `approximation` has their parts:
     `own_gap` of the problem on the centres, `kernel_gap` for what they leave out, and how that was bounded (`check`:
-    "exact", "sampled" with probability 1 - 1e-9, or "own": not at all, and the bounds are those on the centres).
+    "exact", "sampled" with probability 1 - 1e-9, or "own": not at all, and the bounds and the status are those of the
+    problem on the centres only, which `summary()` says).
     """
 
     FIELDS = ("primal", "dual", "gap", "rounding", "relative_gap", "violation", "status", "worst")
@@ -71,6 +86,8 @@ class Certificate:
         else:
             values["objective"] = sum(one.objective for one in each)
             values["stationarity"] = max(one.stationarity or one.violation or 0.0 for one in each)
+        if all(one.approximation is not None for one in each):
+            values["approximation"] = _together([one.approximation for one in each])
         values["status"] = max((one.status for one in each), key=cls._SEVERITY.index)
         values["feasible"] = all(one.feasible for one in each)
         return cls(**values)
@@ -86,6 +103,20 @@ class Certificate:
             return "The model was not checked."
         if not self.convex:
             return f"Objective {self.objective:.6g}, stationarity {self.stationarity:.1e} (the loss is not convex)."
+        parts = self.approximation
+        if parts is not None and parts["check"] == "own":
+            return (
+                f"Only the problem on {parts['centres']} centres was certified, not the exact one: its objective is"
+                f" {self.primal:.6g}, its optimum at least {self.dual:.6g}, relative gap {self.relative_gap:.1e}."
+            )
+        if parts is not None:
+            size = max(abs(self.primal), abs(self.dual)) or 1.0
+            chance = " with probability 1 - 1e-9" if parts["check"] == "sampled" else ""
+            return (
+                f"On {parts['centres']} centres the objective is {self.primal:.6g}, the exact optimum at least"
+                f" {self.dual:.6g}{chance}: relative gap {self.relative_gap:.1e} (own {parts['own_gap'] / size:.1e},"
+                f" kernel {parts['kernel_gap'] / size:.1e})."
+            )
         return (
             f"The objective is {self.primal:.6g}, the optimum at least {self.dual:.6g}:"
             f" relative gap {self.relative_gap:.1e}, violation {self.violation:.1e}."

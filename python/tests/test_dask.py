@@ -210,6 +210,11 @@ def test_approximate_models(client, data):
     dX, dy, ds = split(X, y, np.sin(score))
     model, local = DaskSVC(approx=100, loss="squared-hinge").fit(dX, dy), SVC(loss="squared-hinge").fit(X, y)
     assert model.certificate_.status == "optimal"
+    # Optimal on the centres, and nothing is said about the exact problem.
+    parts = model.certificate_.approximation
+    assert (parts["centres"], parts["check"], parts["kernel_gap"]) == (100, "own", None)
+    assert "Only the problem on 100 centres was certified, not the exact one" in model.certificate_.summary()
+    assert "not compared" in model.reason_
     assert (model.predict(dX).compute() == local.predict(X)).mean() > 0.9
     assert (model.to_local().predict(X) == model.predict(dX).compute()).all()
     model, local = DaskSVR(approx=100).fit(dX, ds), SVR().fit(X, np.sin(score))

@@ -201,8 +201,9 @@ impl Svm {
         self
     }
 
-    /// Train on few centres instead of all rows, for many rows. The certificate is that of the exact problem; a relative gap
-    /// given with [`stop`](Self::stop) is required of it, and 1e-4 of the problem on the centres. `None`, the default: all rows.
+    /// Train on few centres instead of all rows, for many rows. The certificate is that of the exact problem, of which
+    /// the relative gap given with [`stop`](Self::stop) is required, or 1e-2; of the problem on the centres 1e-4, which is all
+    /// that [`TailCheck::Own`] requires. `None`, the default: all rows.
     pub fn approx(mut self, approx: Option<Approx>) -> Self {
         self.options.approx = approx;
         self

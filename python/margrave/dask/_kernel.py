@@ -54,11 +54,28 @@ def approximate(
             raise
     progress.close()
     result = linear.result(raised)
-    result["reason"] = f"partitions on Dask: {len(factor)} centres, Newton's method on their features"
+    result["reason"] = (
+        f"partitions on Dask: {len(factor)} centres, Newton's method on their features; the exact problem was not compared"
+    )
+    for machine in result["machines"]:
+        on_centres(machine, len(factor))
     columns = [machine.w for machine in linear.machines]
     coefficients = scipy.linalg.solve_triangular(factor, np.array(columns).T, lower=True, trans="T")
     bias = np.array([machine.b for machine in linear.machines])
     return centres, coefficients, bias, result
+
+
+def on_centres(machine: dict[str, Any], centres: int) -> None:
+    """Mark the certificate of a model as that of the problem on its centres: the exact one was not compared."""
+    if machine.get("gap") is not None:
+        machine["approximation"] = {
+            "centres": centres,
+            "own_gap": machine["gap"],
+            "own_relative_gap": machine["relative_gap"],
+            "kernel_gap": None,
+            "check": "own",
+            "rows_drawn": 0,
+        }
 
 
 class _DaskKernel(Predicts):
@@ -157,7 +174,8 @@ class DaskSVC(Classifies, _DaskKernel, SVC):
     Exact (`approx=None`): the workers keep their rows and the scores of those; in every round the driver minimises over
     the rows that violate their conditions most and sends the changes. The result is that of `SVC` up to `tol`, with a
     certificate over all partitions. Approximate: the model is a combination of the kernel at `approx` rows, chosen by
-    randomly pivoted Cholesky; the certificate is that of the approximate problem.
+    randomly pivoted Cholesky; the certificate and its status are those of the approximate problem only
+    (`certificate_.approximation["check"]` is "own"), and say nothing about the exact one.
 
     Parameters
     ----------

@@ -6,9 +6,9 @@ use std::time::Instant;
 use clap::Args;
 use margrave::engine::certificate::Certificate;
 use margrave::engine::problem::Formulation;
-use margrave::engine::train::{Asked, Met};
-use margrave::io::model::{AnyModel, LibsvmKind};
-use margrave::{Budget, LibsvmTraining};
+use margrave::engine::train::{Asked, Met, verify_given};
+use margrave::io::model::{AnyModel, CentresModel, LibsvmKind};
+use margrave::{Budget, LibsvmTraining, TailCheck};
 use margrave_cuda::DeviceName;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +31,7 @@ Examples:
   margrave verify heart.model heart.svm -C 10         as a solution for C = 10
   margrave verify svm-train.model heart.svm -C 1      a LIBSVM model; its file has no C
   margrave verify nu-svc.model heart.svm --nu 0.3     without --nu, ν is recovered
+  margrave verify falkon.npz heart.svm -C 1           any function in the span of given centres
 
 Exit codes: 0 within the gap, 1 not, 2 the model was not trained on this data.";
 
@@ -38,7 +39,7 @@ Exit codes: 0 within the gap, 1 not, 2 the model was not trained on this data.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Verify {
-    /// Model file of Margrave or LIBSVM
+    /// Model file of Margrave or LIBSVM, or an NPZ file with centres and coefficients
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     #[command(flatten)]
@@ -65,6 +66,9 @@ pub(crate) struct Verify {
 impl Verify {
     pub(crate) fn run(self, common: &Common, terminal: &Terminal) -> Outcome {
         let begun = Instant::now();
+        if let Some(given) = margrave::io::model::load_centres(&self.model)? {
+            return self.run_given(&given, begun, common, terminal);
+        }
         let model = margrave::io::model::load_any(&self.model)?;
         let schema = match &model {
             AnyModel::Native(model) => margrave::io::model::schema(model)?,
@@ -104,21 +108,62 @@ impl Verify {
             }
         };
         device::report(&chosen, terminal);
+        self.say(&certificates, certified, &loaded.left_out, begun, load_seconds, control.seconds(), terminal)
+    }
 
+    /// A function in the span of given centres.
+    fn run_given(&self, given: &CentresModel, begun: Instant, common: &Common, terminal: &Terminal) -> Outcome {
+        let Some(cost) = self.cost.or(given.cost) else {
+            return Err(Failure::with_hint(
+                format!("{} has no array C", self.model.display()),
+                "give the C of ½‖f‖² + C·Σℓ with -C",
+            ));
+        };
+        if self.nu.is_some() {
+            return Err(Failure::new("--nu is for LIBSVM models: a model on given centres has a cost C"));
+        }
+        let loss = match (self.epsilon, given.loss.epsilon()) {
+            (None, _) => given.loss,
+            (Some(epsilon), Some(_)) => given.loss.with_epsilon(epsilon),
+            (Some(_), None) => {
+                return Err(Failure::new(format!("--epsilon: the {} loss has no tube", given.loss.name())));
+            }
+        };
+        let threads = common.threads();
+        let loaded = self.data.load_new(None, &self.unknown, threads.count())?;
+        let load_seconds = begun.elapsed().as_secs_f64();
+        let chosen = device::choose(self.device, loaded.data.len(), terminal)?;
+        let control = signal::start(&Budget::default(), threads)?.with_device(chosen.device);
+        let certificate = verify_given(&given.machine, &loaded.data, &loss, cost, TailCheck::Auto, &control)?;
+        device::report(&chosen, terminal);
+        self.say(&[certificate], None, &loaded.left_out, begun, load_seconds, control.seconds(), terminal)
+    }
+
+    /// Prints what the certificates prove.
+    fn say(
+        &self,
+        certificates: &[Certificate],
+        certified: Option<(LibsvmKind, Formulation)>,
+        left_out: &[usize],
+        begun: Instant,
+        load_seconds: f64,
+        verify_seconds: f64,
+        terminal: &Terminal,
+    ) -> Outcome {
         let within = certificates.iter().filter(|certificate| self.is_met(certificate)).count();
         let holds = within == certificates.len();
-        let mut rows = prose::certificates(&certificates, within, self.gap, &loaded.left_out);
-        let mut object = json::proofs(&certificates);
+        let mut rows = prose::certificates(certificates, within, self.gap, left_out);
+        let mut object = json::proofs(certificates);
         self.parameters(certified, &mut rows, &mut object);
         let (style, verdict) = match holds {
-            true => (Style::Good, prose::proven(&certificates)),
+            true => (Style::Good, prose::proven(certificates)),
             false => (Style::Bad, "not within the requested gap"),
         };
         terminal.say(&terminal.summary(style, verdict, &rows))?;
         object.insert("holds".into(), json!(holds));
         object.insert(
             "seconds".into(),
-            json!({ "load": load_seconds, "verify": control.seconds(), "total": begun.elapsed().as_secs_f64() }),
+            json!({ "load": load_seconds, "verify": verify_seconds, "total": begun.elapsed().as_secs_f64() }),
         );
         terminal.object(&object)?;
         Ok(if holds { Exit::Done } else { Exit::No })

@@ -51,10 +51,7 @@ pub(crate) fn outcome(fit: &Fit) -> String {
     let (totals, asked) = (fit.totals(), fit.asked());
     let short = || match (totals.known, totals.relative_gap, asked.gap, asked.tol) {
         (false, ..) => "the certificate was not finished".to_owned(),
-        (_, Some(gap), Some(most), _) if !(gap <= most) && fit.certificate().approximation().is_some() => {
-            let a = approximate(fit.certificate());
-            format!("{a}; {} requested: allow more centres, or add --polish", format::number(most, 2))
-        }
+        _ if fit.certificate().approximation().is_some() => on_centres(fit),
         (_, Some(gap), Some(most), _) if !(gap <= most) => {
             let rounded = fit.certificate().optimality().is_some_and(|o| o.rounding() > 0.5 * o.gap());
             let remedy = match rounded {
@@ -77,11 +74,34 @@ pub(crate) fn outcome(fit: &Fit) -> String {
         }
         Status::Optimal if fit.certificate().approximation().is_some() => approximate(fit.certificate()),
         Status::Optimal => "optimal".to_owned(),
+        Status::Inaccurate if fit.certificate().approximation().is_some() => format!("inaccurate: {}", short()),
         Status::Inaccurate => format!("inaccurate: the solver finished, but the certificate shows {}", short()),
         Status::TimeLimit => format!("stopped by the time limit at {}", short()),
         Status::IterationLimit => format!("stopped by the iteration limit at {}", short()),
         Status::Stalled => format!("stalled: no further progress in double precision; {}", short()),
         Status::Interrupted => "interrupted".to_owned(),
+    }
+}
+
+/// A machine on few centres that is short of what was requested, and what can be done.
+fn on_centres(fit: &Fit) -> String {
+    let (asked, certificate) = (fit.asked(), fit.certificate());
+    let found = approximate(certificate);
+    let found = found.strip_prefix("approximate: ").unwrap_or(&found);
+    let (Some(gap), Some(a)) = (certificate.relative_gap(), certificate.approximation()) else {
+        return found.to_owned();
+    };
+    match (asked.gap, asked.own) {
+        (Some(_), _) if a.check == TailCheck::Own => format!("{found}: allow more time"),
+        (Some(most), _) if !(gap <= most) => {
+            let remedy = match fit.compacted() {
+                Some(_) => "allow more vectors or a larger --gap",
+                None => "allow more centres or a larger --gap, or add --polish",
+            };
+            format!("{found}; {} requested: {remedy}", format::number(most, 2))
+        }
+        (_, Some(own)) => format!("{found}; an own gap of {} requested", format::number(own, 2)),
+        _ => found.to_owned(),
     }
 }
 

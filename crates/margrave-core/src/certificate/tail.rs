@@ -27,7 +27,11 @@ pub const TAIL_PROBABILITY: f64 = 1e-9;
 /// Multiply–adds of a computed sum that are always accepted: some seconds.
 const EXACT_WORK: f64 = 2.5e11;
 /// The same for drawn rows.
-const SAMPLE_WORK: f64 = 5e11;
+const SAMPLE_WORK: f64 = 1.2e11;
+/// The same while the estimate is below what is asked for and the bound is not: more rows may then prove it.
+const DECISIVE_WORK: f64 = 5e11;
+/// What is asked for, as a multiple of what is certainly enough.
+const ASKED: f64 = 10.0;
 /// Multiply–adds to bound the residual of every row.
 const RESIDUAL_WORK: f64 = 6e10;
 /// Smallest sᵢ², relative to k(xᵢ, xᵢ): rounding of the residual is below it.
@@ -176,9 +180,12 @@ impl Residue<'_> {
         let most = |tau: f64| area * ((tau + slack).sqrt() + within);
         let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x7461_696c);
         let mut samples: Vec<f64> = Vec::new();
-        let limit = ((SAMPLE_WORK / self.row_work(support.len())) as usize)
-            .clamp(FIRST_DRAW, 4 * support.len().max(FIRST_DRAW));
+        let rows_for = |work: f64| {
+            ((work / self.row_work(support.len())) as usize).clamp(FIRST_DRAW, 4 * support.len().max(FIRST_DRAW))
+        };
+        let (usual, most_rows) = (rows_for(SAMPLE_WORK), rows_for(DECISIVE_WORK));
         let mut bound = certain;
+        let mut limit = usual;
         while samples.len() < limit {
             let count = samples.len().max(FIRST_DRAW).min(limit - samples.len());
             let mut drawn: Vec<usize> = (0..count)
@@ -205,6 +212,7 @@ impl Residue<'_> {
             if bound <= CLOSE * mean || bound <= enough {
                 break;
             }
+            limit = if mean <= ASKED * enough && bound > ASKED * enough { most_rows } else { usual };
         }
         Ok((bound + slack, samples.len()))
     }

@@ -30,6 +30,23 @@ pub trait Matrix: Send + Sync {
         control: &Control,
     ) -> Result<(), Interrupt>;
 
+    /// `dots[r] = wᵀx` and `out += Σ a·(wᵀx − shift)·x` over the chosen rows with weights a: one product with the curvature
+    /// of a Newton system. Rows that are expensive to get are needed once for both.
+    fn curvature_product(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        w: &[f64],
+        shift: f64,
+        dots: &mut [f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        self.dots(rows, w, dots, control)?;
+        let coefficients: Vec<f64> = dots.iter().zip(weights).map(|(u, a)| a * (u - shift)).collect();
+        self.combine(rows, &coefficients, out, control)
+    }
+
     /// The second moments of the chosen rows about `centre` (length d, or empty for the origin), weighted: adds Σ a·(x
     /// − centre)(x − centre)ᵀ to the lower triangle of `second` (d × d, row-major) and Σ a·(x − centre) to `first`.
     /// Weights are ≥ 0; rows with weight 0 are skipped.

@@ -25,6 +25,8 @@ use crate::solver::{Solution, Stop};
 const FIRST_CENTRES: usize = 256;
 /// Share of a required gap that the gap on the centres may take.
 const OWN_SHARE: f64 = 0.1;
+/// Share of the gap on the centres that the solver aims at: the certificate adds a bound on rounding.
+const LESS: f64 = 0.97;
 /// Relative gap on the centres from which an exact solver goes on.
 const POLISH_GAP: f64 = 1e-3;
 
@@ -232,9 +234,8 @@ fn own_stop(options: &TrainOptions, setup: &Setup) -> Stop {
     let own = asked.own.unwrap_or(super::verdict::DEFAULT_OWN_GAP);
     let gap = match (options.polish, asked.gap) {
         (true, _) => POLISH_GAP,
-        // A little less, because the certificate adds a bound on rounding.
-        (false, Some(gap)) => 0.9 * own.min(OWN_SHARE * gap),
-        (false, None) => 0.9 * own,
+        (false, Some(gap)) => LESS * own.min(OWN_SHARE * gap),
+        (false, None) => LESS * own,
     };
     Stop { tol: asked.tol, gap: Some(gap) }
 }

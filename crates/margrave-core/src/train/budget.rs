@@ -14,7 +14,7 @@ use crate::solver::{Solution, Stop};
 
 /// Replaces `trained` by the best machine on at most `most` of its vectors: they are drawn by pivoted Cholesky, and their
 /// coefficients are trained on all rows. The dual point of the larger machine certifies the smaller one, whose gap is
-/// therefore that of the exact problem. Says how much scores changed.
+/// therefore that of the exact problem (unless [`TailCheck::Own`] leaves it out). Says how much scores changed.
 pub(crate) fn reduce(
     plan: &Plan<'_>,
     setup: &Setup,
@@ -68,13 +68,19 @@ pub(crate) fn reduce(
         &asked,
         &control.for_proof(),
     )?;
-    let nothing = Asked { tol: None, gap: None, own: None };
-    let beta = trained.proven.beta.clone();
-    let mut small =
-        proof(options.certify).prove(setup, &coefficients, &solution(beta), &nothing, &control.for_proof())?;
-    small.status = match trained.proven.status {
-        Status::Optimal => verdict(&asked, &own.certificate, found.status),
-        early => early,
+    let best_on_them = verdict(&asked, &own.certificate, found.status);
+    let mut small = if options.certify == TailCheck::Own {
+        own
+    } else {
+        // The same closeness to the exact problem as is required of the larger machine.
+        let exact = Asked { tol: None, gap: options.asked_for(setup).gap, own: None };
+        let beta = trained.proven.beta.clone();
+        proof(options.certify).prove(setup, &coefficients, &solution(beta), &exact, &control.for_proof())?
+    };
+    small.status = match (trained.proven.status, best_on_them) {
+        (Status::Optimal, Status::Optimal) => small.status,
+        (Status::Optimal, short) => short,
+        (early, _) => early,
     };
     let compact = change(&trained, &small.machine.coefficients, &small.scores, used.len() - set.centres.len());
     let reason =

@@ -36,6 +36,6 @@ pub use plan::{Plan, Shape};
 pub use proof::{Proven, certify_machine, prove, prove_linear};
 pub use space::Compacted;
 pub use verdict::{Asked, Met};
-pub use verify::{certify_all, verify};
+pub use verify::{GivenMachine, certify_all, verify, verify_given};
 
 use crate::control::Status;

@@ -295,18 +295,18 @@ impl TrainOptions {
     }
 
     /// The criteria for a stopping rule: a machine on few centres has to solve its own problem, and come as close to the
-    /// exact one as was asked for.
+    /// exact one as was asked for, or as any machine has to. Only [`TailCheck::Own`] leaves the exact problem out.
     pub(crate) fn asked_of(&self, stop: Stop) -> Asked {
         let Some(approx) = self.centres().filter(|_| !self.polish) else { return Asked::from(stop) };
-        let gap = match (stop.gap, approx) {
-            (None, Approx::Auto) => Some(DEFAULT_GAP),
-            (gap, _) => gap,
-        };
         let tol = if self.default_tol { None } else { stop.tol };
-        match self.certify {
-            TailCheck::Own => Asked { tol, gap: None, own: Some(stop.gap.unwrap_or(DEFAULT_OWN_GAP)) },
-            _ => Asked { tol, gap, own: Some(DEFAULT_OWN_GAP.max(gap.unwrap_or(0.0))) },
-        }
+        let (gap, own) = match (self.certify, stop.gap, approx) {
+            (TailCheck::Own, gap, _) => (None, gap.unwrap_or(DEFAULT_OWN_GAP)),
+            (_, Some(gap), _) => (Some(gap), gap.max(DEFAULT_OWN_GAP)),
+            (_, None, Approx::Auto) => (Some(DEFAULT_GAP), DEFAULT_GAP),
+            // The centres were chosen, so the best machine on them is wanted, however far the exact one is.
+            (_, None, Approx::Centres(_)) => (Some(DEFAULT_GAP), DEFAULT_OWN_GAP),
+        };
+        Asked { tol, gap, own: Some(own) }
     }
 
     /// The bias of a linear machine.
@@ -364,6 +364,24 @@ impl TrainOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_exact_problem_is_always_asked_for_unless_it_is_left_out() {
+        let mut options = TrainOptions::new(Task::Classify);
+        let mut asked = |approx, certify, gap| {
+            (options.approx, options.certify) = (Some(approx), certify);
+            options.asked_of(Stop { gap, ..Stop::default() })
+        };
+        for check in [TailCheck::Auto, TailCheck::Exact, TailCheck::Sampled] {
+            let fixed = asked(Approx::Centres(9), check, None);
+            assert_eq!(fixed, Asked { tol: None, gap: Some(DEFAULT_GAP), own: Some(DEFAULT_OWN_GAP) });
+            assert_eq!(asked(Approx::Auto, check, None).gap, Some(DEFAULT_GAP));
+            let given = asked(Approx::Centres(9), check, Some(1e-6));
+            assert_eq!(given, Asked { tol: None, gap: Some(1e-6), own: Some(DEFAULT_OWN_GAP) });
+        }
+        let own = asked(Approx::Centres(9), TailCheck::Own, None);
+        assert_eq!(own, Asked { tol: None, gap: None, own: Some(DEFAULT_OWN_GAP) });
+    }
 
     #[test]
     fn every_solver_has_a_name() {

@@ -430,6 +430,8 @@ fn check_centres(
             return Err(conflict(Name::Polish, With::AllRows, "it continues from few centres", remedy));
         }
         (None, _, TailCheck::Auto) => return Ok(()),
+        // The smaller machine is one on few centres.
+        (None, ..) if options.budget_vectors.is_some() => return Ok(()),
         (None, ..) => {
             let remedy = Remedy::Use(vec![Name::Approx.at("auto")]);
             return Err(conflict(Name::Certify, With::AllRows, "it is about few centres", remedy));

@@ -9,8 +9,9 @@ use super::kernel_space::KernelSpace;
 use super::linear_space::LinearSpace;
 use super::options::{Approx, TrainOptions};
 use super::prepared::{Prepared, check_same_rows};
+use super::proof::ProofOnCentres;
 use super::space::Space;
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, TailCheck};
 use crate::compose::{Part, run};
 use crate::conflict::OptionName;
 use crate::control::Control;
@@ -20,7 +21,7 @@ use crate::kernel::Kernel;
 use crate::loss::{Hinge, Loss, LossSpec};
 use crate::model::{Model, Scheme};
 use crate::observe::{Begin, Silent};
-use crate::problem::{ClassWeight, Formulation, Penalty};
+use crate::problem::{ClassWeight, Formulation, Penalty, Setup, Task};
 
 /// Certifies `model` on its training data: the scores are recomputed in double precision, and the certificate stored in the
 /// model is not used. `cost` replaces the C the model was trained with.
@@ -93,6 +94,67 @@ pub fn certify_all(
         let certificate = own.certify(model, at, &model.machine_over(at, rows), &setup, control)?;
         Ok(certificate.with_rows(rows))
     })
+}
+
+/// A function in the span of given points, which need not be rows of any data: f(x) = Σⱼ aⱼ·k(sⱼ, x) + b.
+#[derive(Debug, Clone)]
+pub struct GivenMachine {
+    /// The kernel, positive semi-definite.
+    pub kernel: Kernel,
+    /// The points s.
+    pub centres: Points,
+    /// a, one per point.
+    pub coefficients: Vec<f64>,
+    /// b; `None`: the problem has no bias.
+    pub bias: Option<f64>,
+}
+
+/// Certifies a function from anywhere, such as another program, as a solution of ½‖f‖² + C·Σℓ on `data`: two classes if
+/// the loss is one of classification, numbers otherwise. Its dual point is made from its scores.
+pub fn verify_given(
+    machine: &GivenMachine,
+    data: &Dataset,
+    loss: &LossSpec,
+    cost: f64,
+    check: TailCheck,
+    control: &Control,
+) -> Result<Certificate> {
+    let loss = loss.build()?;
+    let GivenMachine { kernel, centres, coefficients, bias } = machine;
+    if !kernel.is_definite() || !loss.properties().convex {
+        return Err(Error::data("nothing is proven without a positive semi-definite kernel and a convex loss"));
+    }
+    if coefficients.len() != centres.len() || centres.is_empty() {
+        return Err(Error::data("the model needs a coefficient for each centre, and at least one centre"));
+    }
+    let width = data.points.dims().max(centres.dims());
+    if !data.points.is_sparse() && data.points.dims() != centres.dims() {
+        let (d, own) = (data.points.dims(), centres.dims());
+        return Err(Error::data(format!("the data has {d} features, and the centres of the model have {own}")));
+    }
+    let (points, centres) = (data.points.clone().widen(width), centres.clone().widen(width));
+    let task = if loss.properties().classification { Task::Classify } else { Task::Regress };
+    let prepared = Prepared::new(task, data, points, &ClassWeight::Equal, None)?;
+    if task == Task::Classify && prepared.labels.len() != 2 {
+        let k = prepared.labels.len();
+        return Err(Error::data(format!("the model separates two classes, and the data has {k}")));
+    }
+    let formulation = Formulation::Cost { c: cost };
+    let gram = control.backend().square_gram(*kernel, &prepared.points)?;
+    let (targets, weights) = (prepared.targets.as_slice(), prepared.weights.as_deref());
+    let setup = Setup::new(task, formulation, targets, weights, loss, bias.is_some(), || gram.diag())?;
+    let proof = ProofOnCentres {
+        kernel: *kernel,
+        points: &prepared.points,
+        gram: gram.as_ref(),
+        rows: &[],
+        centres: &centres,
+        check,
+        seed: 0,
+        enough: 1e-4,
+    };
+    let bias: Vec<f64> = bias.iter().copied().collect();
+    proof.certify(&setup, coefficients, &bias, None, control)
 }
 
 /// The data as it was prepared for training the model.

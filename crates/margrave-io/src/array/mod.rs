@@ -24,6 +24,7 @@ use crate::schema::Schema;
 use crate::source::ByteSource;
 use crate::table::{self, CellKind, TablePlan, TableRows};
 
+pub(crate) use npz::Arrays;
 pub(crate) use npz::load as load_npz;
 use scalar::{ElementLayout, ScalarType};
 

@@ -121,6 +121,59 @@ where
     Ok(loaded)
 }
 
+/// The arrays of an NPZ file, by name.
+pub(crate) struct Arrays {
+    source: ByteSource,
+    archive: Archive,
+    entries: Vec<ArrayEntry>,
+}
+
+impl Arrays {
+    /// Opens the file; `None` if it is no NPZ file.
+    pub(crate) fn open(path: &std::path::Path) -> Result<Option<Self>> {
+        let source = ByteSource::open(path)?;
+        if !source.head().starts_with(b"PK\x03\x04") {
+            return Ok(None);
+        }
+        let inner: Box<dyn ReadSeek> = Box::new(Cursor::new(source.bytes()?));
+        let archive = ZipArchive::new(inner).map_err(|e| damaged(&source, &e))?;
+        let name_of = |at: usize| archive.name_for_index(at)?.ok()?.strip_suffix(".npy").map(str::to_owned);
+        let entries =
+            (0..archive.len()).filter_map(|at| Some(ArrayEntry { name: name_of(at)?, at, dims: None })).collect();
+        Ok(Some(Self { source, archive, entries }))
+    }
+
+    /// Name of the file.
+    pub(crate) fn file(&self) -> &str {
+        self.source.name()
+    }
+
+    /// The names of the arrays, for messages.
+    pub(crate) fn names(&self) -> String {
+        names(&self.entries)
+    }
+
+    fn get(&mut self, name: &str) -> Result<Option<OpenArray<'_>>> {
+        let Some(at) = self.entries.iter().find(|e| e.name == name).map(|e| e.at) else { return Ok(None) };
+        open(&self.source, &mut self.archive, at, name).map(Some)
+    }
+
+    /// The shape and the values of an array, row-major; a single number has the shape `[1]`.
+    pub(crate) fn numbers(&mut self, name: &str) -> Result<Option<(Vec<usize>, Vec<f64>)>> {
+        let Some(mut array) = self.get(name)? else { return Ok(None) };
+        if array.head.shape.is_empty() {
+            array.head.shape.push(1);
+        }
+        let shape = array.head.shape.clone();
+        Ok(Some((shape, array.numbers()?)))
+    }
+
+    /// A text.
+    pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>> {
+        self.get(name)?.map(OpenArray::first_text).transpose()
+    }
+}
+
 fn names(entries: &[ArrayEntry]) -> String {
     let names: Vec<_> = entries.iter().take(10).map(|e| format!("{:?}", e.name)).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
@@ -214,7 +267,7 @@ impl OpenArray<'_> {
     /// The text of a zero-dimensional array.
     fn first_text(mut self) -> Result<String> {
         let super::ElementLayout::Text(text) = self.head.layout else {
-            return Err(malformed(&self.name, "a text is expected here", "save the matrix again"));
+            return Err(malformed(&self.name, "a text is expected here", "save it again"));
         };
         let texts = text.read(&mut self.reader, 1, self.left).map_err(|e| self.fail(e))?;
         Ok(texts.into_iter().next().unwrap_or_default())

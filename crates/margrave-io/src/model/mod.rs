@@ -4,6 +4,7 @@
 //! scaling, labels, encoding of columns, certificate, and the centres with their row numbers in the training data. It
 //! is safe to open untrusted files, and numbers are stored exactly.
 
+mod centres;
 mod container;
 mod exchange;
 mod liblinear;
@@ -23,6 +24,7 @@ use margrave_core::kernel::Kernel;
 use margrave_core::model::{Calibration, Model, Scheme};
 use margrave_core::problem::{Bias, Formulation, Task};
 
+pub use self::centres::{CentresModel, load_centres};
 pub use self::exchange::Training;
 pub use self::libsvm::{LibsvmKind, LibsvmModel};
 pub use self::libsvm_proof::{LibsvmProof, LibsvmTraining, verify_libsvm};

@@ -25,7 +25,7 @@ use crate::work_limit::ITERATION;
 /// Most Newton steps on one active set.
 const MAX_ACTIVE_STEPS: usize = 30;
 /// Conjugate gradient steps above which the preconditioner of the next Newton step is computed anew.
-const MAX_REUSED_STEPS: usize = 12;
+const MAX_REUSED_STEPS: usize = 20;
 /// Most conjugate gradient steps.
 const MAX_CG_STEPS: usize = 300;
 
@@ -33,6 +33,8 @@ const MAX_CG_STEPS: usize = 300;
 struct NewtonDirection {
     w: Vec<f64>,
     b: f64,
+    /// Xw of the rows with curvature, if it is known.
+    dots: Option<Vec<f64>>,
 }
 
 /// The system of a sample of the rows, and the total weight it stands for.
@@ -104,7 +106,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
                 return Ok(NewtonEnd::Stuck(m));
             }
             self.check()?;
-            let max_mismatch = 1e-2 * (goal.of_excess * m.excess).max(goal.of_objective * m.scale());
+            let max_mismatch = self.active_share() * (goal.of_excess * m.excess).max(goal.of_objective * m.scale());
             let active = active_distance
                 .map(|distance| self.active_samples(losses, distance))
                 .filter(|list| 3 * list.len() < 2 * self.n());
@@ -128,6 +130,12 @@ impl<'a, 'o> LinearState<'a, 'o> {
             }
             active_distance = active_distance.map(|distance| 1.5 * distance);
         }
+    }
+
+    /// To which share of its goal the problem of the active samples is solved: where steps are expensive, no further than
+    /// the others leave it unchanged.
+    fn active_share(&self) -> f64 {
+        if self.sampled.is_some() { 0.2 } else { 1e-2 }
     }
 
     /// Samples whose β could change within `distance` of their score.
@@ -170,7 +178,10 @@ impl<'a, 'o> LinearState<'a, 'o> {
             self.iterations += 1;
             self.control.spend(ITERATION);
             let direction = self.direction(losses, rows)?;
-            self.x.dots(rows, &direction.w, &mut dz, self.control)?;
+            match direction.dots.as_ref().filter(|dots| dots.len() == count) {
+                Some(dots) => dz.copy_from_slice(dots),
+                None => self.x.dots(rows, &direction.w, &mut dz, self.control)?,
+            }
             dz.iter_mut().for_each(|dz| *dz += direction.b);
             let t = if convex {
                 self.line_search(losses, rows, &direction, &dz)?
@@ -334,7 +345,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
         let right: Vec<f64> = gradient.iter().zip(&h).map(|(g, h)| slope * h / bottom - g).collect();
         let w = self.solve_scaled(assemble, &right)?;
         let b = if self.rho.is_some() { -(slope + dot(&h, &w)) / bottom } else { 0.0 };
-        Ok(NewtonDirection { w, b })
+        Ok(NewtonDirection { w, b, dots: None })
     }
 
     /// Solves a system given by the lower triangle that `assemble` returns, with its diagonal scaled to 1.
@@ -388,18 +399,16 @@ impl<'a, 'o> LinearState<'a, 'o> {
         let mut ry = dot(&r, &y);
         // Where products are expensive, the line search makes up for a rough direction.
         let goal = ry * if self.sampled.is_some() { 1e-2 } else { 1e-4 };
-        let mut u = vec![0.0; curved.len()];
+        let (mut u, mut xs) = (vec![0.0; curved.len()], vec![0.0; curved.len()]);
         let mut q = vec![0.0; d];
         let mut steps = 0;
         for _ in 0..MAX_CG_STEPS {
             if ry <= goal || ry <= 0.0 {
                 break;
             }
-            self.x.dots(rows, &p, &mut u, self.control)?;
             let mean = dot(&h, &p) / bottom;
-            u.iter_mut().zip(weights).for_each(|(u, a)| *u = a * (*u - mean));
             q.copy_from_slice(&p);
-            self.x.combine(rows, &u, &mut q, self.control)?;
+            self.x.curvature_product(rows, weights, &p, mean, &mut u, &mut q, self.control)?;
             let curvature = dot(&p, &q);
             if !(curvature > 0.0) {
                 break;
@@ -410,6 +419,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
                 s[j] += t * p[j];
                 r[j] -= t * q[j];
             }
+            xs.iter_mut().zip(&u).for_each(|(xs, u)| *xs += t * u);
             y = precondition(&r);
             let next = dot(&r, &y);
             let ratio = next / ry;
@@ -417,7 +427,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
             p.iter_mut().zip(&y).for_each(|(p, y)| *p = y + ratio * *p);
         }
         let b = if self.rho.is_some() { -(slope + dot(&h, &s)) / bottom } else { 0.0 };
-        Ok((NewtonDirection { w: s, b }, steps))
+        Ok((NewtonDirection { w: s, b, dots: Some(xs) }, steps))
     }
 
     /// The step at which the derivative along the direction has fallen to a tenth; 0 if the direction does not descend.

@@ -8,7 +8,8 @@
 //! solver trains it for every loss. What the restriction costs is not known here: `certificate/` bounds it.
 //!
 //! Centres are drawn by accelerated randomly pivoted Cholesky (`centres.rs`). F is stored if it fits into memory;
-//! otherwise products with it are computed from blocks of K_nS that are never kept (`features.rs`). A solution for some
+//! otherwise products with it are computed from blocks of K_nS (`recomputed.rs`), of which as many rows are kept as fit
+//! (`kept.rs`). A solution for some
 //! of the rows, with all features stored, is the start for all of them (`solve.rs`).
 //!
 //! Cost of m centres for n rows of d features: q·m² multiply–adds to choose them among q rows, n·m² for stored features,
@@ -16,6 +17,7 @@
 
 mod centres;
 mod features;
+mod kept;
 mod options;
 mod recomputed;
 mod solve;

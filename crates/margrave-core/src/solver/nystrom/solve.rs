@@ -5,8 +5,8 @@ use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
 use super::features::FeatureSet;
+use super::kept::KeptRows;
 use super::options::Options;
-use super::recomputed::KeptRows;
 use super::stored::StoredFeatures;
 use crate::control::{Control, Status};
 use crate::error::Result;
