@@ -127,7 +127,7 @@ fn entries_on_a_grid_are_symmetric_and_exactly_one_on_the_diagonal() {
 /// A few points are very far from the others, and some of them close together: their distances need care, nobody else's.
 #[test]
 fn heavy_tails_do_not_spoil_entries() {
-    for d in [3, 30] {
+    for d in [3, 30, 333] {
         let n = 120;
         let mut values = points::normal(n, d, 1.0, 0.0, 4);
         for (i, row) in values.chunks_mut(d).enumerate() {

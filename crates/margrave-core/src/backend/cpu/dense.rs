@@ -104,7 +104,7 @@ impl<T: FusedEngine> EntrySource for PackedSource<'_, T> {
     }
 
     fn dots_at_once(&self) -> Option<usize> {
-        fused::fits(&self.kernel, self.sum, self.d()).then_some(fused::PANELS)
+        fused::fits(&self.kernel, self.sum).then_some(fused::PANELS)
     }
 
     fn add_dots(&self, rows: &PackedRows<T>, groups: usize, run: PanelRun<'_, T>, dots: Dots<'_, T>) {

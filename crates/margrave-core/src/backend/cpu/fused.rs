@@ -9,7 +9,9 @@ use super::finish::{distance, recompute};
 use super::math::{self, ExpTable};
 use super::pack::GROUP;
 use super::simd::{Level, Simd, SimdScalar, Wide32, Wide64};
-use super::tile::{Engine, PanelRun, Product, SquaredDifference, Sum, SumStep, TileJob, chain, sums_in_registers};
+use super::tile::{
+    Engine, PanelRun, Product, SquaredDifference, Sum, SumStep, TileJob, chain, group, sums_in_registers,
+};
 use crate::data::Real;
 use crate::kernel::Kernel;
 
@@ -23,9 +25,8 @@ pub(crate) const fn lanes<T: SimdScalar>() -> usize {
 }
 
 /// Whether products of this job can be computed here.
-pub(crate) fn fits(kernel: &Kernel, sum: Sum, d: usize) -> bool {
-    // Longer sums consist of several chains, which are added up in memory.
-    matches!(kernel, Kernel::Rbf { .. }) && matches!(sum, Sum::Product | Sum::SquaredDifference) && d <= chain(d)
+pub(crate) fn fits(kernel: &Kernel, sum: Sum) -> bool {
+    matches!(kernel, Kernel::Rbf { .. }) && matches!(sum, Sum::Product | Sum::SquaredDifference)
 }
 
 /// Vectors of a panel at most.
@@ -102,19 +103,34 @@ unsafe fn add_dots<V: Simd, S: SumStep, const COMMON: bool, const M: usize>(
     // SAFETY: offsets stay inside the slices checked above.
     unsafe {
         let gamma = V::splat(V::T::from_f64(-gamma));
+        // All chains but the last one are added up in memory, as in `tile.rs`.
+        let last = (d.max(1) - 1) / chain(d) * chain(d);
+        let mut before = vec![V::T::ZERO; if last > 0 { groups * GROUP * nr } else { 0 }];
         for p in 0..run.count {
             let panel = run.values.as_ptr().add(p * d * nr);
+            for from in (0..last).step_by(chain(d)) {
+                for g in 0..groups {
+                    let (values, tile) = (rows.group(g).0.as_ptr(), before.as_mut_ptr().add(g * GROUP * nr));
+                    let (values, panel) = (values.add(from * GROUP), panel.add(from * nr));
+                    group::<V, S>(GROUP, chain(d), values, panel, tile, from > 0);
+                }
+            }
             let mut mirrored = [V::splat(V::T::ZERO); MOST_VECTORS];
             for g in 0..groups {
-                let values = rows.group(g).0.as_ptr();
+                let values = rows.group(g).0.as_ptr().add(last * GROUP);
                 for w in (0..nr / V::N).step_by(2) {
                     let at = p * nr + w * V::N;
                     let norms = [V::load(run.norms.as_ptr().add(at)), V::load(run.norms.as_ptr().add(at + V::N))];
                     let v = [V::load(weights.as_ptr().add(at)), V::load(weights.as_ptr().add(at + V::N))];
                     for i in (0..GROUP).step_by(M) {
-                        let tile = sums_in_registers::<V, S, M, 2>(d, values.add(i), GROUP, panel.add(w * V::N));
+                        let panel = panel.add(last * nr + w * V::N);
+                        let mut tile = sums_in_registers::<V, S, M, 2>(d - last, values.add(i), GROUP, panel);
                         for r in 0..M {
                             let row = g * GROUP + i + r;
+                            if last > 0 {
+                                let at = before.as_ptr().add(row * nr + w * V::N);
+                                tile[r] = [V::load(at).add(tile[r][0]), V::load(at.add(V::N)).add(tile[r][1])];
+                            }
                             let norm = V::splat(*rows.norms().get_unchecked(row));
                             let mut e = [norm; 2];
                             for half in 0..2 {

@@ -191,7 +191,7 @@ unsafe fn micro<V: Simd, S: SumStep, const M: usize, const W: usize>(
 /// # Safety
 /// As [`micro`], for `height` rows.
 #[inline(always)]
-unsafe fn group<V: Simd, S: SumStep>(
+pub(crate) unsafe fn group<V: Simd, S: SumStep>(
     height: usize,
     length: usize,
     a: *const V::T,
