@@ -4,6 +4,7 @@ mod agreement;
 mod approximate;
 mod endings;
 mod gram;
+mod gram_paths;
 mod gram_properties;
 mod hard_cases;
 mod linear;

@@ -6,13 +6,17 @@
 //! tests measure them.
 //!
 //! A distance computed as ‖x‖² + ‖x′‖² − 2 x·x′ has an error proportional to the norms, and the error of K is
-//! proportional to K times that. If it may be too large, the large entries are recomputed from differences when they
-//! are few; otherwise all entries are computed from differences.
+//! proportional to K times that. If it may be too large, the entries where it is (large ones of points with large norms)
+//! are recomputed from differences when they are few; otherwise all entries are computed from differences. A point far
+//! from all others has large norms but only small entries: heavy tails cost nothing.
 
 use super::exact;
+use super::finish::Again;
+use super::grid::Grid;
 use super::simd::SimdScalar;
 use super::tile::{Sum, chain};
 use crate::data::{Points, Storage};
+use crate::gram::Precision;
 use crate::kernel::{Kernel, Statistic};
 
 /// Rounding of a sum over features in units of roundoff times the sum of absolute terms: observed growth for chains of
@@ -30,12 +34,12 @@ const FEW: f64 = 0.02;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EntryRecipe {
     pub(crate) sum: Sum,
-    /// Entries above this value are recomputed from the original points.
-    pub(crate) again_above: Option<f64>,
+    /// Entries that are recomputed from the original points.
+    pub(crate) again: Option<Again>,
 }
 
 /// How entries are computed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Arithmetic {
     /// Whether columns are used as stored, sparse, rather than packed.
     pub(crate) sparse: bool,
@@ -48,6 +52,10 @@ pub(crate) struct Arithmetic {
     /// Bound on the error of an entry in double precision, in units of roundoff: the worst case, whereas the estimates
     /// above use the typical one. Relative to the product of [`size_of`] of the two points.
     pub(crate) double_error: f64,
+    /// The grid of the points.
+    pub(crate) grid: Option<Grid>,
+    /// Whether points are close enough to it for entries in single and in double precision.
+    on_grid: [bool; 2],
 }
 
 /// s with |k(x, x′)| ≤ s·s′, from ‖x‖².
@@ -62,21 +70,53 @@ pub fn size_of(kernel: &Kernel, square: f64) -> f64 {
 
 impl Arithmetic {
     /// The cheapest arithmetic that is accurate enough for these points.
-    pub(crate) fn choose(kernel: &Kernel, rows: &Points, cols: &Points, square: bool) -> Self {
-        Self::within(SINGLE, kernel, rows, cols, square)
+    pub(crate) fn choose(kernel: &Kernel, rows: &Points, cols: &Points, square: bool, grid: Option<Grid>) -> Self {
+        Self::within(SINGLE, kernel, rows, cols, square, grid)
     }
 
     /// Like [`choose`](Self::choose), with single-precision entries accurate to about 10⁻⁵ only.
-    pub(crate) fn rough(kernel: &Kernel, rows: &Points, cols: &Points, square: bool) -> Self {
-        Self::within(ROUGH, kernel, rows, cols, square)
+    pub(crate) fn rough(kernel: &Kernel, rows: &Points, cols: &Points, square: bool, grid: Option<Grid>) -> Self {
+        Self::within(ROUGH, kernel, rows, cols, square, grid)
+    }
+
+    /// The grid, if entries of this precision are computed from sums of its numbers.
+    pub(crate) fn grid_for(&self, precision: Precision) -> Option<Grid> {
+        self.grid.filter(|_| self.on_grid[usize::from(precision == Precision::Double)])
     }
 
     /// Whether single-precision entries are computed at full speed.
     pub(crate) fn at_full_speed(&self) -> bool {
-        self.single.is_some_and(|recipe| recipe.again_above.is_none())
+        self.cost_of_single() == 0
     }
 
-    fn within(limit: f64, kernel: &Kernel, rows: &Points, cols: &Points, square: bool) -> Self {
+    /// Single-precision entries in order of their cost: as they are, some of them recomputed, from differences, in
+    /// double precision.
+    pub(crate) fn cost_of_single(&self) -> usize {
+        match self.single {
+            _ if self.on_grid[0] => 0,
+            Some(EntryRecipe { sum: Sum::SquaredDifference, .. }) => 2,
+            Some(recipe) => usize::from(recipe.again.is_some()),
+            None => 3,
+        }
+    }
+
+    fn within(limit: f64, kernel: &Kernel, rows: &Points, cols: &Points, square: bool, grid: Option<Grid>) -> Self {
+        let off_grid = grid.and_then(|grid| grid.entry_error(kernel, cols.dims())).unwrap_or(f64::INFINITY);
+        let on_grid = [off_grid <= limit, off_grid <= DOUBLE];
+        if on_grid == [true; 2] {
+            // Sums are exact: what is left is the rounding of the exponent and of the kernel.
+            let plain = EntryRecipe { sum: Sum::Product, again: None };
+            let double_error = off_grid / f64::ROUND + 24.0;
+            return Self {
+                sparse: false,
+                centre: None,
+                single: Some(plain),
+                double: plain,
+                double_error,
+                grid,
+                on_grid,
+            };
+        }
         let statistic = kernel.statistic();
         let sparse = better_sparse(cols);
         let invariant = matches!(statistic, Statistic::SquaredDistance | Statistic::AbsoluteDistance);
@@ -88,62 +128,113 @@ impl Arithmetic {
             Statistic::AbsoluteDistance => Sum::AbsoluteDifference,
             Statistic::ChiSquare => Sum::ChiSquare,
         };
-        // Sparse chains are not split.
-        let longest = if sparse { size.stored } else { chain(cols.dims()) };
-        let growth = GROWTH * (longest as f64 / 160.0).sqrt().max(1.0);
-        // |error of K| per unit of roundoff.
-        let sensitivity = match *kernel {
-            Kernel::Linear | Kernel::Precomputed => growth,
-            // The power multiplies the error of its base, and is itself rounded at every multiplication.
-            Kernel::Poly { degree, .. } => 2.0 * growth * f64::from(degree),
-            Kernel::Sigmoid { gamma, coef0 } => growth * (gamma * size.square + coef0.abs()),
-            Kernel::Rbf { gamma } => growth * 2.0 * gamma * size.square,
-            Kernel::Matern32 { gamma } => growth * 6.0 * gamma * size.square,
-            Kernel::Matern52 { gamma } => growth * 10.0 / 3.0 * gamma * size.square,
-            Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } if sparse => growth * 2.0 * gamma * size.absolute,
-            // Each difference is accurate to the rounding of its points; the sum's error is relative to the distance.
-            Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } => growth + 2.0 * gamma * size.absolute,
-        };
+        let rounding = Rounding::of(kernel, &size, sparse, cols.dims());
+        let Rounding { growth, worst, sensitivity, from_differences, .. } = rounding;
         let largest = match *kernel {
             Kernel::Poly { gamma, coef0, degree } => (gamma * size.square + coef0.abs()).powi(degree as i32),
             _ => size.absolute,
         };
         let in_range = |max: f64| largest.max(size.square) < 1e-3 * max;
-        let plain = EntryRecipe { sum, again_above: None };
-        let mostly_small = |above: f64| share_above(kernel, rows, cols, square, above) <= FEW;
+        let plain = EntryRecipe { sum, again: None };
+        let few = |again: Again| share_again(kernel, rows, cols, square, centre.as_deref(), again) <= FEW;
 
         let single = if !in_range(<f32 as SimdScalar>::MAX) {
             None
         } else if sensitivity * f32::ROUND <= limit {
             Some(plain)
         } else {
-            let above = recompute_above(limit, sensitivity * f32::ROUND);
-            let again = kernel.unit_diagonal() && mostly_small(above);
-            again.then_some(EntryRecipe { sum, again_above: Some(above) })
+            let again = rounding.again(limit, f32::ROUND);
+            if kernel.unit_diagonal() && few(again) {
+                Some(EntryRecipe { sum, again: Some(again) })
+            } else {
+                let accurate = from_differences.is_some_and(|error| error * f32::ROUND <= limit);
+                accurate.then_some(EntryRecipe { sum: Sum::SquaredDifference, again: None })
+            }
         };
         let double = if !kernel.unit_diagonal() || (in_range(f64::MAX) && sensitivity * f64::ROUND <= DOUBLE) {
             plain
         } else {
-            let above = recompute_above(DOUBLE, sensitivity * f64::ROUND);
-            let again = EntryRecipe { sum, again_above: Some(above) };
+            let again = rounding.again(DOUBLE, f64::ROUND);
+            let recipe = EntryRecipe { sum, again: Some(again) };
             match statistic {
-                _ if sparse => again,
-                Statistic::SquaredDistance if in_range(f64::MAX) && mostly_small(above) => again,
-                Statistic::SquaredDistance => EntryRecipe { sum: Sum::SquaredDifference, again_above: None },
+                _ if sparse => recipe,
+                Statistic::SquaredDistance if in_range(f64::MAX) && few(again) => recipe,
+                Statistic::SquaredDistance => EntryRecipe { sum: Sum::SquaredDifference, again: None },
                 _ => plain,
             }
         };
-        // A chain of n additions has an error of at most n units of roundoff; the parts of a sum are then added up.
-        let chains = size.stored.max(cols.dims()).div_ceil(longest.max(1));
-        let worst = (longest + chains) as f64 + 8.0;
         let plain_error = sensitivity / growth * worst + 16.0;
-        let double_error = match (double.sum, double.again_above) {
+        let double_error = match (double.sum, double.again) {
             (Sum::SquaredDifference, _) => 2.0 * worst + 16.0,
             // Entries below the threshold have the error that the estimate allows for; those above are recomputed.
             (_, Some(_)) => plain_error.min(DOUBLE / f64::ROUND * worst / growth).max(2.0 * worst) + 16.0,
             (_, None) => plain_error,
         };
-        Self { sparse, centre, single, double, double_error }
+        Self { sparse, centre, single, double, double_error, grid, on_grid }
+    }
+}
+
+/// Errors of entries, per unit of roundoff.
+struct Rounding {
+    /// Typical rounding of a sum, relative to the sum of absolute terms.
+    growth: f64,
+    /// The same in the worst case.
+    worst: f64,
+    /// |relative error of K| per unit of ‖x‖ + ‖x′‖, for distances from what points have in common.
+    by_norms: Option<f64>,
+    /// |error of K|
+    sensitivity: f64,
+    /// |error of K| from squared differences.
+    from_differences: Option<f64>,
+}
+
+impl Rounding {
+    fn of(kernel: &Kernel, size: &Size, sparse: bool, d: usize) -> Self {
+        // Sparse chains are not split.
+        let longest = if sparse { size.stored } else { chain(d) };
+        let growth = GROWTH * (longest as f64 / 160.0).sqrt().max(1.0);
+        let by_norms = match *kernel {
+            Kernel::Rbf { gamma } => Some(growth * gamma),
+            Kernel::Matern32 { gamma } => Some(growth * 3.0 * gamma),
+            Kernel::Matern52 { gamma } => Some(growth * 5.0 / 3.0 * gamma),
+            Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } if sparse => Some(growth * gamma),
+            _ => None,
+        };
+        let sensitivity = match *kernel {
+            Kernel::Linear | Kernel::Precomputed => growth,
+            // The power multiplies the error of its base, and is itself rounded at every multiplication.
+            Kernel::Poly { degree, .. } => 2.0 * growth * f64::from(degree),
+            Kernel::Sigmoid { gamma, coef0 } => growth * (gamma * size.square + coef0.abs()),
+            Kernel::Rbf { .. } | Kernel::Matern32 { .. } | Kernel::Matern52 { .. } => {
+                by_norms.unwrap_or(0.0) * 2.0 * size.square
+            }
+            Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } if sparse => growth * 2.0 * gamma * size.absolute,
+            // Each difference is accurate to the rounding of its points; the sum's error is relative to the distance.
+            Kernel::Laplacian { gamma } | Kernel::Chi2 { gamma } => growth + 2.0 * gamma * size.absolute,
+        };
+        // The points' own rounding: |dK/dr| is at most 0.9·√γ, and a distance r has twice the error of a point.
+        let from_differences = match *kernel {
+            Kernel::Rbf { gamma } | Kernel::Matern32 { gamma } | Kernel::Matern52 { gamma } if !sparse => {
+                Some(growth + 2.0 * (gamma * size.square).sqrt())
+            }
+            _ => None,
+        };
+        // A chain of n additions has an error of at most n units of roundoff; the parts of a sum are then added up.
+        let chains = size.stored.max(d).div_ceil(longest.max(1));
+        let worst = (longest + chains) as f64 + 8.0;
+        Self { growth, worst, by_norms, sensitivity, from_differences }
+    }
+
+    /// The entries whose errors may be larger than `limit`, `round` being the unit of roundoff.
+    fn again(&self, limit: f64, round: f64) -> Again {
+        match self.by_norms {
+            // e^slip − 1 ≤ 1.3·slip up to a slip of ½. Beyond, in the worst case, computed values mean nothing.
+            Some(slip) => Again::ByNorms {
+                product: limit / (1.3 * slip * round),
+                far: 0.5 / (slip * (self.worst / self.growth) * round),
+            },
+            None => Again::Above(recompute_above(limit, self.sensitivity * round)),
+        }
     }
 }
 
@@ -220,17 +311,33 @@ impl Size {
     }
 }
 
-/// The fraction of entries above a limit, from a fixed sample of pairs of different points.
-fn share_above(kernel: &Kernel, rows: &Points, cols: &Points, square: bool, above: f64) -> f64 {
+/// The fraction of entries to be recomputed, from a fixed sample of pairs of different points.
+fn share_again(
+    kernel: &Kernel,
+    rows: &Points,
+    cols: &Points,
+    square: bool,
+    centre: Option<&[f64]>,
+    again: Again,
+) -> f64 {
     const SAMPLE: usize = 1000;
     /// One in so many entries is sampled at most: the sample must not cost as much as the entries.
     const SHARE: usize = 64;
     if rows.is_empty() || cols.is_empty() {
         return 0.0;
     }
+    let squares = kernel.statistic() == Statistic::SquaredDistance;
+    let norm = |points: &Points, i: usize| {
+        let mut sum = 0.0;
+        points.visit(i, |k, x| {
+            let x = x - centre.map_or(0.0, |centre| centre[k]);
+            sum += if squares { x * x } else { x.abs() };
+        });
+        sum
+    };
     // A low-discrepancy sequence over all pairs; the constants generalise the golden ratio to two dimensions.
     let (mut u, mut v) = (0.5f64, 0.5f64);
-    let (mut seen, mut large) = (0usize, 0usize);
+    let (mut seen, mut needed) = (0usize, 0usize);
     for _ in 0..(rows.len() * cols.len() / SHARE).clamp(32, SAMPLE) {
         u = (u + 0.754_877_666_246_692_8).fract();
         v = (v + 0.569_840_290_998_053_3).fract();
@@ -239,9 +346,9 @@ fn share_above(kernel: &Kernel, rows: &Points, cols: &Points, square: bool, abov
         if square && i == j {
             continue;
         }
-        let s = exact::statistic(kernel.statistic(), rows, i, cols, j);
+        let entry = kernel.of_statistic(exact::statistic(kernel.statistic(), rows, i, cols, j));
         seen += 1;
-        large += usize::from(kernel.of_statistic(s) > above);
+        needed += usize::from(again.is_needed(entry, norm(rows, i) + norm(cols, j)));
     }
-    large as f64 / seen.max(1) as f64
+    needed as f64 / seen.max(1) as f64
 }

@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
+use super::bytes::ByteRun;
 use super::finish::{LaneColumns, Refine};
+use super::fused::{self, Dots, FusedEngine};
 use super::pack::{GROUP, PackedRows, Panels, View};
 use super::plan::{ColumnPlan, Item};
 use super::simd::Level;
 use super::tasks::{EntrySource, Fresh};
-use super::tile::{Engine, PanelRun, Sum, TileJob};
+use super::tile::{PanelRun, Sum, TileJob};
 use crate::kernel::Kernel;
 
 /// Entries of packed columns in one precision.
@@ -28,7 +30,7 @@ impl<T> PackedSource<'_, T> {
     }
 }
 
-impl<T: Engine> EntrySource for PackedSource<'_, T> {
+impl<T: FusedEngine> EntrySource for PackedSource<'_, T> {
     type T = T;
     type Rows = PackedRows<T>;
 
@@ -81,7 +83,8 @@ impl<T: Engine> EntrySource for PackedSource<'_, T> {
                 fresh.norms.resize(T::NR, T::default());
                 let list = &plan.columns[from..until];
                 Panels::gather(self.cols, self.level, list, &mut fresh.values, &mut fresh.norms);
-                PanelRun { values: &fresh.values, norms: &fresh.norms, count: 1, columns: LaneColumns::List(list) }
+                let (columns, bytes) = (LaneColumns::List(list), ByteRun::default());
+                PanelRun { values: &fresh.values, norms: &fresh.norms, count: 1, columns, bytes }
             }
         }
     }
@@ -98,5 +101,15 @@ impl<T: Engine> EntrySource for PackedSource<'_, T> {
         let job = TileJob { kernel: self.kernel, sum: self.sum, refine: self.refine, d: self.d(), rows };
         // SAFETY: the processor supports the level; the caller guarantees the rest.
         unsafe { T::tiles(self.level, &job, groups, run, to, stride, scratch) }
+    }
+
+    fn dots_at_once(&self) -> Option<usize> {
+        fused::fits(&self.kernel, self.sum).then_some(fused::PANELS)
+    }
+
+    fn add_dots(&self, rows: &PackedRows<T>, groups: usize, run: PanelRun<'_, T>, dots: Dots<'_, T>) {
+        let job = TileJob { kernel: self.kernel, sum: self.sum, refine: self.refine, d: self.d(), rows };
+        // SAFETY: the processor supports the level; products are fused only where they fit.
+        unsafe { T::dots(self.level, &job, groups, run, dots) }
     }
 }

@@ -6,13 +6,35 @@ use super::simd::{Simd, SimdScalar};
 use crate::data::{Points, Real};
 use crate::kernel::Kernel;
 
-/// Recomputes large entries, whose rounding errors are too large, from the original points.
+/// Recomputes the entries whose rounding errors are too large from the original points.
 #[derive(Clone, Copy)]
 pub(crate) struct Refine<'a> {
-    /// Entries greater than this are recomputed.
-    pub(crate) above: f64,
+    pub(crate) again: Again,
     pub(crate) rows: &'a Points,
     pub(crate) cols: &'a Points,
+}
+
+/// Which entries are recomputed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Again {
+    /// Those greater than this.
+    Above(f64),
+    /// Those whose product with the sum of the norms of their points is greater than `product`, and all where that sum is
+    /// greater than `far`: the error of a distance is proportional to it.
+    ByNorms { product: f64, far: f64 },
+}
+
+impl Again {
+    /// Whether an entry is recomputed, with the operations of [`recompute`]: which other entries are in the same vector
+    /// must not matter.
+    pub(crate) fn is_needed<T: SimdScalar>(self, entry: T, norms: T) -> bool {
+        match self {
+            Again::Above(above) => entry > T::from_f64(above),
+            Again::ByNorms { product, far } => {
+                T::fma::<false>(entry, norms, T::default()) > T::from_f64(product) || norms > T::from_f64(far)
+            }
+        }
+    }
 }
 
 /// The columns that the lanes of a run of panels correspond to.
@@ -99,7 +121,7 @@ struct Matern5<V, const COMMON: bool>(V);
 /// # Safety
 /// Needs the instructions of `V`.
 #[inline(always)]
-unsafe fn distance<V: Simd, const COMMON: bool>(sum: V, row: V, column: V) -> V
+pub(crate) unsafe fn distance<V: Simd, const COMMON: bool>(sum: V, row: V, column: V) -> V
 where
     V::T: ExpTable,
 {
@@ -248,40 +270,68 @@ pub(crate) unsafe fn finish<V: Simd>(
             (Kernel::Matern52 { gamma }, false) => each(tile, to, stride, Matern5::<V, false>(splat(10.0 * gamma))),
         }
         if let Some(refine) = refine {
-            recompute::<V>(kernel, refine, tile, to, stride);
+            for i in 0..tile.height {
+                let row = (tile.rows[i] as usize, V::splat(*tile.row_norms.add(i)));
+                for w in 0..V::T::NR / V::N {
+                    let at = to.add(i * stride + w * V::N);
+                    let columns = (tile.columns.part(w * V::N, V::N), V::load(tile.norms.add(w * V::N)));
+                    recompute(kernel, refine, row, columns, V::load(at)).store(at);
+                }
+            }
         }
     }
 }
 
-/// The kernel of two points, computed from the original points.
-#[inline(never)]
-fn entry(kernel: Kernel, refine: Refine<'_>, row: usize, column: usize) -> f64 {
-    kernel.of_statistic(exact::statistic(kernel.statistic(), refine.rows, row, refine.cols, column))
-}
-
-/// Recomputes the entries above the limit.
+/// A vector of entries of one row, given with its norm, and of columns with theirs; those that need it are recomputed.
 ///
 /// # Safety
-/// As [`each`].
+/// Needs the instructions of `V`.
 #[inline(always)]
-unsafe fn recompute<V: Simd>(kernel: Kernel, refine: Refine<'_>, tile: Tile<'_, V::T>, to: *mut V::T, stride: usize) {
-    let limit = V::T::from_f64(refine.above);
-    // SAFETY: guaranteed by the caller.
+pub(crate) unsafe fn recompute<V: Simd>(
+    kernel: Kernel,
+    refine: Refine<'_>,
+    (row, row_norm): (usize, V),
+    (columns, norms): (LaneColumns<'_>, V),
+    entries: V,
+) -> V {
+    /// Scalars of the widest vector.
+    const WIDEST: usize = 16;
+    // SAFETY: the caller has the instructions of V; the arrays are at least a vector long.
     unsafe {
-        for i in 0..tile.height {
-            for w in 0..V::T::NR / V::N {
-                let at = to.add(i * stride + w * V::N);
-                if !V::load(at).any_above(V::splat(limit)) {
-                    continue;
-                }
-                for lane in 0..V::N {
-                    if let Some(column) = tile.columns.get(w * V::N + lane)
-                        && *at.add(lane) > limit
-                    {
-                        *at.add(lane) = V::T::from_f64(entry(kernel, refine, tile.rows[i] as usize, column));
-                    }
-                }
+        let norms = row_norm.add(norms);
+        let needed = match refine.again {
+            Again::Above(above) => entries.any_above(V::splat(V::T::from_f64(above))),
+            Again::ByNorms { product, far } => {
+                entries.mul(norms).any_above(V::splat(V::T::from_f64(product)))
+                    || norms.any_above(V::splat(V::T::from_f64(far)))
             }
+        };
+        if !needed {
+            return entries;
+        }
+        let (mut values, mut sizes) = ([V::T::default(); WIDEST], [V::T::default(); WIDEST]);
+        entries.store(values.as_mut_ptr());
+        norms.store(sizes.as_mut_ptr());
+        recompute_lanes(kernel, refine, row, columns, &mut values[..V::N], &sizes[..V::N]);
+        V::load(values.as_ptr())
+    }
+}
+
+#[inline(never)]
+fn recompute_lanes<T: SimdScalar>(
+    kernel: Kernel,
+    refine: Refine<'_>,
+    row: usize,
+    columns: LaneColumns<'_>,
+    entries: &mut [T],
+    norms: &[T],
+) {
+    for (lane, (entry, norms)) in entries.iter_mut().zip(norms).enumerate() {
+        if refine.again.is_needed(*entry, *norms)
+            && let Some(column) = columns.get(lane)
+        {
+            let statistic = exact::statistic(kernel.statistic(), refine.rows, row, refine.cols, column);
+            *entry = T::from_f64(kernel.of_statistic(statistic));
         }
     }
 }

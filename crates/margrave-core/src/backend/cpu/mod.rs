@@ -1,18 +1,24 @@
 //! Kernel entries on the processor.
 //!
 //! Points on the column side are packed once per precision on first use, or used as stored if they are sparse enough;
-//! requested rows are packed on demand. See `tasks.rs` for how a request is split into tasks, `tile.rs` and `sparse.rs`
+//! requested rows are packed on demand. Points on a grid are packed as bytes (`bytes.rs`). See `tasks.rs` for how a request is split into tasks, `tile.rs` and `sparse.rs`
 //! for the inner loops and `accuracy.rs` for the choice of arithmetic.
 
 mod accuracy;
+#[cfg(target_arch = "x86_64")]
+mod byte_tiles;
+mod bytes;
 mod dense;
 mod direct;
 mod exact;
 mod finish;
+mod fused;
+mod grid;
 mod math;
 mod pack;
 mod plan;
 mod product;
+mod restrict;
 mod simd;
 mod sparse;
 mod tasks;
@@ -29,11 +35,14 @@ pub use simd::Level;
 pub use statistics::Statistics;
 
 use self::accuracy::{Arithmetic, EntryRecipe};
+use self::bytes::{ByteColumns, ByteEngine, BytePoints, ByteSource};
 use self::dense::PackedSource;
 use self::finish::Refine;
+use self::grid::Grid;
 use self::pack::{Panels, View};
+use self::restrict::Restrict;
 use self::sparse::{SparseEngine, SparseSource, SparseValues};
-use self::tasks::{EntrySource, Tasks};
+use self::tasks::Tasks;
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real};
 use crate::error::{Error, Result};
@@ -78,6 +87,14 @@ impl<T> Default for PreparedColumns<T> {
     }
 }
 
+/// Points on a grid as bytes.
+#[derive(Default)]
+struct PreparedBytes {
+    rows: Lazy<BytePoints>,
+    cols: Lazy<BytePoints>,
+    packed: Lazy<ByteColumns>,
+}
+
 /// The Gram of a kernel over points, rows × columns.
 pub struct CpuGram {
     kernel: Kernel,
@@ -89,6 +106,7 @@ pub struct CpuGram {
     arithmetic: Arithmetic,
     single: PreparedColumns<f32>,
     double: PreparedColumns<f64>,
+    bytes: PreparedBytes,
     entries: Arc<AtomicU64>,
     /// The counters of the Grams this one was selected from.
     above: Vec<Arc<AtomicU64>>,
@@ -104,8 +122,16 @@ impl std::fmt::Debug for CpuGram {
 /// Evaluates `$body` with `$source` bound to the source of entries in `$precision`.
 macro_rules! in_precision {
     ($self:ident, $precision:expr, $control:expr, $source:ident => $body:expr) => {
-        match ($precision, $self.arithmetic.single) {
-            (Precision::Single, Some(recipe)) => {
+        match ($precision, $self.arithmetic.single, $self.arithmetic.grid_for($precision)) {
+            (Precision::Single, _, Some(grid)) => {
+                let $source = $self.on_grid::<f32>(grid, $control)?;
+                $body
+            }
+            (Precision::Double, _, Some(grid)) => {
+                let $source = $self.on_grid::<f64>(grid, $control)?;
+                $body
+            }
+            (Precision::Single, Some(recipe), None) => {
                 in_precision!(@storage $self, &$self.single, recipe, $control, $source => $body)
             }
             _ => in_precision!(@storage $self, &$self.double, $self.arithmetic.double, $control, $source => $body),
@@ -120,64 +146,6 @@ macro_rules! in_precision {
             $body
         }
     };
-}
-
-/// Sources that can be restricted to some of their columns if that saves work.
-trait Restrict: EntrySource {
-    /// `out = K[rows, columns]·V[columns]`.
-    fn multiply_some(
-        &self,
-        rows: Pick<'_>,
-        columns: &[u32],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt>;
-}
-
-impl<T: SparseEngine> Restrict for SparseSource<'_, T> {
-    fn multiply_some(
-        &self,
-        rows: Pick<'_>,
-        columns: &[u32],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        Tasks { source: self, control }.multiply(rows, Pick::List(columns), v, k, out)
-    }
-}
-
-impl<T: SparseEngine> Restrict for PackedSource<'_, T> {
-    fn multiply_some(
-        &self,
-        rows: Pick<'_>,
-        columns: &[u32],
-        v: &[f64],
-        k: usize,
-        out: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        /// Number of rows above which repacking the used columns pays off.
-        const MANY: usize = 64;
-        let (n, m) = self.shape();
-        if columns.len() * 4 >= 3 * m {
-            return Tasks { source: self, control }.multiply(rows, Pick::All, v, k, out);
-        }
-        if rows.len(n) <= MANY {
-            return Tasks { source: self, control }.multiply(rows, Pick::List(columns), v, k, out);
-        }
-        let chosen = self.cols.points.gather(columns);
-        let cols = View { points: &chosen, centre: self.cols.centre };
-        let panels = Panels::new(cols, self.level, control)?;
-        let refine = self.refine.map(|refine| Refine { cols: &chosen, ..refine });
-        let part = PackedSource { refine, cols, panels: &panels, ..*self };
-        let mut compact = Vec::with_capacity(columns.len() * k);
-        columns.iter().for_each(|&j| compact.extend_from_slice(&v[j as usize * k..(j as usize + 1) * k]));
-        Tasks { source: &part, control }.multiply(rows, Pick::All, &compact, k, out)
-    }
 }
 
 impl CpuGram {
@@ -214,15 +182,18 @@ impl CpuGram {
 
     fn build(kernel: Kernel, rows: &Points, cols: &Points, square: bool) -> Result<Self> {
         Self::check(kernel, rows, cols, square)?;
+        let level = Level::detect();
+        let grid = Self::grid(&kernel, rows, cols, square, level);
         Ok(Self {
             kernel,
             rows: rows.clone(),
             cols: cols.clone(),
             square,
-            level: Level::detect(),
-            arithmetic: Arithmetic::choose(&kernel, rows, cols, square),
+            level,
+            arithmetic: Arithmetic::choose(&kernel, rows, cols, square, grid),
             single: PreparedColumns::default(),
             double: PreparedColumns::default(),
+            bytes: PreparedBytes::default(),
             entries: Arc::new(AtomicU64::new(0)),
             above: Vec::new(),
         })
@@ -231,9 +202,33 @@ impl CpuGram {
     /// Uses other instructions, at most those the processor supports: for tests and comparisons.
     pub fn with_level(mut self, level: Level) -> Self {
         self.level = level.min(Level::detect());
+        let grid = Self::grid(&self.kernel, &self.rows, &self.cols, self.square, self.level);
+        self.arithmetic = Arithmetic::choose(&self.kernel, &self.rows, &self.cols, self.square, grid);
         self.single = PreparedColumns::default();
         self.double = PreparedColumns::default();
         self
+    }
+
+    /// The grid of all points, where sums of bytes are faster.
+    fn grid(kernel: &Kernel, rows: &Points, cols: &Points, square: bool, level: Level) -> Option<Grid> {
+        // A stored value of a sparse column costs as much as sixteen bytes, and a column as much as ten of them.
+        let slower = |p: &Points| p.is_sparse() && p.len() * p.dims() > 16 * (p.stored() + 10 * p.len());
+        if !bytes::supported(level) || slower(cols) {
+            return None;
+        }
+        if square { Grid::find(kernel, &[cols]) } else { Grid::find(kernel, &[cols, rows]) }
+    }
+
+    fn on_grid<T: ByteEngine>(&self, grid: Grid, control: &Control) -> Result<ByteSource<'_, T>, Interrupt> {
+        let cols = self.bytes.cols.get(|| BytePoints::new(&self.cols, grid, control))?;
+        let rows =
+            if self.square { cols } else { self.bytes.rows.get(|| BytePoints::new(&self.rows, grid, control))? };
+        let packed = self.bytes.packed.get(|| {
+            control.check()?;
+            Ok(ByteColumns::new(cols))
+        })?;
+        let (kernel, level, scalar) = (grid.scaled(self.kernel), self.level, std::marker::PhantomData);
+        Ok(ByteSource { kernel, level, rows, cols, packed, scalar })
     }
 
     fn view<'a>(&'a self, points: &'a Points) -> View<'a> {
@@ -274,7 +269,7 @@ impl CpuGram {
     }
 
     fn refine(&self, recipe: EntryRecipe) -> Option<Refine<'_>> {
-        recipe.again_above.map(|above| Refine { above, rows: &self.rows, cols: &self.cols })
+        recipe.again.map(|again| Refine { again, rows: &self.rows, cols: &self.cols })
     }
 
     fn block<O: Real>(
@@ -346,8 +341,16 @@ impl Gram for CpuGram {
             return control.check();
         }
         self.spend(precision, height * active.len(), control);
-        in_precision!(self, precision, control, source => source.multiply_some(rows, &active, v, k, out, control)?);
-        self.count((height * active.len()) as u64);
+        let mut entries = height * active.len();
+        in_precision!(self, precision, control, source => {
+            if self.square && k == 1 && matches!(rows, Pick::All) && source.mirrors(active.len()) {
+                source.multiply_mirrored(&active, v, out, control)?;
+                entries -= active.len() * (active.len() - 1) / 2;
+            } else {
+                source.multiply_some(rows, &active, v, k, out, control)?;
+            }
+        });
+        self.count(entries as u64);
         Ok(())
     }
 
@@ -355,13 +358,28 @@ impl Gram for CpuGram {
         if !self.square {
             return None;
         }
-        let part = Self::square(self.kernel, &self.rows.gather(rows)).ok()?;
-        let above = self.above.iter().chain([&self.entries]).cloned().collect();
-        Some(Box::new(Self { level: self.level, above, ..part }))
+        let points = self.rows.gather(rows);
+        // The same arithmetic, so that an entry has the same bits in both: a solver may use the two for one matrix.
+        Some(Box::new(Self {
+            kernel: self.kernel,
+            rows: points.clone(),
+            cols: points,
+            square: true,
+            level: self.level,
+            arithmetic: self.arithmetic.clone(),
+            single: PreparedColumns::default(),
+            double: PreparedColumns::default(),
+            bytes: PreparedBytes::default(),
+            entries: Arc::new(AtomicU64::new(0)),
+            above: self.above.iter().chain([&self.entries]).cloned().collect(),
+        }))
     }
 
     fn effort(&self) -> f64 {
-        if self.arithmetic.sparse {
+        if self.arithmetic.grid_for(Precision::Single).is_some() {
+            // Four bytes take as long as one number.
+            self.cols.dims() as f64 / 4.0
+        } else if self.arithmetic.sparse {
             // Values of sparse rows are processed one by one, packed ones at least eight at a time.
             8.0 * self.cols.stored() as f64 / self.cols.len().max(1) as f64
         } else {
@@ -379,8 +397,9 @@ impl Gram for CpuGram {
         if self.arithmetic.at_full_speed() {
             return None;
         }
-        let arithmetic = Arithmetic::rough(&self.kernel, &self.rows, &self.cols, self.square);
-        if !arithmetic.at_full_speed() && (arithmetic.single.is_none() || self.arithmetic.single.is_some()) {
+        let grid = self.arithmetic.grid;
+        let arithmetic = Arithmetic::rough(&self.kernel, &self.rows, &self.cols, self.square, grid);
+        if arithmetic.cost_of_single() >= self.arithmetic.cost_of_single() {
             return None;
         }
         Some(Box::new(CpuGram {
@@ -392,6 +411,7 @@ impl Gram for CpuGram {
             arithmetic,
             single: PreparedColumns::default(),
             double: PreparedColumns::default(),
+            bytes: PreparedBytes::default(),
             entries: Arc::clone(&self.entries),
             above: self.above.clone(),
         }))

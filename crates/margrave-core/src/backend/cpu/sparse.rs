@@ -10,13 +10,15 @@
 
 use std::ops::Range;
 
+use super::bytes::ByteRun;
 use super::finish::{LaneColumns, Refine, Tile, finish};
+use super::fused::FusedEngine;
 use super::math::ExpTable;
 use super::pack::Aligned;
 use super::plan::{ColumnPlan, Item};
 use super::simd::{Level, PORTABLE_FMA, Simd, SimdScalar, Wide32, Wide64};
 use super::tasks::{EntrySource, Fresh};
-use super::tile::{Engine, PanelRun, Product, Sum, SumStep};
+use super::tile::{PanelRun, Product, Sum, SumStep};
 use crate::data::{Points, Real, Storage};
 use crate::kernel::{Kernel, Statistic};
 
@@ -195,7 +197,7 @@ impl<T: SparseEngine> EntrySource for SparseSource<'_, T> {
                 (1, LaneColumns::List(&plan.columns[from..until]))
             }
         };
-        PanelRun { values: &[], norms: &[], count, columns }
+        PanelRun { values: &[], norms: &[], count, columns, bytes: ByteRun::default() }
     }
 
     unsafe fn tiles(
@@ -344,7 +346,7 @@ unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
 }
 
 /// A scalar with entry points for every level.
-pub(crate) trait SparseEngine: Engine {
+pub(crate) trait SparseEngine: FusedEngine {
     /// See [`EntrySource::tiles`].
     ///
     /// # Safety

@@ -1,9 +1,12 @@
 //! Blocks and products: splits a request into tasks, and tasks into calls for tiles of entries.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use super::bytes::Line;
+use super::fused::{self, Dots, Mirror};
 use super::plan::{ColumnPlan, Item};
 use super::product::{self, EntryBlock};
 use super::simd::{Level, SimdScalar};
@@ -56,17 +59,25 @@ pub(crate) trait EntrySource: Sync {
         stride: usize,
         scratch: &mut [Self::T],
     );
+    /// Panels of which products can be computed without writing entries, at once; `None`: not at all.
+    fn dots_at_once(&self) -> Option<usize> {
+        None
+    }
+    /// Adds the products of the first `groups` groups, all of full height, with a run; see `fused.rs`.
+    fn add_dots(&self, _rows: &Self::Rows, _groups: usize, _run: PanelRun<'_, Self::T>, _dots: Dots<'_, Self::T>) {}
 }
 
 /// Room for columns packed on demand.
 pub(crate) struct Fresh<T> {
     pub(crate) values: Vec<T>,
     pub(crate) norms: Vec<T>,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) terms: Vec<i32>,
 }
 
 impl<T> Default for Fresh<T> {
     fn default() -> Self {
-        Self { values: Vec::new(), norms: Vec::new() }
+        Self { values: Vec::new(), norms: Vec::new(), lines: Vec::new(), terms: Vec::new() }
     }
 }
 
@@ -242,13 +253,15 @@ impl<S: EntrySource> Tasks<'_, S> {
         let (group, nr) = (source.group(), Self::NR);
         let (height, m) = (out.len() / k, source.shape().1);
         let tall = (source.groups() * group).min(height.div_ceil(group) * group);
-        let longest = Self::strip(tall);
+        let fused = source.dots_at_once().filter(|_| k == 1);
+        let longest = fused.unwrap_or_else(|| Self::strip(tall));
         let plan = ColumnPlan::new(cols, m, nr, longest, source.few(height));
         let blocks = height.div_ceil(tall);
         // Few rows: split the columns as well. The parts depend on the shape only, so the sums do too.
         let parts = if blocks >= 8 { 1 } else { plan.items.len().clamp(1, 8 / blocks) };
         let share = plan.items.len().div_ceil(parts);
         let alone = height * cols.len(m) * source.work() < 2 * TASK;
+        let weights = fused.map(|_| fused::narrow::<S::T>(v));
         let mut sums = vec![0.0; parts * height * k];
         let to = SharedOutput(sums.as_mut_ptr());
         each_task(self.control, blocks * parts, alone, |task| {
@@ -259,10 +272,8 @@ impl<S: EntrySource> Tasks<'_, S> {
             let items = (part * share).min(plan.items.len())..((part + 1) * share).min(plan.items.len());
             // SAFETY: each task writes its own lines of its own part.
             let sums = unsafe { std::slice::from_raw_parts_mut(to.at((part * height + first) * k), count * k) };
-            self.strips(&packed, count, &plan, &plan.items[items], |block, item| {
-                let lanes = lanes(&plan, item, v, k, nr);
-                product::times(source.level(), block, &lanes, k, sums);
-            })
+            let job = Product { plan: &plan, items: &plan.items[items], v, k, weights: weights.as_ref() };
+            self.product(&packed, count, job, sums)
         })?;
         out.fill(0.0);
         for part in sums.chunks(height * k) {
@@ -271,41 +282,142 @@ impl<S: EntrySource> Tasks<'_, S> {
         Ok(())
     }
 
-    /// Computes the entries of all packed rows with each item in turn and passes them to `use_strip`.
-    fn strips<'p>(
+    /// One task of [`Tasks::multiply`]: adds the products of all packed rows with each item in turn.
+    fn product(
         &self,
         packed: &S::Rows,
         count: usize,
-        plan: &ColumnPlan,
-        items: &'p [Item],
-        mut use_strip: impl FnMut(EntryBlock<'_, S::T>, &'p Item),
+        job: Product<'_, S::T>,
+        sums: &mut [f64],
     ) -> Result<(), Interrupt> {
-        let groups = count.div_ceil(self.source.group());
-        let lines = groups * self.source.group();
-        let mut scratch = vec![S::T::default(); lines * Self::NR];
+        let (group, nr, k) = (self.source.group(), Self::NR, job.k);
+        let groups = count.div_ceil(group);
+        // Fused products take groups of full height.
+        let whole = if job.weights.is_some() { count / group } else { 0 };
+        let lines = (groups - whole) * group;
+        let mut scratch = vec![S::T::default(); lines * nr];
+        let mut lanes = vec![S::T::default(); whole * group * fused::lanes::<S::T>()];
         let mut strip = Vec::new();
         let mut fresh = Fresh::default();
-        for item in items {
+        for item in job.items {
             self.control.check()?;
-            let run = self.source.run(plan, item, &mut fresh);
-            let width = run.count * Self::NR;
-            strip.resize((lines * width).max(strip.len()), S::T::default());
-            // SAFETY: `strip` has a line of `width` for every row.
-            unsafe { self.source.tiles(packed, 0..groups, run, strip.as_mut_ptr(), width, &mut scratch) };
-            use_strip(EntryBlock { values: &strip, stride: width, rows: count, width }, item);
+            let run = self.source.run(job.plan, item, &mut fresh);
+            if let Some((weights, scale)) = job.weights
+                && whole > 0
+            {
+                lanes.fill(S::T::default());
+                let weights = lines_of(job.plan, item, weights, 1, nr);
+                let dots = Dots { weights: &weights, sums: &mut lanes, mirror: None };
+                self.source.add_dots(packed, whole, run, dots);
+                fused::add_lanes(&lanes, *scale, sums);
+            }
+            if whole < groups {
+                let width = run.count * nr;
+                strip.resize((lines * width).max(strip.len()), S::T::default());
+                // SAFETY: `strip` has a line of `width` for every row.
+                unsafe { self.source.tiles(packed, whole..groups, run, strip.as_mut_ptr(), width, &mut scratch) };
+                let rows = count - whole * group;
+                let block = EntryBlock { values: &strip, stride: width, rows, width };
+                let v = lines_of(job.plan, item, job.v, k, nr);
+                product::times(self.source.level(), block, &v, k, &mut sums[whole * group * k..]);
+            }
         }
         Ok(())
     }
 }
 
+impl<S: EntrySource> Tasks<'_, S> {
+    /// `out = K·v` of a symmetric source whose rows are its columns: every entry off the diagonal blocks serves both its
+    /// row and its column.
+    pub(crate) fn multiply_mirrored(&self, v: &[f64], out: &mut [f64]) -> Result<(), Interrupt> {
+        /// Tasks, whatever the number of threads; each has sums of its own for all columns.
+        const TASKS: usize = 32;
+        let (source, nr) = (self.source, Self::NR);
+        let m = out.len();
+        // Groups of rows have full height; the few rows that are left are computed on their own.
+        let whole = m / source.group() * source.group();
+        let tall = (source.groups() * source.group() / nr * nr).max(nr);
+        let panels = m.div_ceil(nr);
+        let (mut weights, scale) = fused::narrow::<S::T>(v);
+        weights.resize(panels * nr, S::T::default());
+        let mut mirrored = vec![0.0; TASKS * panels * nr];
+        let (rows_to, columns_to) = (SharedOutput(out.as_mut_ptr()), SharedOutput(mirrored.as_mut_ptr()));
+        each_task(self.control, TASKS, false, |task| {
+            // SAFETY: each task has its own line, and blocks of rows of its own.
+            let columns = unsafe { std::slice::from_raw_parts_mut(columns_to.at(task * panels * nr), panels * nr) };
+            // Blocks are dealt out in turn: those at the beginning have more columns.
+            for first in (task * tall..whole).step_by(TASKS * tall) {
+                let count = tall.min(whole - first);
+                // SAFETY: as above.
+                let sums = unsafe { std::slice::from_raw_parts_mut(rows_to.at(first), count) };
+                self.mirrored_rows(first, &weights, sums, columns)?;
+                sums.iter_mut().for_each(|sum| *sum *= scale);
+            }
+            Ok(())
+        })?;
+        for part in mirrored.chunks(panels * nr) {
+            out[..whole].iter_mut().zip(part).for_each(|(sum, x)| *sum += scale * x);
+        }
+        if whole < m {
+            self.multiply(Pick::Range(whole, m), Pick::All, v, 1, &mut out[whole..])?;
+        }
+        Ok(())
+    }
+
+    /// The rows `first ..` of [`Tasks::multiply_mirrored`], as many as there are `sums`, with all columns from there on;
+    /// beyond the rows themselves, entries are added to `columns` too.
+    fn mirrored_rows(
+        &self,
+        first: usize,
+        weights: &[S::T],
+        sums: &mut [f64],
+        columns: &mut [f64],
+    ) -> Result<(), Interrupt> {
+        let (source, nr) = (self.source, Self::NR);
+        let (count, panels) = (sums.len(), weights.len() / nr);
+        let packed = source.pack(count, |i| first + i);
+        let groups = count / source.group();
+        let mut lanes = vec![S::T::default(); count * fused::lanes::<S::T>()];
+        let mut fresh = Fresh::default();
+        let plan = ColumnPlan::default();
+        sums.fill(0.0);
+        let beyond = (first + count).div_ceil(nr);
+        let mut panel = first / nr;
+        while panel < panels {
+            self.control.check()?;
+            let end = if panel < beyond { beyond } else { panels };
+            let until = (panel + fused::PANELS).min(end).min(panels);
+            let run = source.run(&plan, &Item::Run { first: panel, count: until - panel, at: 0 }, &mut fresh);
+            let at = panel * nr..until * nr;
+            let row_weights = &weights[first..first + count];
+            let mirror = (panel >= beyond).then(|| Mirror { row_weights, columns: &mut columns[at.clone()] });
+            lanes.fill(S::T::default());
+            source.add_dots(&packed, groups, run, Dots { weights: &weights[at], sums: &mut lanes, mirror });
+            fused::add_lanes(&lanes, 1.0, sums);
+            panel = until;
+        }
+        Ok(())
+    }
+}
+
+/// The items of a product and what they are multiplied with.
+struct Product<'a, T> {
+    plan: &'a ColumnPlan,
+    items: &'a [Item],
+    v: &'a [f64],
+    k: usize,
+    /// V in the scalar of the entries, and its scale, if the product is fused.
+    weights: Option<&'a (Vec<T>, f64)>,
+}
+
 /// The lines of V for the lanes of an item; zero for lanes that were not requested.
-fn lanes<'v>(plan: &ColumnPlan, item: &Item, v: &'v [f64], k: usize, nr: usize) -> std::borrow::Cow<'v, [f64]> {
+fn lines_of<'v, T: Real>(plan: &ColumnPlan, item: &Item, v: &'v [T], k: usize, nr: usize) -> Cow<'v, [T]> {
     let (first, from, until) = match *item {
         Item::Run { first, count, .. } => return v[first * nr * k..(first + count) * nr * k].into(),
         Item::Part { panel, from, until } => (Some(panel * nr), from, until),
         Item::Gather { from, until } => (None, from, until),
     };
-    let mut lines = vec![0.0; nr * k];
+    let mut lines = vec![T::default(); nr * k];
     for i in from..until {
         let column = plan.columns[i] as usize;
         let lane = first.map_or(i - from, |first| column - first);

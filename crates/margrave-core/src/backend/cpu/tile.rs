@@ -4,6 +4,7 @@
 //! Every entry is one chain of additions over the features, split into the same pieces whichever side a point is on, so
 //! K is exactly symmetric and ‖x‖², computed by the same chain, cancels exactly on the diagonal.
 
+use super::bytes::ByteRun;
 use super::finish::{LaneColumns, Refine, Tile, finish};
 use super::math::ExpTable;
 use super::pack::{GROUP, PackedRows};
@@ -49,6 +50,8 @@ pub(crate) struct PanelRun<'a, T> {
     pub(crate) norms: &'a [T],
     pub(crate) count: usize,
     pub(crate) columns: LaneColumns<'a>,
+    /// Instead of values, for points on a grid.
+    pub(crate) bytes: ByteRun<'a>,
 }
 
 impl<T: SimdScalar> PanelRun<'_, T> {
@@ -61,6 +64,7 @@ impl<T: SimdScalar> PanelRun<'_, T> {
             norms: &self.norms[p * norms..(p + 1) * norms],
             count: 1,
             columns: self.columns.part(p * T::NR, T::NR),
+            bytes: self.bytes.part(p, self.count),
         }
     }
 }
@@ -75,7 +79,7 @@ pub(crate) trait SumStep {
 }
 
 pub(crate) struct Product;
-struct SquaredDifference;
+pub(crate) struct SquaredDifference;
 struct AbsoluteDifference;
 struct ChiSquare;
 
@@ -118,20 +122,18 @@ impl SumStep for ChiSquare {
     }
 }
 
-/// `tile[i][j] (+)= Σₖ step(a[k][i], b[k][j])` over `length` features, `M` rows by `W` vectors.
+/// `Σₖ step(a[k][i], b[k][j])` over `length` features, `M` rows by `W` vectors.
 ///
 /// # Safety
-/// Needs the instructions of `V`; `a` has `length` lines of `a_stride ≥ M`, `b` of `T::NR`, `tile` `M` lines of
-/// `T::NR`.
+/// Needs the instructions of `V`; `a` has `length` lines of `a_stride ≥ M`, `b` of `T::NR`.
 #[inline(always)]
-unsafe fn micro<V: Simd, S: SumStep, const M: usize, const W: usize>(
+pub(crate) unsafe fn sums_in_registers<V: Simd, S: SumStep, const M: usize, const W: usize>(
     length: usize,
     a: *const V::T,
     a_stride: usize,
     b: *const V::T,
-    tile: *mut V::T,
-    add: bool,
-) where
+) -> [[V; W]; M]
+where
     V::T: ExpTable,
 {
     // SAFETY: see the contract above; all offsets stay inside the lines named there.
@@ -152,6 +154,28 @@ unsafe fn micro<V: Simd, S: SumStep, const M: usize, const W: usize>(
             a = a.add(a_stride);
             b = b.add(V::T::NR);
         }
+        sums
+    }
+}
+
+/// `tile[i][j] (+)=` the sums of [`sums_in_registers`].
+///
+/// # Safety
+/// As there; `tile` has `M` lines of `T::NR`.
+#[inline(always)]
+unsafe fn micro<V: Simd, S: SumStep, const M: usize, const W: usize>(
+    length: usize,
+    a: *const V::T,
+    a_stride: usize,
+    b: *const V::T,
+    tile: *mut V::T,
+    add: bool,
+) where
+    V::T: ExpTable,
+{
+    // SAFETY: see the contract above; all offsets stay inside the lines named there.
+    unsafe {
+        let sums = sums_in_registers::<V, S, M, W>(length, a, a_stride, b);
         for i in 0..M {
             for w in 0..W {
                 let to = tile.add(i * V::T::NR + w * V::N);
@@ -167,7 +191,7 @@ unsafe fn micro<V: Simd, S: SumStep, const M: usize, const W: usize>(
 /// # Safety
 /// As [`micro`], for `height` rows.
 #[inline(always)]
-unsafe fn group<V: Simd, S: SumStep>(
+pub(crate) unsafe fn group<V: Simd, S: SumStep>(
     height: usize,
     length: usize,
     a: *const V::T,

@@ -83,7 +83,12 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
                     buffer = pages::zeros(m * m);
                 }
                 let block = &mut buffer[..m * m];
-                if let Err(why) = T::block(self.gram, &rows, Pick::List(&rows), block, self.control) {
+                // Entries of a selection are computed without looking up columns one by one.
+                let computed = match self.gram.select(&rows) {
+                    Some(part) => T::block(&*part, Pick::All, Pick::All, block, self.control),
+                    None => T::block(self.gram, Pick::List(&rows), Pick::List(&rows), block, self.control),
+                };
+                if let Err(why) = computed {
                     return StepsEnd::Stopped(why.into());
                 }
             }

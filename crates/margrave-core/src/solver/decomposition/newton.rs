@@ -164,13 +164,23 @@ impl<T: StoredEntry> Newton<T> {
             square = pages::zeros(side * side);
         }
         let rows = Self::rows_of(free, work);
+        // Entries of a selection are computed without looking up columns one by one.
+        let selected = work.gram.select(&rows);
         let mut slab: Vec<T> = pages::zeros(ROWS_PER_SLAB.min(m) * m);
         for first in (0..m).step_by(ROWS_PER_SLAB) {
             let (count, width) = (ROWS_PER_SLAB.min(m - first), m - first);
             let part = &mut slab[..count * width];
-            if let Err(why) =
-                T::block(work.gram, &rows[first..first + count], Pick::List(&rows[first..]), part, work.control)
-            {
+            let computed = match &selected {
+                Some(selected) => {
+                    let (own, from) = (Pick::Range(first, first + count), Pick::Range(first, m));
+                    T::block(&**selected, own, from, part, work.control)
+                }
+                None => {
+                    let (own, from) = (Pick::List(&rows[first..first + count]), Pick::List(&rows[first..]));
+                    T::block(work.gram, own, from, part, work.control)
+                }
+            };
+            if let Err(why) = computed {
                 self.spare = square;
                 return Err(why.into());
             }
@@ -217,9 +227,9 @@ impl<T: StoredEntry> Newton<T> {
         let old_rows = Self::rows_of(&self.set, work);
         let new_rows = Self::rows_of(missing, work);
         let mut cross = vec![T::of(0.0); m * n];
-        T::block(work.gram, &new_rows, Pick::List(&old_rows), &mut cross, work.control)?;
+        T::block(work.gram, Pick::List(&new_rows), Pick::List(&old_rows), &mut cross, work.control)?;
         let mut own = vec![T::of(0.0); m * m];
-        T::block(work.gram, &new_rows, Pick::List(&new_rows), &mut own, work.control)?;
+        T::block(work.gram, Pick::List(&new_rows), Pick::List(&new_rows), &mut own, work.control)?;
         let diag: Vec<f64> =
             missing.iter().map(|&i| state.kernel_diag[i as usize] + state.terms[i as usize].d).collect();
         (0..m).for_each(|k| own[k * m + k] = T::of(diag[k] + self.factored_with + self.jitter));

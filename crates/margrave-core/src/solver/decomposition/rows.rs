@@ -14,7 +14,7 @@ pub(super) trait StoredEntry: Scalar {
     /// `out = K[rows, cols]`.
     fn block(
         gram: &dyn Gram,
-        rows: &[u32],
+        rows: Pick<'_>,
         cols: Pick<'_>,
         out: &mut [Self],
         control: &Control,
@@ -24,24 +24,24 @@ pub(super) trait StoredEntry: Scalar {
 impl StoredEntry for f32 {
     fn block(
         gram: &dyn Gram,
-        rows: &[u32],
+        rows: Pick<'_>,
         cols: Pick<'_>,
         out: &mut [f32],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        gram.block_f32(Pick::List(rows), cols, out, control)
+        gram.block_f32(rows, cols, out, control)
     }
 }
 
 impl StoredEntry for f64 {
     fn block(
         gram: &dyn Gram,
-        rows: &[u32],
+        rows: Pick<'_>,
         cols: Pick<'_>,
         out: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        gram.block_f64(Pick::List(rows), cols, out, control)
+        gram.block_f64(rows, cols, out, control)
     }
 }
 
@@ -217,7 +217,7 @@ impl<T: StoredEntry> KernelRows<T> {
             let numbers: Vec<u32> = variables[from..to].iter().map(|&v| row_of(v)).collect();
             let at = slots[from] % self.per_slab * self.width;
             let out = &mut self.slabs[slots[from] / self.per_slab][at..at + (to - from) * self.width];
-            if let Err(why) = T::block(gram, &numbers, cols, out, control) {
+            if let Err(why) = T::block(gram, Pick::List(&numbers), cols, out, control) {
                 self.free.extend(slots[from..].iter().map(|&s| s as u32));
                 return Err(why);
             }

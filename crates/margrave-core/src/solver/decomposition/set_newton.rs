@@ -43,8 +43,9 @@ const ACCURACIES: [f64; 3] = [0.4, 0.1, 0.02];
 const RIGHT_SETS: f64 = 0.01;
 /// Steps of conjugate gradients after which K_FF counts as stiff.
 const STIFF_STEPS: usize = 45;
-/// Free variables up to which a stiff K_FF is factored at once. Beyond, when conjugate gradients take long.
-const FACTOR_UP_TO: usize = 2000;
+/// Free variables up to which a stiff K_FF is factored at once. Beyond, when conjugate gradients take long: a factor takes
+/// |F|³/3 multiply–adds at the speed of a matrix product, the steps of a round some hundred passes over memory.
+const FACTOR_UP_TO: usize = 3500;
 /// A step whose best length is at least this is taken whole: variables that were pinned would stop short of their bounds
 /// and leave again in the next round.
 const WHOLE_STEP: f64 = 0.7;
@@ -57,6 +58,9 @@ const PROXIMAL: (f64, f64) = (1e-5, 10.0);
 const FIRST_PROXIMAL: f64 = 0.01;
 /// The proximal term grows by this factor where the rounding of stored entries shows.
 const NOISY: f64 = 10.0;
+/// Errors of entries relative to their bound, typically, and twice that again: errors of |F|² entries make K_FF indefinite
+/// by 2·√|F| of one.
+const TYPICAL_ERROR: f64 = 0.3;
 /// The proximal term grows where a round raises the violation by more than this factor.
 const RISES: f64 = 2.0;
 
@@ -239,7 +243,8 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
                     if sets.stiff && round.length < 1.0 {
                         // The minimum over stored entries lies beyond that of computed ones: directions in which K_FF
                         // is no larger than its rounding decide the step. Less of a proximal term never helps again.
-                        let rounding = 3.0 * self.entry_error * (state.active.len() as f64).sqrt();
+                        let free = state.active.iter().filter(|&&i| state.is_free(i as usize)).count();
+                        let rounding = TYPICAL_ERROR * self.entry_error * (free as f64).sqrt();
                         sets.least_proximal = (NOISY * sets.proximal).min(rounding).max(sets.least_proximal);
                     }
                     sets.scale_proximal(match () {

@@ -1,0 +1,215 @@
+//! The ways in which the CPU backend computes entries: points on a grid, points with heavy tails, products that use every
+//! entry twice. The suite of `gram.rs` does not reach them.
+
+use margrave_core::backend::cpu::{CpuGram, Level};
+use margrave_core::control::{Control, Threads};
+use margrave_core::data::{Csr, Points};
+use margrave_core::gram::{Gram, Pick, Precision};
+use margrave_core::kernel::Kernel;
+use margrave_testkit::backend_suite::{DOUBLE, SINGLE};
+use margrave_testkit::{naive, points};
+
+fn control() -> Control {
+    Control::unlimited(Threads::new(2))
+}
+
+/// Uniform whole numbers from 0 to `most`, `n × d`.
+fn numbers(n: usize, d: usize, most: u64, seed: u64) -> Vec<f64> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) % (most + 1)) as f64
+    };
+    (0..n * d).map(|_| next()).collect()
+}
+
+fn sparse(n: usize, d: usize, values: &[f64]) -> Points {
+    let (mut starts, mut columns, mut stored) = (vec![0], Vec::new(), Vec::new());
+    for row in values.chunks(d) {
+        for (k, x) in row.iter().enumerate().filter(|(_, x)| **x != 0.0) {
+            columns.push(k as u32);
+            stored.push(*x);
+        }
+        starts.push(columns.len());
+    }
+    assert_eq!(starts.len(), n + 1);
+    Csr::new(d, starts, columns, stored).unwrap().into()
+}
+
+/// Blocks and products of `gram` agree with entries computed one by one, within the errors that are guaranteed.
+fn check(gram: &dyn Gram, exact: &[f64], what: &str) {
+    let (n, m) = gram.shape();
+    let control = control();
+    let some: Vec<u32> = (0..m as u32).filter(|j| j % 7 != 2).rev().collect();
+    for rows in [Pick::All, Pick::Range(3, 4), Pick::Range(1, 6), Pick::List(&[5, 0, 5])] {
+        for cols in [Pick::All, Pick::Range(5, m - 1), Pick::List(&some)] {
+            let (height, width) = (rows.len(n), cols.len(m));
+            let (mut single, mut double) = (vec![0f32; height * width], vec![0.0; height * width]);
+            gram.block_f32(rows, cols, &mut single, &control).unwrap();
+            gram.block_f64(rows, cols, &mut double, &control).unwrap();
+            for i in 0..height {
+                for j in 0..width {
+                    let want = exact[rows.get(i) * m + cols.get(j)];
+                    assert!((f64::from(single[i * width + j]) - want).abs() <= SINGLE, "{what} single {i} {j}");
+                    assert!((double[i * width + j] - want).abs() <= DOUBLE, "{what} double {i} {j}");
+                }
+            }
+        }
+    }
+    for every in [1, 3] {
+        for k in [1, 2] {
+            let mut v = points::normal(m, k, 1.0, 0.0, 9);
+            v.chunks_mut(k).enumerate().filter(|(j, _)| j % every != 0).for_each(|(_, line)| line.fill(0.0));
+            let size: f64 = v.iter().map(|x| x.abs()).sum();
+            for rows in [Pick::All, Pick::Range(2, 13)] {
+                let mut out = vec![f64::NAN; rows.len(n) * k];
+                let want = naive::product(exact, m, &v, k);
+                for (precision, error) in [(Precision::Single, SINGLE), (Precision::Double, DOUBLE)] {
+                    gram.apply(precision, rows, &v, k, &mut out, &control).unwrap();
+                    for i in 0..rows.len(n) {
+                        for c in 0..k {
+                            let off = (out[i * k + c] - want[rows.get(i) * k + c]).abs();
+                            assert!(off <= error * size, "{what} product, row {i}: {off}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn points_on_a_grid_have_accurate_entries() {
+    for d in [8, 37, 130] {
+        for (most, low, step) in [(1, 0.0, 1.0), (255, 0.0, 1.0 / 255.0), (10, -3.0, 0.1)] {
+            let place = |k: &f64| low + step * k;
+            let (rows, cols) = (numbers(45, d, most, 1), numbers(70, d, most, 2));
+            let gamma = 1.0 / (d as f64 * (step * most as f64).powi(2) / 6.0);
+            for kernel in [Kernel::rbf(gamma), Kernel::Matern32 { gamma }, Kernel::Matern52 { gamma }] {
+                let dense = |v: &[f64], n| Points::dense_f64(n, d, v.iter().map(place).collect::<Vec<_>>()).unwrap();
+                let (x, y) = (dense(&rows, 45), dense(&cols, 70));
+                let exact = naive::gram(&kernel, &x, &y);
+                check(&CpuGram::new(kernel, &x, &y).unwrap(), &exact, &format!("{kernel} d={d} {most}"));
+                if low == 0.0 {
+                    let spread = |v: &[f64], n| sparse(n, d, &v.iter().map(place).collect::<Vec<_>>());
+                    let (x, y) = (spread(&rows, 45), spread(&cols, 70));
+                    check(&CpuGram::new(kernel, &x, &y).unwrap(), &exact, &format!("sparse {kernel} d={d} {most}"));
+                }
+                let square = naive::gram(&kernel, &y, &y);
+                let gram = CpuGram::square(kernel, &y).unwrap();
+                check(&gram, &square, &format!("square {kernel} d={d} {most}"));
+                let single: Vec<f32> = y_as_single(&y);
+                let y = Points::dense_f32(70, d, single).unwrap();
+                let square = naive::gram(&kernel, &y, &y);
+                check(&CpuGram::square(kernel, &y).unwrap(), &square, &format!("f32 {kernel} d={d} {most}"));
+            }
+        }
+    }
+}
+
+fn y_as_single(points: &Points) -> Vec<f32> {
+    (0..points.len()).flat_map(|i| naive::row(points, i)).map(|x| x as f32).collect()
+}
+
+#[test]
+fn entries_on_a_grid_are_symmetric_and_exactly_one_on_the_diagonal() {
+    let (n, d) = (90, 40);
+    let x = Points::dense_f64(n, d, numbers(n, d, 255, 3).iter().map(|k| k / 255.0).collect::<Vec<_>>()).unwrap();
+    let gram = CpuGram::square(Kernel::rbf(0.05), &x).unwrap();
+    let mut k = vec![0.0; n * n];
+    gram.block_f64(Pick::All, Pick::All, &mut k, &control()).unwrap();
+    for i in 0..n {
+        assert_eq!(k[i * n + i], 1.0);
+        (0..i).for_each(|j| assert_eq!(k[i * n + j].to_bits(), k[j * n + i].to_bits()));
+    }
+}
+
+/// A few points are very far from the others, and some of them close together: their distances need care, nobody else's.
+#[test]
+fn heavy_tails_do_not_spoil_entries() {
+    for d in [3, 30, 333] {
+        let n = 120;
+        let mut values = points::normal(n, d, 1.0, 0.0, 4);
+        for (i, row) in values.chunks_mut(d).enumerate() {
+            let far = [1.0, 1.0, 1.0, 40.0, 3e3, 1e5][i % 6];
+            row.iter_mut().for_each(|x| *x *= far);
+        }
+        // A copy of a far point that is moved a little.
+        let (first, rest) = values.split_at_mut(d * 10);
+        rest[..d].copy_from_slice(&first[5 * d..6 * d]);
+        rest[..d].iter_mut().for_each(|x| *x += 0.3);
+        let x = Points::dense_f64(n, d, values).unwrap();
+        for kernel in [Kernel::rbf(0.3), Kernel::Matern32 { gamma: 0.3 }, Kernel::Matern52 { gamma: 0.3 }] {
+            let exact = naive::gram(&kernel, &x, &x);
+            for level in Level::available() {
+                let gram = CpuGram::square(kernel, &x).unwrap().with_level(level);
+                check(&gram, &exact, &format!("{kernel} d={d} {level:?}"));
+                let mut k = vec![0f32; n * n];
+                gram.block_f32(Pick::All, Pick::All, &mut k, &control()).unwrap();
+                (0..n * n).for_each(|at| assert_eq!(k[at].to_bits(), k[at % n * n + at / n].to_bits()));
+            }
+        }
+    }
+}
+
+/// Products large enough for every entry to be used twice: the same as one row at a time, on any number of threads, and
+/// with half as many entries.
+#[test]
+fn products_that_use_entries_twice_are_those_of_the_rows() {
+    let (n, d) = (2700, 9);
+    let plain = points::dense(n, d, 5);
+    let grid = Points::dense_f64(n, d, numbers(n, d, 3, 6)).unwrap();
+    for points in [&plain, &grid] {
+        for level in Level::available() {
+            for columns in [2100, n] {
+                let mut v = points::normal(n, 1, 1.0, 0.0, 7);
+                let idle = n - columns;
+                (0..idle).for_each(|j| v[n * j / idle.max(1)] = 0.0);
+                let size: f64 = v.iter().map(|x| x.abs()).sum();
+                let mut bits: Vec<u64> = Vec::new();
+                for threads in [1, 3] {
+                    let gram = CpuGram::square(Kernel::rbf(0.1), points).unwrap().with_level(level);
+                    let control = Control::unlimited(Threads::new(threads));
+                    let mut now = Vec::new();
+                    for (precision, error) in [(Precision::Single, SINGLE), (Precision::Double, 1e-14)] {
+                        let mut out = vec![f64::NAN; n];
+                        let before = gram.entries();
+                        gram.apply(precision, Pick::All, &v, 1, &mut out, &control).unwrap();
+                        assert_eq!(gram.entries() - before, (n * columns - columns * (columns - 1) / 2) as u64);
+                        now.extend(out.iter().map(|x| x.to_bits()));
+                        for rows in [Pick::Range(0, 40), Pick::Range(1301, 1309), Pick::Range(n - 30, n)] {
+                            let mut part = vec![f64::NAN; rows.len(n)];
+                            gram.apply(precision, rows, &v, 1, &mut part, &control).unwrap();
+                            for (i, part) in part.iter().enumerate() {
+                                let off = (part - out[rows.get(i)]).abs();
+                                assert!(off <= error * size, "{level:?} row {}: {off}", rows.get(i));
+                            }
+                        }
+                    }
+                    assert!(bits.is_empty() || bits == now, "{level:?} on {threads} threads");
+                    bits = now;
+                }
+            }
+        }
+    }
+}
+
+/// A solver keeps K over some rows and computes products with others: one matrix only if the entries have the same bits.
+#[test]
+fn a_selection_and_its_rough_form_have_the_same_bits() {
+    let (n, d) = (200, 12);
+    let rows: Vec<u32> = (0..n as u32).filter(|i| i % 3 != 1).rev().collect();
+    let grid = Points::dense_f64(n, d, numbers(n, d, 9, 8)).unwrap();
+    let shifted = Points::dense_f64(n, d, points::normal(n, d, 1.0, 5.0, 3)).unwrap();
+    for (points, gamma) in [(&grid, 0.01), (&shifted, 0.02), (&shifted, 2.0)] {
+        let gram = CpuGram::square(Kernel::rbf(gamma), points).unwrap();
+        let rough = gram.rough();
+        for gram in [Some(&gram as &dyn Gram), rough.as_deref()].into_iter().flatten() {
+            let part = gram.select(&rows).unwrap();
+            let (mut own, mut all) = (vec![0f32; rows.len().pow(2)], vec![0f32; rows.len().pow(2)]);
+            part.block_f32(Pick::All, Pick::All, &mut own, &control()).unwrap();
+            gram.block_f32(Pick::List(&rows), Pick::List(&rows), &mut all, &control()).unwrap();
+            assert!(own.iter().zip(&all).all(|(a, b)| a.to_bits() == b.to_bits()), "γ = {gamma}");
+        }
+    }
+}
