@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.linear_model._base import LinearClassifierMixin, LinearModel, SparseCoefMixin
 from sklearn.utils import column_or_1d
@@ -63,7 +64,7 @@ class _LinearModel(_Versioned, CallbackSupportMixin, BaseEstimator):
         return tags
 
     def _params(self, task: Any, X: Any, **own: Any) -> Any:
-        work = float(X.shape[0]) * X.shape[1] * 100
+        work = 100.0 * (X.nnz if sp.issparse(X) else X.shape[0] * X.shape[1])
         return params(
             task,
             C=self.C,

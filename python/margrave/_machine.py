@@ -263,7 +263,9 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
             )
         K = self._gram(X) if callable(self.kernel) else X
         report = report_of(self, X, y)
-        spec = self._params(_num_samples(X), K.shape[1], fitting=True)
+        # Work is counted in stored values.
+        width = K.nnz / max(K.shape[0], 1) if sp.issparse(K) else K.shape[1]
+        spec = self._params(_num_samples(X), width, fitting=True)
         spec["leave_one_out"] = getattr(self, "_wants_left_out", False)
         if factors is not None and (factors != 1).any():
             # Apart from the weights: probabilities estimate frequencies, in which a sample counts by its weight alone.

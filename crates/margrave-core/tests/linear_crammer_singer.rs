@@ -339,8 +339,9 @@ fn hard_problems_end_at_the_gap_asked_for() {
                 let control = limited(30.0);
                 let s = solve_crammer_singer(&x, &set.codes, k, &costs, bias, &options, &control, &mut Silent).unwrap();
                 let (gap, _) = certified(&x, &set.codes, &costs, bias, &s);
-                // With large costs and long rows P is far below the cost of one sample, whose scores near 1 are rounded.
-                let rounding = 8.0 * f64::EPSILON * c * set.codes.len() as f64 / s.primal;
+                // With large costs and long rows P is far below the cost of one sample, whose scores near 1 are rounded: the
+                // solver counts 4 units of roundoff for each of two scores as none, and the certificate adds its own bound.
+                let rounding = 16.0 * f64::EPSILON * c * set.codes.len() as f64 / s.primal;
                 if s.status != Status::Optimal || gap > 1.01e-5 + rounding {
                     failures.push(format!("{}, {k} classes, C = {c}: {} {gap:.1e} {rounding:.1e}", set.name, s.status));
                 }

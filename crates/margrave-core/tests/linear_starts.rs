@@ -5,7 +5,7 @@ use margrave_core::backend::cpu::rows::RowMatrix;
 use margrave_core::certificate::{Optimality, certify_linear};
 use margrave_core::data::{Csr, Points};
 use margrave_core::loss::{Loss, LossSpec};
-use margrave_core::observe::Silent;
+use margrave_core::observe::{Recorder, Silent};
 use margrave_core::problem::{Bias, LinearProblem};
 use margrave_core::solver::Stop;
 use margrave_core::solver::linear::{LinearSolution, Method, Options, solve};
@@ -125,6 +125,35 @@ fn starts_have_the_same_bits_for_any_number_of_threads() {
             assert_eq!(one.solution.iterations, other.solution.iterations);
             let bounds = |o: &Optimality| (o.primal(), o.dual(), o.violation());
             assert_eq!(bounds(&one.proof), bounds(&other.proof), "{d} {name}, {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn descent_reaches_the_violation_of_a_smooth_loss_by_itself() {
+    // The gap asked for holds long before the violation, which falls with its square root.
+    let rows = bag_of_words(1200, 3000, 30, 11);
+    let mut sorted = rows.clone();
+    sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let twice: Vec<Row> = rows.iter().flat_map(|row| [row.clone(), row.clone()]).collect();
+    for (name, rows) in [("mixed", &rows), ("sorted", &sorted), ("twice", &twice)] {
+        for bias in [Bias::Penalised { scaling: 1.0 }, Bias::None] {
+            let (points, targets) = points(rows, 3000);
+            let costs = vec![1.0; targets.len()];
+            let (matrix, loss) = (RowMatrix::new(&points), loss("squared-hinge"));
+            let problem = LinearProblem::new(&matrix, &targets, &costs, &*loss, bias).unwrap();
+            let options = Options { stop: Stop { tol: Some(1e-4), gap: Some(1e-6) }, ..Options::default() };
+            let (control, mut recorder) = (Control::unlimited(Threads::one()), Recorder::default());
+            let s = solve(&problem, &options, &control, &mut recorder).unwrap();
+            let certificate = certify_linear(&problem, &s.weights, s.bias, &s.beta, &control).unwrap();
+            let proof = certificate.optimality().expect("convex").clone();
+            assert!(s.status == Status::Optimal && proof.violation() <= 1.01e-4, "{name} {bias:?}: {proof}");
+            assert!(proof.relative_gap() <= 1e-6, "{name} {bias:?}: {proof}");
+            assert!(
+                recorder.steps.iter().all(|step| step.phase != "newton"),
+                "{name} {bias:?}: {} steps",
+                s.iterations
+            );
         }
     }
 }

@@ -25,7 +25,7 @@ pub fn certify_l1(
         Bias::None | Bias::Free => None,
     };
     let fixed = if scaling.is_some() { bias } else { 0.0 };
-    let scores = linear_scores(x, weights, fixed, control)?;
+    let scores = linear_scores(x, weights, control)?.shifted(fixed);
     let point = Point { problem: &samples, f: &scores.f, error: &scores.error, control };
     let groups = members(samples.constraint);
     let repaired = repair::repair(&point, beta, &groups);

@@ -38,7 +38,7 @@ mod violation;
 pub use approximate::{Approximation, OnCentres, TailCheck, dual_from_scores};
 pub use crammer_singer::certify_crammer_singer;
 pub use l1::certify_l1;
-pub use linear::{best_bias_linear, certify_linear};
+pub use linear::{LinearScores, best_bias_linear, best_bias_of_scores, certify_linear, certify_scores, linear_scores};
 pub use parts::{Part, combine_kernel, combine_linear, estimated_part, kernel_part, linear_part};
 pub(crate) use report::relative;
 pub use report::{Certificate, Optimality, Stationarity, Worst};

@@ -127,7 +127,7 @@ pub fn linear_part(
     control: &Control,
 ) -> Result<Part, Interrupt> {
     let bias = if problem.bias == Bias::None { 0.0 } else { bias };
-    let scores = linear_scores(problem.matrix, weights, bias, control)?;
+    let scores = linear_scores(problem.matrix, weights, control)?.shifted(bias);
     let samples = problem.samples();
     let (mut part, gamma) = judge(&unconstrained(&samples), &scores.f, &scores.error, bias, beta, factors, control)?;
     (part.combination, part.combination_error) = combination(problem.matrix, &gamma, control)?;

@@ -71,3 +71,12 @@ impl<T> std::fmt::Debug for Buffer<T> {
         write!(f, "Buffer({} elements)", self.len())
     }
 }
+/// The position of the first value that is not finite. Parts are searched only if they contain one, so that the usual case is
+/// a loop without an exit.
+pub(super) fn first_not_finite<T: Real>(values: &[T]) -> Option<usize> {
+    const PART: usize = 4096;
+    let is_finite = |v: &T| v.to_f64().is_finite();
+    let mut parts = values.chunks(PART);
+    let at = parts.position(|part| !part.iter().fold(true, |all, v| all & is_finite(v)))?;
+    values[at * PART..].iter().position(|v| !is_finite(v)).map(|inside| at * PART + inside)
+}

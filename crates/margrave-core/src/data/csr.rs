@@ -1,6 +1,6 @@
 //! Sparse rows: compressed sparse row storage with 64-bit row pointers.
 
-use super::buffer::{Buffer, Real};
+use super::buffer::{Buffer, Real, first_not_finite};
 use crate::error::{Error, Result, check_len};
 
 /// `n` sparse rows over `d` features. Column indices of a row ascend strictly; all values are finite.
@@ -29,10 +29,11 @@ impl<T: Real> Csr<T> {
         if let Some(row) = starts.windows(2).position(|w| w[0] > w[1]) {
             return Err(Error::data(format!("row pointers of a sparse matrix fall at row {row}")));
         }
-        for row in 0..starts.len() - 1 {
-            let range = starts[row]..starts[row + 1];
-            let part = &columns[range.clone()];
-            if part.windows(2).any(|w| w[0] >= w[1]) {
+        let (pointers, all_columns, all_values): (&[usize], &[u32], &[T]) = (&starts, &columns, &values);
+        for row in 0..pointers.len() - 1 {
+            let range = pointers[row]..pointers[row + 1];
+            let (part, own) = (&all_columns[range.clone()], &all_values[range]);
+            if part.windows(2).fold(false, |falls, w| falls | (w[0] >= w[1])) {
                 return Err(Error::data(format!(
                     "column indices of row {row} do not ascend strictly: sort them and add duplicates"
                 )));
@@ -43,12 +44,12 @@ impl<T: Real> Csr<T> {
                     part[part.len() - 1]
                 )));
             }
-            if let Some(at) = values[range.clone()].iter().position(|v| !v.to_f64().is_finite()) {
+            if let Some(at) = first_not_finite(own) {
                 return Err(Error::NotFinite {
                     what: "the feature matrix",
                     row,
                     column: Some(part[at] as usize),
-                    value: values[range.start + at].to_f64(),
+                    value: own[at].to_f64(),
                 });
             }
         }

@@ -1,6 +1,6 @@
 //! Dense rows, row-major.
 
-use super::buffer::{Buffer, Real};
+use super::buffer::{Buffer, Real, first_not_finite};
 use crate::error::{Error, Result, check_len};
 
 /// `n` rows of `d` features each, row-major, all finite.
@@ -17,7 +17,7 @@ impl<T: Real> Dense<T> {
         let values = values.into();
         let expected = n.checked_mul(d).ok_or_else(|| Error::data(format!("{n} rows × {d} features is too large")))?;
         check_len("values of a dense matrix", expected, values.len())?;
-        if let Some(at) = values.iter().position(|v| !v.to_f64().is_finite()) {
+        if let Some(at) = first_not_finite(&values) {
             return Err(Error::NotFinite {
                 what: "the feature matrix",
                 row: at / d,

@@ -8,3 +8,4 @@ pub mod sparse;
 pub mod sweep;
 pub mod sweep_single;
 pub mod triangle;
+pub(crate) mod vectorised;

@@ -17,7 +17,7 @@ use crate::compose::calibrate::LeftOut;
 use crate::compose::sigmoid::{Labelled, fit_all};
 use crate::compose::{LANES, Part, one_vs_one, one_vs_rest, run};
 use crate::conflict::OptionName;
-use crate::control::{Control, Status};
+use crate::control::{Control, Status, Threads};
 use crate::error::{Error, Result};
 use crate::gram::Precision;
 use crate::kernel::Kernel;
@@ -27,6 +27,10 @@ use crate::observe::{Begin, Observer, Step};
 use crate::problem::{Formulation, Penalty};
 use crate::solver::Solution;
 use crate::solver::ridge::{self, Halt, RidgeOptions, Source};
+
+/// Work up to which all machines are trained on the caller's thread, in kernel entries or stored values (20 to 50 ns each, steps
+/// and proof included): starting threads takes a tenth of a millisecond.
+const ALONE_WORK: u64 = 1 << 15;
 
 /// One trained machine.
 struct One {
@@ -285,6 +289,13 @@ fn one_by_one(
     // This share of the memory does not depend on the number of threads: see `LANES`.
     let memory = (options.budget.memory / parts.len().clamp(1, LANES) as u64).max(LEAST_MEMORY);
     let sizes: Vec<u64> = parts.iter().map(|part| space.work(part.rows.len())).collect();
+    let alone;
+    let control = if sizes.iter().sum::<u64>() <= ALONE_WORK {
+        alone = control.with_threads(Threads::one());
+        &alone
+    } else {
+        control
+    };
     let begin = Begin {
         solver: if scheme == Scheme::OneVsRest { "one-vs-rest" } else { "one-vs-one" },
         n: prepared.points.len(),

@@ -8,28 +8,53 @@
 
 use crate::compose::calibrate::LeftOut;
 use crate::control::Threads;
-use crate::data::{Points, Storage};
+use crate::data::{Points, Real, Storage};
 use crate::gram::Gram;
 use crate::problem::{Constraint, KernelProblem, Losses};
 use crate::solver::Solution;
 use crate::train::space::StartPoint;
 
+/// Values of a long dense row that are hashed first.
+const SAMPLED: usize = 32;
 /// Fraction of duplicates from which on rows are merged.
 const MIN_DUPLICATE_FRACTION: f64 = 0.02;
 
 /// For every row, the first row that is equal to it; `None` if there are few duplicates.
 pub(crate) fn equal_rows(points: &Points, threads: &Threads) -> Option<Vec<u32>> {
+    let n = points.len();
+    // Long rows that differ do so in a few of their values already; where they do not, all values are hashed.
+    let found = match points.storage() {
+        Storage::DenseF32(m) if m.dims() >= 2 * SAMPLED => {
+            let (values, d) = (m.values(), m.dims());
+            first_equal(points, &hashes(n, threads, |row| hash_some(&values[row * d..(row + 1) * d])), n / 8)
+        }
+        Storage::DenseF64(m) if m.dims() >= 2 * SAMPLED => {
+            let (values, d) = (m.values(), m.dims());
+            first_equal(points, &hashes(n, threads, |row| hash_some(&values[row * d..(row + 1) * d])), n / 8)
+        }
+        _ => None,
+    };
+    let (first, copies) = match found {
+        Some(found) => found,
+        None => first_equal(points, &hashes(n, threads, |row| hash(points, row)), usize::MAX)?,
+    };
+    (copies as f64 >= MIN_DUPLICATE_FRACTION * n as f64 && copies > 0).then_some(first)
+}
+
+/// The hashes of all rows.
+fn hashes(n: usize, threads: &Threads, of_row: impl Fn(usize) -> u64 + Sync) -> Vec<u64> {
     /// Rows that one task hashes.
     const ROWS: usize = 4096;
-    let n = points.len();
-    let hashes: Vec<u64> = threads
-        .map(n.div_ceil(ROWS), |task| {
-            let rows = task * ROWS..((task + 1) * ROWS).min(n);
-            rows.map(|row| hash(points, row)).collect::<Vec<u64>>()
-        })
-        .concat();
+    let task = |task: usize| (task * ROWS..((task + 1) * ROWS).min(n)).map(&of_row).collect::<Vec<u64>>();
+    threads.map(n.div_ceil(ROWS), task).concat()
+}
+
+/// For every row, the first row that is equal to it, and the number of copies. `None` if more than `most` pairs of different
+/// rows with the same hash are met: each takes a comparison.
+fn first_equal(points: &Points, hashes: &[u64], most: usize) -> Option<(Vec<u32>, usize)> {
+    let n = hashes.len();
     let mut first: Vec<u32> = (0..n as u32).collect();
-    let mut copies = 0;
+    let (mut copies, mut different) = (0, 0);
     // An open-addressed table of the distinct rows so far, at most half full.
     const EMPTY: u32 = u32::MAX;
     let places = (2 * n).next_power_of_two().max(2);
@@ -42,16 +67,23 @@ pub(crate) fn equal_rows(points: &Points, threads: &Threads) -> Option<Vec<u32>>
                     table[place] = row as u32;
                     break;
                 }
-                other if hashes[other as usize] == hashes[row] && equal(points, other as usize, row) => {
-                    first[row] = other;
-                    copies += 1;
-                    break;
+                other if hashes[other as usize] == hashes[row] => {
+                    if equal(points, other as usize, row) {
+                        first[row] = other;
+                        copies += 1;
+                        break;
+                    }
+                    different += 1;
+                    if different > most {
+                        return None;
+                    }
                 }
-                _ => place = (place + 1) % places,
+                _ => {}
             }
+            place = (place + 1) % places;
         }
     }
-    (copies as f64 >= MIN_DUPLICATE_FRACTION * n as f64 && copies > 0).then_some(first)
+    Some((first, copies))
 }
 
 /// The same for some of the rows, as indices into `rows`.
@@ -71,17 +103,35 @@ pub(crate) fn equal_among(first: &[u32], rows: &[u32]) -> Option<Vec<u32>> {
     (copies as f64 >= MIN_DUPLICATE_FRACTION * rows.len() as f64 && copies > 0).then_some(own)
 }
 
+/// The hash of no values.
+const START: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The hash with one more value; zeros of either sign leave it as it is.
+#[inline(always)]
+fn mix(state: u64, column: usize, value: f64) -> u64 {
+    if value == 0.0 {
+        return state;
+    }
+    let word = value.to_bits() ^ (column as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    (state.rotate_left(5) ^ word).wrapping_mul(0x517C_C1B7_2722_0A95)
+}
+
+/// Brings all bits to the upper ones, which the table uses.
+fn finished(state: u64) -> u64 {
+    (state ^ (state >> 29)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
 /// A hash of the nonzero values of a row.
 pub(crate) fn hash(points: &Points, row: usize) -> u64 {
-    let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    points.visit(row, |column, value| {
-        if value != 0.0 {
-            let word = value.to_bits() ^ (column as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-            state = (state.rotate_left(5) ^ word).wrapping_mul(0x517C_C1B7_2722_0A95);
-        }
-    });
-    // The table uses the upper bits.
-    (state ^ (state >> 29)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    let mut state = START;
+    points.visit(row, |column, value| state = mix(state, column, value));
+    finished(state)
+}
+
+/// A hash of [`SAMPLED`] values, spread over a dense row.
+fn hash_some<T: Real>(row: &[T]) -> u64 {
+    let columns = (0..SAMPLED).map(|at| at * row.len() / SAMPLED);
+    finished(columns.fold(START, |state, column| mix(state, column, row[column].to_f64())))
 }
 
 /// Whether two rows have the same bits, zeros apart.
@@ -245,5 +295,19 @@ mod tests {
         assert_eq!(equal_rows(&distinct, &Threads::one()), None);
         assert_eq!(equal_among(&[0, 1, 0, 1, 4], &[2, 4, 0]), Some(vec![0, 1, 0]));
         assert_eq!(equal_among(&[0, 1, 0, 1, 4], &[1, 4]), None);
+    }
+
+    #[test]
+    fn long_rows_are_told_apart_by_any_of_their_values() {
+        // Rows differ in one column only, which is among the sampled ones or not; every third row is a copy.
+        for (d, column) in [(64, 0), (64, 1), (100, 99), (257, 128), (257, 130)] {
+            let value = |row: usize, j: usize| if j == column { (row - row % 3 / 2) as f64 } else { (j % 7) as f64 };
+            let values: Vec<f64> = (0..60).flat_map(|row| (0..d).map(move |j| value(row, j))).collect();
+            let expected: Vec<u32> = (0..60u32).map(|row| row - row % 3 / 2).collect();
+            let single = values.iter().map(|v| *v as f32).collect::<Vec<f32>>();
+            for points in [Points::dense_f64(60, d, values).unwrap(), Points::dense_f32(60, d, single).unwrap()] {
+                assert_eq!(equal_rows(&points, &Threads::one()), Some(expected.clone()), "{d} columns, {column}");
+            }
+        }
     }
 }

@@ -3,8 +3,8 @@
 use super::Status;
 use super::verdict::{Asked, default_tol, verdict};
 use crate::certificate::{
-    self, Certificate, OnCentres, Scores, TailCheck, best_bias_linear, certify, certify_l1, certify_linear,
-    dual_from_scores,
+    self, Certificate, OnCentres, Scores, TailCheck, best_bias_of_scores, certify, certify_l1, certify_scores,
+    dual_from_scores, linear_scores,
 };
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
@@ -200,14 +200,14 @@ pub fn prove_linear(
     let given = solution.bias.first().copied().unwrap_or(0.0);
     let beta = &solution.beta;
     let attempt = || -> std::result::Result<_, Interrupt> {
-        let bias = best_bias_linear(problem, weights, given, control)?;
+        let scores = linear_scores(problem.matrix, weights, control)?;
+        let bias = best_bias_of_scores(problem, &scores, given, control)?;
+        let f = scores.values().to_vec();
         let certificate = match penalty {
-            Penalty::L2 => certify_linear(problem, weights, bias, beta, control)?,
+            Penalty::L2 => certify_scores(problem, scores, bias, beta, control)?,
             Penalty::L1 => certify_l1(problem, weights, bias, beta, control)?,
         };
-        let mut scores = vec![0.0; problem.matrix.rows()];
-        problem.matrix.dots(crate::gram::Pick::All, weights, &mut scores, control)?;
-        Ok((bias, certificate, scores))
+        Ok((bias, certificate, f))
     };
     let (bias, certificate, scores) = attempt().unwrap_or((given, Certificate::Unknown, Vec::new()));
     let bias = if solution.bias.is_empty() { vec![] } else { vec![bias] };

@@ -260,9 +260,19 @@ fn centre(points: &Points) -> Option<Vec<f64>> {
     if points.is_sparse() || points.is_empty() {
         return None;
     }
+    fn add<T: crate::data::Real>(values: &[T], mean: &mut [f64]) {
+        for row in values.chunks_exact(mean.len().max(1)) {
+            mean.iter_mut().zip(row).for_each(|(mean, x)| *mean += x.to_f64());
+        }
+    }
     let n = points.len() as f64;
     let mut mean = vec![0.0; points.dims()];
-    (0..points.len()).for_each(|i| points.visit(i, |k, x| mean[k] += x / n));
+    match points.storage() {
+        Storage::DenseF32(m) => add(m.values(), &mut mean),
+        Storage::DenseF64(m) => add(m.values(), &mut mean),
+        Storage::SparseF32(_) | Storage::SparseF64(_) => return None,
+    }
+    mean.iter_mut().for_each(|x| *x /= n);
     let square: f64 = mean.iter().map(|x| x * x).sum();
     let total: f64 = points.squared_norms().iter().map(|s| s / n).sum();
     (square.is_finite() && 2.0 * square >= total && square > 0.0).then_some(mean)
@@ -282,17 +292,27 @@ struct Size {
 impl Size {
     fn of(sides: &[&Points], centre: Option<&[f64]>) -> Self {
         fn add<T: crate::data::Real>(size: &mut Size, values: &[T], centre: Option<&[f64]>) {
-            let (mut square, mut absolute) = (0.0, 0.0);
-            let mut put = |x: f64| {
-                square += x * x;
-                absolute += x.abs();
+            // Eight sums: one alone would wait for every addition.
+            const LANES: usize = 8;
+            let (mut squares, mut absolutes) = ([0.0f64; LANES], [0.0f64; LANES]);
+            let mut put = |l: usize, x: f64| {
+                squares[l] += x * x;
+                absolutes[l] += x.abs();
             };
             match centre {
-                Some(centre) => values.iter().zip(centre).for_each(|(x, c)| put(x.to_f64() - c)),
-                None => values.iter().for_each(|x| put(x.to_f64())),
+                Some(centre) => {
+                    for (x, c) in values.chunks(LANES).zip(centre.chunks(LANES)) {
+                        x.iter().zip(c).enumerate().for_each(|(l, (x, c))| put(l, x.to_f64() - c));
+                    }
+                }
+                None => {
+                    for x in values.chunks(LANES) {
+                        x.iter().enumerate().for_each(|(l, x)| put(l, x.to_f64()));
+                    }
+                }
             }
-            size.square = size.square.max(square);
-            size.absolute = size.absolute.max(absolute);
+            size.square = size.square.max(squares.iter().sum());
+            size.absolute = size.absolute.max(absolutes.iter().sum());
             size.stored = size.stored.max(values.len());
         }
         let mut size = Self::default();

@@ -37,6 +37,16 @@ pub(super) fn largest(g: &[Lane]) -> f64 {
     top[0].max(top[1]).max(top[2].max(top[3]))
 }
 
+/// The smallest entry.
+#[inline(always)]
+pub(super) fn smallest(g: &[Lane]) -> f64 {
+    let mut least = [f64::INFINITY; LANES];
+    for v in g {
+        (0..LANES).for_each(|l| least[l] = if v[l] < least[l] { v[l] } else { least[l] });
+    }
+    least[0].min(least[1]).min(least[2].min(least[3]))
+}
+
 /// The smallest entry of `g` among those with `a > above`; ∞ if there are none.
 #[inline(always)]
 pub(super) fn smallest_where(g: &[Lane], a: &[Lane], above: f64) -> f64 {

@@ -41,6 +41,8 @@ const QUEUE_LENGTH: usize = 1 << MAX_WAIT_LEVEL as usize;
 const RELAXATION: f64 = 1.3;
 /// Epochs on a block of rows read from a file.
 const EPOCHS_PER_BLOCK: usize = 3;
+/// Fewest epochs that the violation is waited for after the gap.
+const MIN_PATIENCE: usize = 8;
 /// Fewest epochs between two steps over all free β.
 const EPOCHS_BETWEEN_FACE_STEPS: usize = 3;
 /// Such a step is tried if more than this fraction of the gap is left after four epochs.
@@ -84,6 +86,16 @@ pub(super) enum DescentEnd {
     Reached(Measure),
     /// Progress is slow: Newton will be faster.
     Slow(Measure),
+}
+
+/// Where coordinate descent is to end.
+#[derive(Clone, Copy)]
+pub(super) struct DescentTarget {
+    /// The relative gap.
+    pub(super) gap: f64,
+    /// The violation, if there is a tolerance: it is waited for as long as it costs little.
+    pub(super) tol: Option<f64>,
+    pub(super) max_epochs: usize,
 }
 
 /// The variables that a step updates: w, b and Σβ.
@@ -315,16 +327,39 @@ impl LinearState<'_, '_> {
         Ok(m)
     }
 
-    /// Coordinate descent from the current β until the relative gap is `target_gap`, for at most `max_epochs`. Sets
-    /// w = Xᵀβ.
+    /// The KKT violation of β at the scores z.
+    pub(super) fn box_violation(&self, terms: &DualTerms) -> f64 {
+        // Bounds on the slope from the β that can fall, and from those that can rise.
+        let (mut fall, mut rise) = (f64::NEG_INFINITY, f64::INFINITY);
+        for i in 0..self.n() {
+            let (t, beta) = (terms.get(i), self.beta[i]);
+            let width = t.hi - t.lo;
+            let at_bound = 1e-12 * if width.is_finite() { width } else { beta.abs().max(1.0) };
+            let slope = self.z[i] + t.p + t.d * beta;
+            if beta - t.lo > at_bound {
+                fall = fall.max(slope + if beta > at_bound { t.eps } else { -t.eps });
+            }
+            if t.hi - beta > at_bound {
+                rise = rise.min(slope + if beta < -at_bound { -t.eps } else { t.eps });
+            }
+        }
+        if self.rho == Some(0.0) { fall - rise } else { fall.max(-rise) }.max(0.0)
+    }
+
+    /// Coordinate descent from the current β to the target. Sets w = Xᵀβ.
+    ///
+    /// The gap is often reached before the violation: with a smooth loss it falls with the square of the violation. A few
+    /// more epochs then cost far less than Newton's method, which otherwise follows.
     pub(super) fn descend_coordinates(
         &mut self,
         terms: &DualTerms,
         points: &Points,
-        target_gap: f64,
+        target: DescentTarget,
         seed: u64,
-        max_epochs: usize,
     ) -> Result<DescentEnd, Status> {
+        let DescentTarget { gap: target_gap, tol, max_epochs } = target;
+        // Epochs to wait for the violation, once the gap is reached.
+        let mut patience: Option<usize> = None;
         let square = self.bias_square(points.squared_norms().iter().sum::<f64>() / self.n().max(1) as f64);
         self.w.copy_from_slice(&self.v);
         if self.rho.is_some_and(|rho| rho > 0.0) {
@@ -350,18 +385,25 @@ impl LinearState<'_, '_> {
                     with_rows!(points, rows => descent.epoch(rows, &mut point, &mut rng, check))
                 }
             };
-            if let Err(why) = ran {
-                // Keep the current point: w = Xᵀβ holds at any time.
-                self.beta.iter_mut().zip(&descent.row_states).for_each(|(b, row)| *b = row.beta);
-                self.v.copy_from_slice(&self.w);
-                return Err(why);
-            }
+            let worst = match ran {
+                Ok(worst) => worst,
+                Err(why) => {
+                    // Keep the current point: w = Xᵀβ holds at any time.
+                    self.beta.iter_mut().zip(&descent.row_states).for_each(|(b, row)| *b = row.beta);
+                    self.v.copy_from_slice(&self.w);
+                    return Err(why);
+                }
+            };
             if free {
                 self.b += square * self.sum;
             }
             let estimate = self.estimated_gap(descent.loss, descent.excess);
             history.push(estimate);
-            if estimate > target_gap && epoch < next && epoch < max_epochs && !descent.is_done() {
+            if estimate <= target_gap && patience.is_none() {
+                patience = Some(epoch + (epoch / 2).max(MIN_PATIENCE));
+            }
+            let waits = tol.is_some_and(|tol| worst > tol) && patience.is_some_and(|until| epoch < until);
+            if (estimate > target_gap || waits) && epoch < next && epoch < max_epochs && !descent.is_done() {
                 let before = history.len().checked_sub(4).map(|at| history[at]);
                 if epoch >= last_face_step + EPOCHS_BETWEEN_FACE_STEPS
                     && before.is_some_and(|before| estimate > SLOW_RATIO * before)
@@ -374,7 +416,10 @@ impl LinearState<'_, '_> {
             }
             self.beta.iter_mut().zip(&descent.row_states).for_each(|(b, row)| *b = row.beta);
             let m = self.measure_all(terms, descent.active.len())?;
-            if m.relative() <= target_gap {
+            let waits = patience.is_some_and(|until| epoch < until)
+                && tol.is_some_and(|tol| self.box_violation(terms) > tol)
+                && !descent.is_done();
+            if m.relative() <= target_gap && (!waits || epoch >= max_epochs) {
                 return Ok(DescentEnd::Reached(m));
             }
             if epoch >= max_epochs {

@@ -16,16 +16,16 @@
 //! P, D and the violation are measured over all samples at W and α; only such a measurement ends a run. Memory: n·k
 //! numbers for a, d·k for W; four times that and the Newton matrix in the second phase. k is padded to a multiple of 4.
 
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-
 use super::Options;
 use super::class_lanes::{LANES, Lane, add_scaled, at, dot, excess, largest, smallest_where, squared_distance};
+use super::class_rows::{ClassRow, ClassRows};
+use super::coordinate::RowShuffler;
 use super::crammer_singer_system::MAX_DIRECT_UNKNOWNS;
 use super::state::{SUM_ROUNDING, relative_gap};
 use crate::control::{Control, Interrupt, Status};
 use crate::data::Points;
 use crate::error::{Error, Result, check_len};
+use crate::linalg::vectorised::{Vectorised, vectorised};
 use crate::observe::{Begin, Observer, Step};
 use crate::problem::Bias;
 use crate::work_limit::ITERATION;
@@ -121,6 +121,7 @@ impl SampleSums {
 /// The state of the solver.
 pub(super) struct CrammerSingerState<'a, 'o> {
     pub(super) points: &'a Points,
+    rows: ClassRows<'a>,
     pub(super) codes: &'a [u32],
     pub(super) costs: &'a [f64],
     pub(super) k: usize,
@@ -142,18 +143,15 @@ pub(super) struct CrammerSingerState<'a, 'o> {
     reported: f64,
 }
 
-impl CrammerSingerState<'_, '_> {
+impl<'a> CrammerSingerState<'a, '_> {
     pub(super) fn n(&self) -> usize {
         self.codes.len()
     }
 
     /// Calls `each` with the features of row `i`, including that of the bias.
     #[inline(always)]
-    pub(super) fn visit(&self, i: usize, mut each: impl FnMut(usize, f64)) {
-        self.points.visit(i, &mut each);
-        if self.scaling > 0.0 {
-            each(self.points.dims(), self.scaling);
-        }
+    pub(super) fn visit(&self, i: usize, each: impl FnMut(usize, f64)) {
+        self.row(i).visit(each);
     }
 
     /// Multiply–adds for the scores of one row.
@@ -167,31 +165,16 @@ impl CrammerSingerState<'_, '_> {
         i * self.lanes..(i + 1) * self.lanes
     }
 
+    /// Row `i`, with the feature of the bias.
+    #[inline(always)]
+    pub(super) fn row(&self, i: usize) -> ClassRow<'a> {
+        ClassRow { rows: self.rows, row: i, dims: self.points.dims(), scaling: self.scaling }
+    }
+
     /// w_mᵀx of every class, for any `w` of the shape of W.
     #[inline(always)]
     pub(super) fn products(&self, i: usize, w: &[Lane], out: &mut [Lane]) {
-        let mut from = 0;
-        while from < self.lanes {
-            from += match self.lanes - from {
-                1 => self.partial_products::<1>(i, w, from, out),
-                2 => self.partial_products::<2>(i, w, from, out),
-                3 => self.partial_products::<3>(i, w, from, out),
-                4 => self.partial_products::<4>(i, w, from, out),
-                5 => self.partial_products::<5>(i, w, from, out),
-                6 => self.partial_products::<6>(i, w, from, out),
-                7 => self.partial_products::<7>(i, w, from, out),
-                _ => self.partial_products::<8>(i, w, from, out),
-            };
-        }
-    }
-
-    /// The products of `B` lanes from lane `from` on, with their sums in registers. Returns `B`.
-    #[inline(always)]
-    fn partial_products<const B: usize>(&self, i: usize, w: &[Lane], from: usize, out: &mut [Lane]) -> usize {
-        let mut sums = [[0.0; LANES]; B];
-        self.visit(i, |j, x| add_scaled(&w[j * self.lanes + from..][..B], x, &mut sums));
-        out[from..from + B].copy_from_slice(&sums);
-        B
+        self.row(i).products(w, out);
     }
 
     /// Adds e to the products of sample `i` with W, which makes them scores. Returns the score of the own class.
@@ -206,16 +189,15 @@ impl CrammerSingerState<'_, '_> {
 
     /// Σ xα over all samples, in the shape of W.
     pub(super) fn combined(&self) -> Result<Vec<Lane>, Interrupt> {
-        let lanes = self.lanes;
         let mut v = vec![[0.0; LANES]; self.w.len()];
-        let mut alpha = vec![[0.0; LANES]; lanes];
+        let mut alpha = vec![[0.0; LANES]; self.lanes];
         self.control.spend(self.n() * self.row_cost());
         for i in 0..self.n() {
             if i % CHECK_INTERVAL == 0 {
                 self.control.check()?;
             }
             if self.fill_alpha(i, &mut alpha) {
-                self.visit(i, |j, x| add_scaled(&alpha, x, &mut v[j * lanes..(j + 1) * lanes]));
+                self.row(i).add(&alpha, &mut v);
             }
         }
         Ok(v)
@@ -236,17 +218,8 @@ impl CrammerSingerState<'_, '_> {
 
     /// P, D and the violation; `v` is Σ xα, by default W.
     pub(super) fn measure(&mut self, v: Option<&[Lane]>) -> Result<CrammerSingerMeasure, Interrupt> {
-        let mut sums = SampleSums::default();
-        let mut g = vec![[0.0; LANES]; self.lanes];
         self.control.spend(self.n() * self.row_cost());
-        for i in (0..self.n()).filter(|&i| self.costs[i] > 0.0) {
-            if i % CHECK_INTERVAL == 0 {
-                self.control.check()?;
-            }
-            self.products(i, &self.w, &mut g);
-            let own = self.add_margins(i, &mut g);
-            sums.add(self.costs[i], &g, &self.a[self.span(i)], own);
-        }
+        let sums = vectorised(MeasureSamples { state: self })?;
         Ok(self.note_measure(sums, v))
     }
 
@@ -319,7 +292,7 @@ impl CrammerSingerState<'_, '_> {
     }
 
     fn run(&mut self) -> Result<Status, Status> {
-        let mut rng = ChaCha8Rng::seed_from_u64(self.options.seed);
+        let mut rng = RowShuffler(self.options.seed);
         if self.descend_by_sample(&mut rng, true)? == Status::Optimal {
             return Ok(Status::Optimal);
         }
@@ -350,6 +323,31 @@ impl CrammerSingerState<'_, '_> {
     /// The values of the classes in every row of `lanes`, without padding.
     fn unpadded(&self, lanes: &[Lane]) -> Vec<f64> {
         lanes.chunks(self.lanes).flat_map(|row| row.iter().flatten().take(self.k)).copied().collect()
+    }
+}
+
+/// The sums over all samples at the current W and a.
+struct MeasureSamples<'s, 'a, 'o> {
+    state: &'s CrammerSingerState<'a, 'o>,
+}
+
+impl Vectorised for MeasureSamples<'_, '_, '_> {
+    type Output = Result<SampleSums, Interrupt>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let state = self.state;
+        let mut sums = SampleSums::default();
+        let mut g = vec![[0.0; LANES]; state.lanes];
+        for i in (0..state.n()).filter(|&i| state.costs[i] > 0.0) {
+            if i % CHECK_INTERVAL == 0 {
+                state.control.check()?;
+            }
+            state.products(i, &state.w, &mut g);
+            let own = state.add_margins(i, &mut g);
+            sums.add(state.costs[i], &g, &state.a[state.span(i)], own);
+        }
+        Ok(sums)
     }
 }
 
@@ -420,6 +418,7 @@ pub fn solve_crammer_singer(
     let (w, iterations, last, reported) = (vec![[0.0; LANES]; weights], 0, None, f64::NEG_INFINITY);
     let mut state = CrammerSingerState {
         points,
+        rows: ClassRows::new(points),
         codes,
         costs,
         k,

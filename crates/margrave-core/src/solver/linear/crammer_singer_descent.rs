@@ -11,13 +11,12 @@
 //! alternate with epochs. Each visit leaves the contribution of the sample to the gap; all samples are measured once
 //! the sum of these suggests that it is worthwhile, or after a fixed share of further epochs.
 
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
-
-use super::class_lanes::{LANES, Lane, Shifted, add_scaled, at, excess, exchange, largest};
+use super::class_lanes::{LANES, Lane, Shifted, at, excess, exchange, largest};
+use super::coordinate::RowShuffler;
 use super::crammer_singer::{CHECK_INTERVAL, CrammerSingerMeasure, CrammerSingerState};
 use super::solve::GapProgress;
 use crate::control::Status;
+use crate::linalg::vectorised::{Vectorised, vectorised};
 
 /// Fewest epochs before Newton.
 const MIN_EPOCHS: u64 = 8;
@@ -67,6 +66,47 @@ struct Visits {
     work: f64,
 }
 
+/// The steps of one epoch, with `B` lanes or any number if `B` is 0. Returns how many samples were visited.
+struct Epoch<'s, 'a, 'o, const B: usize> {
+    state: &'s mut CrammerSingerState<'a, 'o>,
+    epoch: u64,
+    visits: &'s mut Visits,
+}
+
+impl<const B: usize> Vectorised for Epoch<'_, '_, '_, B> {
+    type Output = Result<usize, Status>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let Self { state, epoch, visits } = self;
+        let (mut g, mut u) = (vec![[0.0; LANES]; state.lanes], vec![[0.0; LANES]; state.lanes]);
+        let mut visited = 0;
+        for at in 0..visits.order.len() {
+            let i = visits.order[at] as usize;
+            if visits.due[i] > epoch {
+                continue;
+            }
+            if visited % CHECK_INTERVAL == 0 {
+                state.poll("coordinate", visits.order.len())?;
+            }
+            visited += 1;
+            let square = visits.squares[i];
+            let visit = match visits.listed.get_mut(i) {
+                Some(listed) if B == 0 => state.optimise_listed(i, square, listed, &mut g, &mut u),
+                _ => state.optimise_sample::<B>(i, square, &mut g, &mut u),
+            };
+            visits.excess[i] = visit.excess;
+            if visit.moved {
+                visits.wait_level[i] = 0;
+            } else {
+                visits.due[i] = epoch + (1 << visits.wait_level[i]);
+                visits.wait_level[i] = (visits.wait_level[i] + 1).min(MAX_WAIT_LEVEL);
+            }
+        }
+        Ok(visited)
+    }
+}
+
 /// What a visit found.
 struct Visit {
     excess: f64,
@@ -91,26 +131,12 @@ impl CrammerSingerState<'_, '_> {
         if !Shifted::new(g, a, square, square * c, own, u).project(c) || !exchange(a, u, own) {
             return Visit { excess, moved: false };
         }
-        let moved = u.iter().filter(|u| **u != [0.0; LANES]).count();
-        let (w, points, scaling) = (&mut self.w, self.points, self.scaling);
-        if 2 * moved > lanes {
-            let mut add = |j: usize, x: f64| add_scaled(u, x, &mut w[j * lanes..(j + 1) * lanes]);
-            points.visit(i, &mut add);
-            add(points.dims(), scaling);
-        } else {
-            let changes: Vec<(usize, Lane)> =
-                u.iter().copied().enumerate().filter(|(_, u)| *u != [0.0; LANES]).collect();
-            let mut add = |j: usize, x: f64| {
-                let row = &mut w[j * lanes..(j + 1) * lanes];
-                changes.iter().for_each(|(lane, u)| (0..LANES).for_each(|l| row[*lane][l] += x * u[l]));
-            };
-            points.visit(i, &mut add);
-            add(points.dims(), scaling);
-        }
+        self.row(i).add(u, &mut self.w);
         Visit { excess, moved: true }
     }
 
     /// The same for a sample of which only the lanes in `listed` are read; brings the list up to date.
+    #[inline(always)]
     fn optimise_listed(
         &mut self,
         i: usize,
@@ -168,50 +194,21 @@ impl CrammerSingerState<'_, '_> {
             return Visit { excess, moved: false };
         }
         list.iter().zip(&*a).for_each(|(&lane, a)| self.a[first + lane] = *a);
-        let (w, points, scaling) = (&mut self.w, self.points, self.scaling);
-        let changes: Vec<(usize, Lane)> =
-            list.iter().copied().zip(u.iter().copied()).filter(|(_, u)| *u != [0.0; LANES]).collect();
-        let mut add = |j: usize, x: f64| {
-            let row = &mut w[j * lanes..(j + 1) * lanes];
-            changes.iter().for_each(|(lane, u)| (0..LANES).for_each(|l| row[*lane][l] += x * u[l]));
-        };
-        points.visit(i, &mut add);
-        add(points.dims(), scaling);
+        let (row, w) = (self.row(i), &mut self.w);
+        for (&lane, u) in list.iter().zip(&*u).filter(|(_, u)| **u != [0.0; LANES]) {
+            row.visit(|j, x| (0..LANES).for_each(|l| w[j * lanes + lane][l] += x * u[l]));
+        }
         Visit { excess, moved: true }
     }
 
     /// One epoch over the samples that are due, in a new order. Returns how many were visited.
-    fn epoch<const B: usize>(
-        &mut self,
-        epoch: u64,
-        visits: &mut Visits,
-        rng: &mut ChaCha8Rng,
-    ) -> Result<usize, Status> {
-        visits.order.shuffle(rng);
-        let (mut g, mut u) = (vec![[0.0; LANES]; self.lanes], vec![[0.0; LANES]; self.lanes]);
-        let mut visited = 0;
-        for at in 0..visits.order.len() {
-            let i = visits.order[at] as usize;
-            if visits.due[i] > epoch {
-                continue;
-            }
-            if visited % CHECK_INTERVAL == 0 {
-                self.poll("coordinate", visits.order.len())?;
-            }
-            visited += 1;
-            let square = visits.squares[i];
-            let visit = match visits.listed.get_mut(i) {
-                Some(listed) => self.optimise_listed(i, square, listed, &mut g, &mut u),
-                None => self.optimise_sample::<B>(i, square, &mut g, &mut u),
-            };
-            visits.excess[i] = visit.excess;
-            if visit.moved {
-                visits.wait_level[i] = 0;
-            } else {
-                visits.due[i] = epoch + (1 << visits.wait_level[i]);
-                visits.wait_level[i] = (visits.wait_level[i] + 1).min(MAX_WAIT_LEVEL);
-            }
-        }
+    fn epoch(&mut self, epoch: u64, visits: &mut Visits, rng: &mut RowShuffler) -> Result<usize, Status> {
+        rng.shuffle(&mut visits.order);
+        let visited = match self.lanes {
+            1 => vectorised(Epoch::<1> { state: self, epoch, visits })?,
+            2 => vectorised(Epoch::<2> { state: self, epoch, visits })?,
+            _ => vectorised(Epoch::<0> { state: self, epoch, visits })?,
+        };
         self.control.spend(2 * visited * self.row_cost());
         visits.work += (2 * visited * self.row_cost() + visits.order.len()) as f64;
         Ok(visited)
@@ -236,7 +233,7 @@ impl CrammerSingerState<'_, '_> {
 
     /// Epochs of dual descent from the current a. `Optimal` once the stopping criteria hold; `Stalled` without progress
     /// in the gap or, if Newton follows, when Newton is expected to need less work.
-    pub(super) fn descend_by_sample(&mut self, rng: &mut ChaCha8Rng, newton_follows: bool) -> Result<Status, Status> {
+    pub(super) fn descend_by_sample(&mut self, rng: &mut RowShuffler, newton_follows: bool) -> Result<Status, Status> {
         let mut visits = self.start_visits();
         let mut m = self.recompute_weights()?;
         self.report("coordinate", visits.order.len())?;
@@ -277,11 +274,7 @@ impl CrammerSingerState<'_, '_> {
             while epoch < next {
                 self.count_iteration()?;
                 epoch += 1;
-                visited = match self.lanes {
-                    1 => self.epoch::<1>(epoch, &mut visits, rng)?,
-                    2 => self.epoch::<2>(epoch, &mut visits, rng)?,
-                    _ => self.epoch::<0>(epoch, &mut visits, rng)?,
-                };
+                visited = self.epoch(epoch, &mut visits, rng)?;
                 if visited == 0 || self.looks_optimal(&visits, &m) {
                     break;
                 }
@@ -321,7 +314,8 @@ impl CrammerSingerState<'_, '_> {
     fn newton_work(&self) -> f64 {
         let (n, size) = (self.n() as f64, self.unknowns() as f64);
         let stored = (self.points.stored() as f64 / n.max(1.0)) + 1.0;
-        let passes = 4.0 * n * self.row_cost() as f64;
+        // Most samples are settled: of several passes over the samples one reads their rows.
+        let passes = n * self.row_cost() as f64;
         let step = if self.can_factor_newton() {
             // A factorisation runs several times as fast as the other loops. A quarter of the samples is curved.
             size * size * size / 24.0 + size * size + 0.5 * n * stored * stored

@@ -7,12 +7,13 @@
 //! Most samples are settled: all of a is in one class, and stays there for all z that change by less than their margin.
 //! A step costs them one pass for the change of z, but no projection.
 
-use super::class_lanes::{LANES, Lane, Shifted, add_scaled, at, dot, exchange, largest, sum_of_others};
+use super::class_lanes::{LANES, Lane, Shifted, add_scaled, at, dot, exchange, largest, smallest, sum_of_others};
 use super::crammer_singer::{CHECK_INTERVAL, CrammerSingerMeasure, CrammerSingerState, SampleSums};
 use super::crammer_singer_system::{ClassSets, NewtonSystem};
 use super::line_search::search_derivative;
 use super::solve::{GapProgress, WIDTH_FACTOR};
 use crate::control::Status;
+use crate::linalg::vectorised::{Vectorised, vectorised};
 
 /// Most Newton steps in a round.
 const MAX_STEPS: usize = 60;
@@ -36,6 +37,8 @@ struct Smoothed {
     z: Vec<Lane>,
     /// Σ xα.
     v: Vec<Lane>,
+    /// Memory for the change of the scores.
+    dz: Vec<Lane>,
     /// The classes with a > 0.
     sets: ClassSets,
     /// The samples with at least two of them.
@@ -51,6 +54,115 @@ struct ScoreChange {
     dz: Vec<Lane>,
     /// Largest minus smallest change of a settled sample.
     ranges: Vec<f64>,
+}
+
+/// Computes the change of the scores along `direction`.
+struct ChangeScores<'s, 'a, 'o> {
+    state: &'s CrammerSingerState<'a, 'o>,
+    smoothed: &'s Smoothed,
+    direction: &'s [Lane],
+    change: &'s mut ScoreChange,
+}
+
+impl Vectorised for ChangeScores<'_, '_, '_> {
+    type Output = Result<(), Status>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let Self { state, smoothed, direction, change } = self;
+        for (i, dz) in change.dz.chunks_mut(state.lanes).enumerate() {
+            if i % CHECK_INTERVAL == 0 {
+                state.control.check().map_err(Status::from)?;
+            }
+            if state.costs[i] > 0.0 {
+                state.products(i, direction, dz);
+                if smoothed.margins[i] > 0.0 {
+                    // Padding is 0, which may widen the range.
+                    change.ranges[i] = largest(dz) - smallest(dz);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sets a to that of the smoothed losses at the scores, and sums over the samples.
+struct UpdateDual<'s, 'a, 'o> {
+    state: &'s mut CrammerSingerState<'a, 'o>,
+    smoothed: &'s mut Smoothed,
+}
+
+impl Vectorised for UpdateDual<'_, '_, '_> {
+    type Output = Result<SampleSums, Status>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let Self { state, smoothed } = self;
+        let (mut g, mut u) = (vec![[0.0; LANES]; state.lanes], vec![[0.0; LANES]; state.lanes]);
+        let mut sums = SampleSums::default();
+        for i in (0..state.n()).filter(|&i| state.costs[i] > 0.0) {
+            if i % CHECK_INTERVAL == 0 {
+                state.control.check().map_err(Status::from)?;
+            }
+            let (span, own_class, c) = (state.span(i), state.codes[i] as usize, state.costs[i]);
+            if smoothed.margins[i] > 0.0 {
+                let z = smoothed.z[span].as_flattened();
+                let top = smoothed.tops[i] as usize;
+                sums.add_loss(c, z[top] + f64::from(u8::from(top != own_class)), z[own_class]);
+                continue;
+            }
+            g.copy_from_slice(&smoothed.z[span.clone()]);
+            let own = state.add_margins(i, &mut g);
+            if !state.shift_by_centre(smoothed, i, &g, &mut u).project(c) {
+                return Err(Status::Stalled);
+            }
+            let count = smoothed.sets.assign(i, &u);
+            if exchange(&mut state.a[span.clone()], &mut u, at(own_class)) {
+                state.row(i).add(&u, &mut smoothed.v);
+            }
+            if count > 1 {
+                smoothed.curved.push(i as u32);
+            } else {
+                state.settle(smoothed, i, &g);
+            }
+            sums.add(c, &g, &state.a[span], own);
+        }
+        Ok(sums)
+    }
+}
+
+/// First and second derivative of the losses at step `t` along a direction.
+struct LossDerivatives<'s, 'a, 'o> {
+    state: &'s CrammerSingerState<'a, 'o>,
+    smoothed: &'s Smoothed,
+    change: &'s ScoreChange,
+    t: f64,
+}
+
+impl Vectorised for LossDerivatives<'_, '_, '_> {
+    type Output = (f64, f64);
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let Self { state, smoothed, change, t } = self;
+        let (mut g, mut u) = (vec![[0.0; LANES]; state.lanes], vec![[0.0; LANES]; state.lanes]);
+        let (mut slope, mut curvature) = (0.0, 0.0);
+        for i in (0..state.n()).filter(|&i| state.costs[i] > 0.0) {
+            let (dz, c) = (&change.dz[state.span(i)], state.costs[i]);
+            if smoothed.margins[i] > t * change.ranges[i] {
+                let of_class = |m: usize| dz[at(m).0][at(m).1];
+                slope += c * (of_class(smoothed.tops[i] as usize) - of_class(state.codes[i] as usize));
+                continue;
+            }
+            g.copy_from_slice(&smoothed.z[state.span(i)]);
+            add_scaled(dz, t, &mut g);
+            state.add_margins(i, &mut g);
+            let (first, second) = state.shift_by_centre(smoothed, i, &g, &mut u).derivatives(dz);
+            slope += c / smoothed.width * first;
+            curvature += c / smoothed.width * second;
+        }
+        (slope, curvature)
+    }
 }
 
 impl CrammerSingerState<'_, '_> {
@@ -72,6 +184,7 @@ impl CrammerSingerState<'_, '_> {
             centre: self.a.clone(),
             z: vec![[0.0; LANES]; self.a.len()],
             v,
+            dz: Vec::new(),
             sets: ClassSets::new(self.n(), self.k),
             curved: Vec::new(),
             margins: vec![-1.0; self.n()],
@@ -145,24 +258,9 @@ impl CrammerSingerState<'_, '_> {
     }
 
     /// The change of the scores along a direction.
-    fn score_change(&self, smoothed: &Smoothed, direction: &[Lane]) -> Result<ScoreChange, Status> {
-        let mut dz = vec![[0.0; LANES]; self.a.len()];
-        let mut ranges = vec![0.0; self.n()];
+    fn score_change(&self, smoothed: &Smoothed, direction: &[Lane], change: &mut ScoreChange) -> Result<(), Status> {
         self.control.spend(self.n() * self.row_cost());
-        for (i, dz) in dz.chunks_mut(self.lanes).enumerate() {
-            if i % CHECK_INTERVAL == 0 {
-                self.control.check().map_err(Status::from)?;
-            }
-            if self.costs[i] > 0.0 {
-                self.products(i, direction, dz);
-                if smoothed.margins[i] > 0.0 {
-                    // Padding is 0, which may widen the range.
-                    let least = dz.iter().flatten().fold(f64::INFINITY, |least, v| if *v < least { *v } else { least });
-                    ranges[i] = largest(dz) - least;
-                }
-            }
-        }
-        Ok(ScoreChange { dz, ranges })
+        vectorised(ChangeScores { state: self, smoothed, direction, change })
     }
 
     /// Writes u = ε·aᵏ + g of sample `i`, given its scores g, to `u`.
@@ -174,38 +272,8 @@ impl CrammerSingerState<'_, '_> {
 
     /// Sets a to that of the smoothed losses at the scores, and measures.
     fn update_dual(&mut self, smoothed: &mut Smoothed) -> Result<CrammerSingerMeasure, Status> {
-        let lanes = self.lanes;
-        let (mut g, mut u) = (vec![[0.0; LANES]; lanes], vec![[0.0; LANES]; lanes]);
-        let mut sums = SampleSums::default();
         smoothed.curved.clear();
-        for i in (0..self.n()).filter(|&i| self.costs[i] > 0.0) {
-            if i % CHECK_INTERVAL == 0 {
-                self.control.check().map_err(Status::from)?;
-            }
-            let (span, own_class, c) = (self.span(i), self.codes[i] as usize, self.costs[i]);
-            if smoothed.margins[i] > 0.0 {
-                let z = smoothed.z[span].as_flattened();
-                let top = smoothed.tops[i] as usize;
-                sums.add_loss(c, z[top] + f64::from(u8::from(top != own_class)), z[own_class]);
-                continue;
-            }
-            g.copy_from_slice(&smoothed.z[span.clone()]);
-            let own = self.add_margins(i, &mut g);
-            if !self.shift_by_centre(smoothed, i, &g, &mut u).project(c) {
-                return Err(Status::Stalled);
-            }
-            let count = smoothed.sets.assign(i, &u);
-            if exchange(&mut self.a[span.clone()], &mut u, at(own_class)) {
-                let v = &mut smoothed.v;
-                self.visit(i, |j, x| add_scaled(&u, x, &mut v[j * lanes..(j + 1) * lanes]));
-            }
-            if count > 1 {
-                smoothed.curved.push(i as u32);
-            } else {
-                self.settle(smoothed, i, &g);
-            }
-            sums.add(c, &g, &self.a[span], own);
-        }
+        let sums = vectorised(UpdateDual { state: self, smoothed })?;
         self.control.spend(10 * LANES * self.a.len());
         Ok(self.note_measure(sums, Some(&smoothed.v)))
     }
@@ -238,6 +306,21 @@ impl CrammerSingerState<'_, '_> {
         target_gap: f64,
     ) -> Result<(CrammerSingerMeasure, bool), Status> {
         let mut progress = GapProgress::default();
+        let mut change = ScoreChange { dz: std::mem::take(&mut smoothed.dz), ranges: vec![0.0; self.n()] };
+        change.dz.resize(self.a.len(), [0.0; LANES]);
+        let ended = self.newton_steps(smoothed, system, target_gap, &mut progress, &mut change);
+        smoothed.dz = change.dz;
+        ended
+    }
+
+    fn newton_steps(
+        &mut self,
+        smoothed: &mut Smoothed,
+        system: &mut NewtonSystem,
+        target_gap: f64,
+        progress: &mut GapProgress,
+        change: &mut ScoreChange,
+    ) -> Result<(CrammerSingerMeasure, bool), Status> {
         for step in 0.. {
             let m = self.update_dual(smoothed)?;
             self.report("newton", smoothed.curved.len())?;
@@ -257,8 +340,8 @@ impl CrammerSingerState<'_, '_> {
                 Err(Status::Stalled) => return Ok((m, false)),
                 other => other?,
             };
-            let change = self.score_change(smoothed, &direction)?;
-            let t = self.line_search(smoothed, &change, &direction, &right)?;
+            self.score_change(smoothed, &direction, change)?;
+            let t = self.line_search(smoothed, change, &direction, &right)?;
             if t == 0.0 {
                 return Ok((m, false));
             }
@@ -282,26 +365,10 @@ impl CrammerSingerState<'_, '_> {
             return Ok(0.0);
         }
         let (norm_curvature, norm_slope) = (dot(direction, direction), dot(&self.w, direction));
-        let (mut g, mut u) = (vec![[0.0; LANES]; self.lanes], vec![[0.0; LANES]; self.lanes]);
         let derivatives = |t: f64| {
             self.control.spend(10 * LANES * self.a.len());
-            let (mut slope, mut curvature) = (norm_slope + t * norm_curvature, norm_curvature);
-            for i in (0..self.n()).filter(|&i| self.costs[i] > 0.0) {
-                let dz = &change.dz[self.span(i)];
-                let of_class = |m: usize| dz[at(m).0][at(m).1];
-                let (own, c) = (of_class(self.codes[i] as usize), self.costs[i]);
-                if smoothed.margins[i] > t * change.ranges[i] {
-                    slope += c * (of_class(smoothed.tops[i] as usize) - own);
-                    continue;
-                }
-                g.copy_from_slice(&smoothed.z[self.span(i)]);
-                add_scaled(dz, t, &mut g);
-                self.add_margins(i, &mut g);
-                let (first, second) = self.shift_by_centre(smoothed, i, &g, &mut u).derivatives(dz);
-                slope += c / smoothed.width * first;
-                curvature += c / smoothed.width * second;
-            }
-            (slope, curvature)
+            let (slope, curvature) = vectorised(LossDerivatives { state: self, smoothed, change, t });
+            (norm_slope + t * norm_curvature + slope, norm_curvature + curvature)
         };
         search_derivative(start, self.control, derivatives).map_err(Status::from)
     }

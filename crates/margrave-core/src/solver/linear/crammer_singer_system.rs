@@ -15,6 +15,8 @@ use super::class_lanes::{LANES, Lane, add_scaled, at, dot};
 use super::crammer_singer::{CHECK_INTERVAL, CrammerSingerState};
 use crate::control::Status;
 use crate::linalg::factor::{Cholesky, FactorError};
+use crate::linalg::sparse;
+use crate::linalg::vectorised::{Vectorised, vectorised};
 
 /// Most unknowns of a system that is factored.
 pub(super) const MAX_DIRECT_UNKNOWNS: usize = 1500;
@@ -87,37 +89,56 @@ pub(super) struct NewtonSystem {
     blocks: Vec<Option<usize>>,
     /// Lower triangle of M, by class, then by feature; empty before the first step.
     matrix: Vec<f64>,
+    /// Memory for the factor.
+    square: Vec<f64>,
     /// The classes of each sample in M.
     applied: ClassSets,
     updates: usize,
-    row: Vec<(usize, f64)>,
+    /// The features of the present row, and their values.
+    columns: Vec<u32>,
+    values: Vec<f64>,
     classes: Vec<usize>,
 }
 
 impl NewtonSystem {
-    /// Adds the term of sample `i` with the classes in `self.classes`, times `sign`; the row is in `self.row`.
+    /// Adds the term of sample `i` with the classes in `self.classes`, times `sign`; the row is in `self.columns` and
+    /// `self.values`.
     fn add_sample(&mut self, cost: f64) {
-        let count = self.classes.len();
-        if count < 2 {
-            return;
+        if self.classes.len() > 1 {
+            vectorised(AddSample { system: self, cost });
         }
-        let share = cost / count as f64;
-        let is_dense = self.row.len() == self.d;
-        for &m in &self.classes {
-            let Some(of_row) = self.blocks[m] else { continue };
-            for &other in &self.classes {
-                let Some(of_column) = self.blocks[other].filter(|b| *b <= of_row) else { continue };
+    }
+}
+
+struct AddSample<'s> {
+    system: &'s mut NewtonSystem,
+    cost: f64,
+}
+
+impl Vectorised for AddSample<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { system: NewtonSystem { d, size, blocks, matrix, columns, values, classes, .. }, cost } = self;
+        let (d, size) = (*d, *size);
+        let share = cost / classes.len() as f64;
+        let is_dense = columns.len() == d;
+        for &m in &*classes {
+            let Some(of_row) = blocks[m] else { continue };
+            for &other in &*classes {
+                let Some(of_column) = blocks[other].filter(|b| *b <= of_row) else { continue };
                 let weight = if m == other { cost - share } else { -share };
-                for (at, &(j, x)) in self.row.iter().enumerate() {
-                    let from = (of_row * self.d + j) * self.size + of_column * self.d;
-                    let line = &mut self.matrix[from..from + self.d];
+                for (at, (&j, &x)) in columns.iter().zip(&*values).enumerate() {
+                    let from = (of_row * d + j as usize) * size + of_column * d;
+                    let line = &mut matrix[from..from + d];
                     // Of a diagonal block only the lower triangle is read; the entries of a row ascend by feature.
-                    let entries = if m == other { &self.row[..=at] } else { &self.row[..] };
+                    let count = if m == other { at + 1 } else { columns.len() };
                     let weight = weight * x;
                     if is_dense {
-                        line.iter_mut().zip(entries).for_each(|(line, (_, y))| *line += weight * y);
+                        line.iter_mut().zip(&values[..count]).for_each(|(line, y)| *line += weight * y);
                     } else {
-                        entries.iter().for_each(|&(l, y)| line[l] += weight * y);
+                        sparse::add(&columns[..count], &values[..count], weight, line);
                     }
                 }
             }
@@ -153,9 +174,11 @@ impl CrammerSingerState<'_, '_> {
             size: self.unknowns(),
             blocks: (0..self.k).map(block).collect(),
             matrix: Vec::new(),
+            square: Vec::new(),
             applied,
             updates: 0,
-            row: Vec::new(),
+            columns: Vec::new(),
+            values: Vec::new(),
             classes: Vec::new(),
         }
     }
@@ -190,11 +213,15 @@ impl CrammerSingerState<'_, '_> {
                     continue;
                 }
                 if work == 0 {
-                    system.row.clear();
-                    let row = &mut system.row;
-                    self.visit(i, |j, x| row.push((j, x)));
+                    let (columns, values) = (&mut system.columns, &mut system.values);
+                    columns.clear();
+                    values.clear();
+                    self.visit(i, |j, x| {
+                        columns.push(j as u32);
+                        values.push(x);
+                    });
                 }
-                work += (system.classes.len() * system.row.len()).pow(2) / 2;
+                work += (system.classes.len() * system.columns.len()).pow(2) / 2;
                 system.add_sample(sign * self.costs[i]);
             }
             self.control.spend(work);
@@ -221,26 +248,25 @@ impl CrammerSingerState<'_, '_> {
     }
 
     /// Solves the system by Cholesky.
-    fn direct_direction(&mut self, system: &NewtonSystem, width: f64, right: &[Lane]) -> Result<Vec<Lane>, Status> {
+    fn direct_direction(&mut self, system: &mut NewtonSystem, width: f64, right: &[Lane]) -> Result<Vec<Lane>, Status> {
         let (k, d, size) = (self.k, system.d, system.size);
         let share = 1.0 / k as f64;
-        let mut matrix = vec![0.0; size * size];
         let entry = |i: usize| system.matrix[i * size + i] / width + 1.0 - share;
         let roots: Vec<f64> = (0..size).map(|i| 1.0 / entry(i).sqrt()).collect();
-        for i in 0..size {
-            let factor = roots[i] / width;
-            let (from, to) = (&system.matrix[i * size..=i * size + i], &mut matrix[i * size..=i * size + i]);
-            to.iter_mut().zip(from).zip(&roots).for_each(|((to, from), root)| *to = from * factor * root);
-            for other in (i % d..i).step_by(d) {
-                to[other] -= share * roots[i] * roots[other];
-            }
-            to[i] = 1.0;
-        }
         let mut jitter = 0.0;
         let factor = loop {
-            let mut copy = matrix.clone();
-            (0..size).for_each(|i| copy[i * size + i] += jitter);
-            match Cholesky::new(copy, size, size, self.control) {
+            let mut square = std::mem::take(&mut system.square);
+            square.resize(size * size, 0.0);
+            for i in 0..size {
+                let factor = roots[i] / width;
+                let (from, to) = (&system.matrix[i * size..=i * size + i], &mut square[i * size..=i * size + i]);
+                to.iter_mut().zip(from).zip(&roots).for_each(|((to, from), root)| *to = from * factor * root);
+                for other in (i % d..i).step_by(d) {
+                    to[other] -= share * roots[i] * roots[other];
+                }
+                to[i] = 1.0 + jitter;
+            }
+            match Cholesky::new(square, size, size, self.control) {
                 Ok(factor) => break factor,
                 Err(FactorError::Interrupted(why)) => return Err(why.into()),
                 Err(FactorError::NotPositive(_)) if jitter > 1.0 => return Err(Status::Stalled),
@@ -258,6 +284,7 @@ impl CrammerSingerState<'_, '_> {
             }
         }
         factor.solve(&mut s);
+        system.square = factor.into_square();
         s.iter_mut().zip(&roots).for_each(|(s, root)| *s *= root);
         let mut out = vec![[0.0; LANES]; right.len()];
         for j in 0..d {

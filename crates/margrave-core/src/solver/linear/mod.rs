@@ -26,6 +26,7 @@
 
 mod averaged;
 mod class_lanes;
+mod class_rows;
 mod columns;
 mod coordinate;
 mod crammer_singer;

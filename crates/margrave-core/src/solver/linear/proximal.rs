@@ -6,7 +6,7 @@
 //! more slowly.
 
 use super::Method;
-use super::coordinate::DescentEnd;
+use super::coordinate::{DescentEnd, DescentTarget};
 use super::newton::{NewtonEnd, NewtonGoal};
 use super::smooth_loss::{DualTerms, SmoothLoss, SmoothedDual};
 use super::solve::{GapProgress, LinearHalt, LinearRun, START_WIDTH, WIDTH_FACTOR};
@@ -85,7 +85,10 @@ impl LinearRun<'_, '_> {
     fn coordinate_descent(&mut self, terms: &DualTerms, max_epochs: usize) -> Result<bool, LinearHalt> {
         let (target_gap, seed) = (self.target_gap(), self.options.seed);
         let descended = match self.state.x.points() {
-            Some(points) => self.state.descend_coordinates(terms, points, target_gap, seed, max_epochs)?,
+            Some(points) => {
+                let target = DescentTarget { gap: target_gap, tol: self.options.stop.tol, max_epochs };
+                self.state.descend_coordinates(terms, points, target, seed)?
+            }
             None => self.state.descend_blocks(terms, target_gap, seed, 60)?,
         };
         let (DescentEnd::Reached(m) | DescentEnd::Slow(m)) = descended;
@@ -197,21 +200,7 @@ impl LinearRun<'_, '_> {
             self.violation = state.slope_violation();
             return self.violation <= tol;
         };
-        // Bounds on the slope from the β that can fall, and from those that can rise.
-        let (mut fall, mut rise) = (f64::NEG_INFINITY, f64::INFINITY);
-        for i in 0..state.n() {
-            let (t, beta) = (terms.get(i), state.beta[i]);
-            let width = t.hi - t.lo;
-            let at_bound = 1e-12 * if width.is_finite() { width } else { beta.abs().max(1.0) };
-            let slope = state.z[i] + t.p + t.d * beta;
-            if beta - t.lo > at_bound {
-                fall = fall.max(slope + if beta > at_bound { t.eps } else { -t.eps });
-            }
-            if t.hi - beta > at_bound {
-                rise = rise.min(slope + if beta < -at_bound { -t.eps } else { t.eps });
-            }
-        }
-        self.violation = if state.rho == Some(0.0) { fall - rise } else { fall.max(-rise) }.max(0.0);
+        self.violation = state.box_violation(terms);
         self.violation <= tol
     }
 }
