@@ -210,7 +210,7 @@ class Evaluation:
         if self.best().probabilities is not None and self.positive is not None:
             bins = [
                 [
-                    f"{b['low']:.2g} to {b['high']:.2g}",
+                    f"{b['low']:.2g}–{b['high']:.2g}",
                     f"{b['probability']:.3f}",
                     f"{b['share']:.3f}",
                     f"{b['count']:g}",
@@ -224,7 +224,7 @@ class Evaluation:
         figure.savefig(image, format="svg", metadata={"Date": None})
         plot._pyplot().close(figure)
         svg = image.getvalue()
-        parts += ["<h2>Figures</h2>", svg[svg.index("<svg") :], "<h2>Model card</h2>"]
+        parts += ["<h2>Figures</h2>", f'<div class="wide">{svg[svg.index("<svg") :]}</div>', "<h2>Model card</h2>"]
         parts.append(_html_table([], self._card()).replace("<table>", '<table class="card">'))
         return _PAGE.format(title=html.escape(self.name), body="\n".join(parts))
 
@@ -234,11 +234,11 @@ _PAGE = """<!DOCTYPE html>
 <meta name="color-scheme" content="light dark"><title>{title}</title>
 <style>body{{font:15px/1.5 Helvetica,Arial,sans-serif;max-width:900px;margin:2em auto;padding:0 1em}}
 td,th{{padding:3px 14px 3px 0;text-align:right}}td:first-child,th:first-child{{text-align:left}}
-td{{overflow-wrap:anywhere}}td:first-child{{overflow-wrap:normal;white-space:nowrap}}
-.card td{{text-align:left;vertical-align:top}}.card td:first-child{{color:#777}}
+.card td{{text-align:left;vertical-align:top;overflow-wrap:anywhere}}.card td:first-child{{color:#808080;white-space:nowrap}}
+.wide{{overflow-x:auto}}.wide svg{{min-width:600px}}
 @media (max-width:500px){{td,th{{padding-right:9px}}}}svg{{max-width:100%;height:auto;background:#fff}}
 @media screen and (prefers-color-scheme:dark){{body{{color:#e4e4e4;background:#16181c}}}}
-@media print{{body{{margin:0;max-width:none}}h2,h3{{break-after:avoid}}svg,table{{break-inside:avoid}}}}</style></head>
+@media print{{body{{margin:0;max-width:none}}.wide{{overflow:visible}}.wide svg{{min-width:0}}h2,h3{{break-after:avoid}}svg,table{{break-inside:avoid}}}}</style></head>
 <body>
 {body}
 </body></html>
