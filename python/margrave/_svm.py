@@ -80,11 +80,12 @@ class SVC(_Classifier):
         Start from the solution of the last fit if X has the same rows. The result is certified either way.
     approx : int or "auto", default=None
         Train on this many centres instead of all rows, for many rows: `certificate_` bounds the distance from the exact
-        optimum, and its `approximation` has the parts. That distance has to be at most `gap_tol` (1e-2 by default), otherwise
-        the fit warns and its status is "inaccurate". "auto": as many centres as that needs. `tol` is not used. For two classes or regression.
+        optimum, and its `approximation` has the parts. That distance has to be at most `gap_tol` (1e-2 by default),
+        otherwise the fit warns and its status is "inaccurate". "auto": as many centres as that needs. `tol` is not used.
+        For two classes or regression.
     certify : {"exact", "sampled", "own"}, default=None
-        How that distance is bounded; see `Certificate`. By default exactly if that takes only seconds, else sampled. "own": not
-        at all, only the problem on the centres is certified.
+        How that distance is bounded; see `Certificate`. By default exactly if that takes only seconds, else sampled.
+        "own": not at all, only the problem on the centres is certified.
     polish : bool, default=False
         Go on from the model on few centres to the exact one.
 
@@ -407,11 +408,12 @@ class SVR(_Regressor):
         Keep what `predict(X, return_interval=...)` needs: quantiles of the leave-one-out residuals.
     approx : int or "auto", default=None
         Train on this many centres instead of all rows, for many rows: `certificate_` bounds the distance from the exact
-        optimum, and its `approximation` has the parts. That distance has to be at most `gap_tol` (1e-2 by default), otherwise
-        the fit warns and its status is "inaccurate". "auto": as many centres as that needs. `tol` is not used. For two classes or regression.
+        optimum, and its `approximation` has the parts. That distance has to be at most `gap_tol` (1e-2 by default),
+        otherwise the fit warns and its status is "inaccurate". "auto": as many centres as that needs. `tol` is not used.
+        For two classes or regression.
     certify : {"exact", "sampled", "own"}, default=None
-        How that distance is bounded; see `Certificate`. By default exactly if that takes only seconds, else sampled. "own": not
-        at all, only the problem on the centres is certified.
+        How that distance is bounded; see `Certificate`. By default exactly if that takes only seconds, else sampled.
+        "own": not at all, only the problem on the centres is certified.
     polish : bool, default=False
         Go on from the model on few centres to the exact one.
 

@@ -8,7 +8,7 @@ use margrave_core::loss::LossSpec;
 use margrave_core::observe::Silent;
 use margrave_core::problem::{Constraint, KernelProblem, Task};
 use margrave_core::solver::Stop;
-use margrave_core::train::{Approx, Fit, LossChoice, Plan, Tradeoff, TrainOptions, verify};
+use margrave_core::train::{Approx, Fit, GivenMachine, LossChoice, Plan, Tradeoff, TrainOptions, verify, verify_given};
 use margrave_core::{Control, Error, Status, Threads};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -82,7 +82,13 @@ fn the_interval_contains_the_exact_optimum_for_every_convex_loss() {
         let (task, losses): (_, &[&str]) =
             if round % 2 == 0 { (Task::Classify, &CLASSIFICATION) } else { (Task::Regress, &REGRESSION) };
         let loss = losses[(round / 2) % losses.len()];
-        let n = if round % 40 == 0 { 900 } else { rng.random_range(20..160) };
+        let n = match round {
+            // Hinge and ε-insensitive.
+            60 => 5000,
+            113 => 3000,
+            _ if round % 40 == 0 => 900,
+            _ => rng.random_range(20..160),
+        };
         let data = data(&mut rng, n, 2 + round % 3, task);
         let mut options =
             options(task, loss, 10f64.powf(rng.random_range(-1.0..1.0)), 10f64.powf(rng.random_range(-1.0..1.5)));
@@ -318,6 +324,42 @@ fn bad_input_is_an_error() {
     with(&|o| (o.approx, o.certify) = (None, TailCheck::Own));
     assert!("0".parse::<Approx>().is_err() && "-3".parse::<Approx>().is_err() && "2.5".parse::<Approx>().is_err());
     assert_eq!("auto".parse::<Approx>(), Ok(Approx::Auto));
+}
+
+#[test]
+fn a_function_from_elsewhere_is_certified_on_any_centres() {
+    let mut rng = ChaCha8Rng::seed_from_u64(81);
+    for (task, loss) in [(Task::Classify, "hinge"), (Task::Classify, "logistic"), (Task::Regress, "square")] {
+        let data = data(&mut rng, 200, 2, task);
+        let mut options = options(task, loss, 1.0, 1.0);
+        let (low, high) = exact(&options, &data);
+        options.approx = Some(Approx::Centres(60));
+        let fit = train(&options, &data);
+        let expansion = &fit.model().expansion;
+        let mut machine = GivenMachine {
+            kernel: Kernel::rbf(1.0),
+            centres: expansion.centres().clone(),
+            coefficients: expansion.coefficients().to_vec(),
+            bias: Some(expansion.bias()[0]),
+        };
+        let loss: LossSpec = loss.parse().unwrap();
+        let found = verify_given(&machine, &data, &loss, 1.0, TailCheck::Auto, &control()).unwrap();
+        assert!((found.primal() - fit.totals().primal).abs() < 1e-6 * high, "{loss}: {found}");
+        assert!(found.dual().unwrap() <= high && found.relative_gap().unwrap() < 0.2, "{loss}: {found}");
+        // Centres that are no rows of the data, and a worse function: still an interval around the optimum.
+        let moved: Vec<f64> = (0..120).map(|_| rng.random_range(-1.0..1.0)).collect();
+        machine.centres = Points::dense_f64(60, 2, moved).unwrap();
+        let found = verify_given(&machine, &data, &loss, 1.0, TailCheck::Auto, &control()).unwrap();
+        assert!(found.dual().unwrap() <= high && found.primal() >= low && found.primal() > high, "{loss}: {found}");
+        // Of a problem without a bias the optimum is another one.
+        machine.bias = None;
+        options.bias = false;
+        let (_, high) = exact(&full_options(&options), &data);
+        let found = verify_given(&machine, &data, &loss, 1.0, TailCheck::Auto, &control()).unwrap();
+        assert!(found.dual().unwrap() <= high && found.primal() >= high, "{loss}: {found}");
+        machine.coefficients.pop();
+        assert!(verify_given(&machine, &data, &loss, 1.0, TailCheck::Auto, &control()).is_err());
+    }
 }
 
 /// K_nS·a in double precision agrees with what the model predicts.

@@ -128,3 +128,44 @@ fn a_schema_that_contradicts_itself_is_refused() {
     let options = ReadOptions { schema: Some(&schema), ..plain() };
     assert!(read_bytes(b"1,2,3\n", "t.csv", &options).unwrap_err().to_string().contains("schema"));
 }
+
+#[test]
+fn a_model_on_centres_is_read_from_its_arrays() {
+    use margrave_core::kernel::Kernel;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.npz");
+    let text: Vec<u8> = "square".chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
+    let loss = npy("<U6", "", &text);
+    let centres = npy_f64(&[2, 1], &[0.5, -1.0]);
+    let (coefficients, number) = (npy_f64(&[2, 1], &[1.5, -2.0]), |v: f64| npy_f64(&[], &[v]));
+    let load = |arrays: &[(&str, &[u8])]| {
+        std::fs::write(&path, npz(arrays)).unwrap();
+        margrave_io::model::load_centres(&path)
+    };
+    let (gamma, bias, c) = (number(2.0), number(0.25), npy_f64(&[1], &[3.0]));
+    let all: [(&str, &[u8]); 6] = [
+        ("centers", &centres),
+        ("coefficients", &coefficients),
+        ("gamma", &gamma),
+        ("bias", &bias),
+        ("C", &c),
+        ("loss", &loss),
+    ];
+    let model = load(&all).unwrap().unwrap();
+    assert_eq!((model.machine.kernel, model.machine.bias, model.cost), (Kernel::rbf(2.0), Some(0.25), Some(3.0)));
+    assert_eq!((model.machine.coefficients.as_slice(), model.loss.name()), (&[1.5, -2.0][..], "square"));
+    assert_eq!((model.machine.centres.len(), model.machine.centres.dims()), (2, 1));
+    let few = load(&all[..3]).unwrap().unwrap();
+    assert_eq!((few.machine.bias, few.cost, few.loss.name()), (None, None, "hinge"));
+    let one = npy_f64(&[1], &[1.0]);
+    let negative = number(-1.0);
+    let said = |arrays: &[(&str, &[u8])]| load(arrays).unwrap_err().to_string();
+    assert!(said(&all[1..]).contains("centres"));
+    assert!(said(&all[..1]).contains("coefficients"));
+    assert!(said(&all[..2]).contains("gamma"));
+    assert!(said(&[all[0], ("coefficients", &one), all[2]]).contains("2 centres"));
+    assert!(said(&[all[0], all[1], all[2], ("C", &negative)]).contains("C must be positive"));
+    assert!(said(&[all[0], all[1], all[2], ("kernel", &loss)]).contains("square"));
+    std::fs::write(&path, b"1 1:2\n").unwrap();
+    assert!(margrave_io::model::load_centres(&path).unwrap().is_none());
+}

@@ -55,7 +55,8 @@ def approximate(
     progress.close()
     result = linear.result(raised)
     result["reason"] = (
-        f"partitions on Dask: {len(factor)} centres, Newton's method on their features; the exact problem was not compared"
+        f"partitions on Dask: {len(factor)} centres, Newton's method on their features; the exact problem was not"
+        " compared"
     )
     for machine in result["machines"]:
         on_centres(machine, len(factor))

@@ -76,7 +76,7 @@ pub fn load_centres(path: impl AsRef<Path>) -> Result<Option<CentresModel>> {
         "laplacian" => Kernel::Laplacian { gamma: gamma()? },
         "matern32" => Kernel::Matern32 { gamma: gamma()? },
         "matern52" => Kernel::Matern52 { gamma: gamma()? },
-        "poly" if degree >= 1.0 && degree <= 100.0 && degree.fract() == 0.0 => {
+        "poly" if (1.0..=100.0).contains(&degree) && degree.fract() == 0.0 => {
             Kernel::Poly { gamma: gamma()?, coef0, degree: degree as u32 }
         }
         other => {
