@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::control::Control;
 use crate::error::Result;
 use crate::gram::{Gram, Pick, StoredGram, part};
-use crate::linalg::vectorised::{Vectorised, vectorised};
 use crate::problem::{Constraint, KernelProblem, Losses};
 use crate::solver::decomposition::{Scratch, resident};
 use crate::solver::{Solution, Stop};
@@ -52,45 +51,6 @@ struct Spare {
     values: Vec<f32>,
     between: Vec<f32>,
     scratch: Scratch,
-}
-
-/// Writes the transpose of `from`, whose rows have `width` entries, to the beginning of lines of `stride` entries.
-struct Transpose<'a> {
-    from: &'a [f32],
-    width: usize,
-    to: &'a mut [f32],
-    stride: usize,
-}
-
-impl Vectorised for Transpose<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        /// Side length of the squares that are transposed in registers.
-        const SIDE: usize = 8;
-        let Self { from, width, to, stride } = self;
-        let height = from.len() / width.max(1);
-        let whole = |count: usize| count / SIDE * SIDE;
-        for c in (0..whole(width)).step_by(SIDE) {
-            for r in (0..whole(height)).step_by(SIDE) {
-                let mut square = [[0f32; SIDE]; SIDE];
-                for (k, line) in square.iter_mut().enumerate() {
-                    line.copy_from_slice(&from[(r + k) * width + c..][..SIDE]);
-                }
-                for l in 0..SIDE {
-                    let line: [f32; SIDE] = std::array::from_fn(|k| square[k][l]);
-                    to[(c + l) * stride + r..][..SIDE].copy_from_slice(&line);
-                }
-            }
-        }
-        for c in 0..width {
-            let rest = if c < whole(width) { whole(height) } else { 0 };
-            for r in rest..height {
-                to[c * stride + r] = from[r * width + c];
-            }
-        }
-    }
 }
 
 fn lock<T>(place: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -171,7 +131,14 @@ impl Shared {
         for (r, between) in between.chunks_exact((n - first).max(1)).enumerate() {
             values[r * n + first..(r + 1) * n].copy_from_slice(between);
         }
-        vectorised(Transpose { from: between, width: n - first, to: &mut values[first * n..], stride: n });
+        // The lower part is the upper one transposed, in tiles that stay in cache.
+        const TILE: usize = 32;
+        for r0 in (0..first).step_by(TILE) {
+            for c in 0..n - first {
+                let to = &mut values[(first + c) * n + r0..(first + c) * n + (r0 + TILE).min(first)];
+                to.iter_mut().enumerate().for_each(|(r, v)| *v = between[(r0 + r) * (n - first) + c]);
+            }
+        }
         Ok(values)
     }
 
@@ -232,20 +199,6 @@ mod tests {
             own.block_f32(Pick::List(&order), Pick::List(&order), &mut expected, &control()).unwrap();
             let off = values.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(off < 4e-6, "{off}");
-        }
-    }
-
-    #[test]
-    fn transposes_of_any_shape_are_whole() {
-        for (height, width) in [(0, 5), (5, 0), (1, 1), (8, 8), (7, 9), (16, 3), (23, 41), (40, 24)] {
-            let stride = height + 3;
-            let from: Vec<f32> = (0..height * width).map(|v| v as f32).collect();
-            let mut to = vec![-1f32; stride * width];
-            vectorised(Transpose { from: &from, width, to: &mut to, stride });
-            for (c, r) in (0..width).flat_map(|c| (0..stride).map(move |r| (c, r))) {
-                let expected = if r < height { from[r * width + c] } else { -1.0 };
-                assert_eq!(to[c * stride + r], expected, "{height} × {width}, entry {r}, {c}");
-            }
         }
     }
 
