@@ -180,7 +180,7 @@ mod tests {
         for d in [1, 3, 8, 21] {
             let (x, w, c) = (values(4 * d, 1), values(d, 2), [1.0, 0.0, -0.5, 2.0]);
             let single: Vec<f32> = x.iter().map(|x| *x as f32).collect();
-            let mut found = vec![(f64::NAN, f64::NAN); 4];
+            let mut found = [(f64::NAN, f64::NAN); 4];
             vectorised(DenseDots { values: &single, w: &w, out: |at, sum, size| found[at] = (sum, size) });
             let (mut sums, mut of_rows) = (vec![[0.0; 2]; d], vec![[0.0; 2]; d]);
             vectorised(DenseSums { values: &x, c: &c, out: &mut sums });

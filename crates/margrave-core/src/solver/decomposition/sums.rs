@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn coupled_groups_are_solved_together() {
-        let s = vec![vec![2.0, 1.0, 0.0], vec![1.0, 3.0, 0.5], vec![0.0, 0.5, 1.0]];
+        let s = [vec![2.0, 1.0, 0.0], vec![1.0, 3.0, 0.5], vec![0.0, 0.5, 1.0]];
         let m = multipliers(&s, &[1.0, -2.0, 0.25]);
         for (row, r) in s.iter().zip([1.0, -2.0, 0.25]) {
             let product: f64 = row.iter().zip(&m).map(|(s, m)| s * m).sum();
