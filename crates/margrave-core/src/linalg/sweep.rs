@@ -89,6 +89,7 @@ pub(super) use versions;
 
 /// The instruction sets that passes are compiled for.
 #[derive(Clone, Copy, PartialEq)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "there is nothing to choose from elsewhere"))]
 pub(super) enum InstructionSet {
     Wide,
     Middle,

@@ -175,6 +175,7 @@ impl ByteRun<'_> {
 }
 
 /// Requested rows in groups of [`GROUP`], padded with k = 0.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by the instructions of this architecture"))]
 pub(crate) struct ByteRows {
     pub(super) words: Vec<u32>,
     pub(super) terms: Vec<i32>,
