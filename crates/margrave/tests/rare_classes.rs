@@ -271,3 +271,17 @@ fn a_coarse_rule_gives_way_to_folds_that_copies_do_not_change() {
         }
     }
 }
+
+#[test]
+fn a_machine_that_can_only_be_zero_is_pointed_out() {
+    let overlapping = data(&two_gaussians(120, 2, 0.5, 3));
+    let fit = |nu: f64| Svm::classifier().kernel(Kernel::Linear).nu(nu).fit(&overlapping).unwrap();
+    let zero = |fit: &margrave::Fit| fit.cautions().iter().any(|c| matches!(c, Caution::Zero { .. }));
+    assert!(zero(&fit(0.05)), "{:?}", fit(0.05).certificate());
+    assert!(!zero(&fit(0.9)), "{:?}", fit(0.9).certificate());
+    // Points around the origin cannot be separated from it by a line; in the space of the RBF kernel all points can.
+    let novelty = |kernel: Kernel| Svm::novelty().kernel(kernel).nu(0.5).fit(&overlapping).unwrap();
+    assert!(zero(&novelty(Kernel::Linear)) && !zero(&novelty(Kernel::rbf(0.5))));
+    let said = novelty(Kernel::Linear).cautions()[0].to_string();
+    assert!(said.contains("the origin"), "{said}");
+}

@@ -3,12 +3,15 @@
 use std::fmt;
 
 use super::plan::Plan;
+use crate::certificate::Certificate;
 use crate::conflict::OptionName;
 use crate::data::Label;
-use crate::problem::{ClassWeight, Task};
+use crate::problem::{ClassWeight, Formulation, Task};
 
 /// Classes are called imbalanced where the largest has more than this many times the rows of the smallest.
 const IMBALANCE: f64 = 4.0;
+/// The objective of a machine that is zero up to rounding, relative to that of its coefficients without cancellation.
+const ZERO: f64 = 1e-9;
 
 /// A property of the data or of the model that often is not what was wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +21,11 @@ pub enum Caution {
     OneClass {
         /// That class.
         label: Label,
+    },
+    /// The best machine is zero: ν is smaller than the overlap of the classes allows, or nothing separates the points from the origin.
+    Zero {
+        /// The task.
+        task: Task,
     },
     /// The classes are of very different size, and neither weights nor a threshold nor a score says what that should mean.
     Imbalanced {
@@ -42,6 +50,17 @@ impl fmt::Display for Caution {
                 "every training row is predicted as {label}: try another {}, other kernel parameters, or {}",
                 OptionName::Cost,
                 OptionName::ClassWeight.at("balanced")
+            ),
+            Caution::Zero { task: Task::Novelty } => write!(
+                f,
+                "the best machine is zero, and its scores are rounding: nothing separates the points from the origin with this kernel; try {}",
+                OptionName::Kernel.at("rbf")
+            ),
+            Caution::Zero { .. } => write!(
+                f,
+                "the best machine is zero, and its scores are rounding: the classes overlap more than {} allows; increase it, or give a cost {} instead",
+                OptionName::Nu,
+                OptionName::Cost
             ),
             Caution::Imbalanced { most, least, of_most, of_least, classes } => {
                 let weights = OptionName::ClassWeight.at("balanced");
@@ -74,10 +93,28 @@ pub fn imbalance(labels: &[Label], codes: &[u32], counts: Option<&[f64]>) -> Opt
     })
 }
 
+/// Whether a machine without a cost is zero up to rounding: its objective is nothing compared with what coefficients of this size
+/// can make of it.
+fn is_zero(certificate: &Certificate) -> bool {
+    certificate.optimality().is_some_and(|o| o.primal().abs() <= ZERO * o.at_zero())
+}
+
 /// The cautions of a finished training; `predicted`: how many training rows each class is predicted for.
-pub(crate) fn of(plan: &Plan<'_>, predicted: &[u64]) -> Vec<Caution> {
+pub(crate) fn of<'c>(
+    plan: &Plan<'_>,
+    predicted: &[u64],
+    mut certificates: impl Iterator<Item = &'c Certificate>,
+) -> Vec<Caution> {
     let Plan { options, prepared, .. } = plan;
     let mut all = Vec::new();
+    let without_cost = match plan.formulation {
+        Formulation::Nu { .. } => options.task == Task::Classify,
+        Formulation::OneClass { .. } => true,
+        _ => false,
+    };
+    if without_cost && certificates.any(is_zero) {
+        all.push(Caution::Zero { task: options.task });
+    }
     if options.task != Task::Classify {
         return all;
     }

@@ -124,7 +124,7 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
     };
     model.dual = duals.unwrap_or_default();
     let train_error = error(&model, prepared, &codes, &lost, &mut predicted, &control.for_proof())?;
-    let cautions = caution::of(plan, &predicted);
+    let cautions = caution::of(plan, &predicted, model.machines.iter().map(|record| &record.certificate));
     let asked = plan.options.asked_of(plan.options.stop);
     Ok(Fit {
         model,

@@ -73,7 +73,7 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     let model =
         Model::crammer_singer(recipe, solved.weights, points.dims(), &solved.alpha, &costs, solved.bias, record)?;
     let (train_error, predicted) = error(&model, points, &codes, &proof)?;
-    let cautions = caution::of(plan, &predicted);
+    let cautions = caution::of(plan, &predicted, std::iter::empty());
     let reason = reason_for(options, &format!("one machine for all classes: dual descent a sample at a time{note}"));
     let asked = Asked::from(options.stop);
     Ok(Fit {

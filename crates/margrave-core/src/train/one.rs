@@ -91,7 +91,8 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
     let cut = threshold.as_ref().map_or(0.0, |threshold| threshold.score);
     let train_error = train_error(options.task, targets, &z, cut);
     let above = z.iter().filter(|z| **z > cut).count();
-    let cautions = caution::of(plan, &[(targets.len() - above) as u64, above as u64]);
+    let predicted = [(targets.len() - above) as u64, above as u64];
+    let cautions = caution::of(plan, &predicted, std::iter::once(&trained.proven.certificate));
     let dual = trained.dual();
     let Trained { proven, weights, solver, reason, compact, merged } = trained;
     let (recipe, seconds) = (plan.recipe(solver), control.seconds());

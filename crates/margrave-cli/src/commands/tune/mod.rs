@@ -162,7 +162,7 @@ impl Tune {
             let fit = margrave::Fit::from(tuner.refit(&best.params, &loaded.data, &mut Silent)?);
             fit.save(path)?;
             // What the data says was said above.
-            let own = |caution: &&Caution| matches!(caution, Caution::OneClass { .. });
+            let own = |caution: &&Caution| matches!(caution, Caution::OneClass { .. } | Caution::Zero { .. });
             fit.cautions().iter().filter(own).for_each(|caution| terminal.note(&prose::caution(caution)));
             if let Some(caution) = learns_nothing(&fit, &loaded.data) {
                 terminal.note(&caution);
