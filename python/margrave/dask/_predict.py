@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -73,12 +74,12 @@ def lazily(model: Any, X: Any, method: str) -> Any:
     return dask.delayed(predict_block)(X, model=dask.delayed(model, pure=True), method=method)
 
 
-class Predicts(OnDask):
+class Predicts(OnDask, metaclass=ABCMeta):
     """Predictions that are lazy on Dask collections; other data is predicted at once."""
 
+    @abstractmethod
     def to_local(self) -> Any:
         """The ordinary estimator with the same parameters and the same fitted model."""
-        raise NotImplementedError
 
     def _on(self, X: Any, method: str) -> Any:
         from sklearn.utils.validation import check_is_fitted
