@@ -387,3 +387,17 @@ fn comparisons_tell_what_differs_on_a_rare_class() {
     }
     assert!(number(&tests[1], "p_value") < 0.01, "{object}");
 }
+
+#[test]
+fn a_machine_that_is_zero_is_proven_up_to_rounding_and_pointed_out() {
+    let sandbox = Sandbox::new();
+    let model = sandbox.path("zero.model");
+    let ran = margrave(&["train", &heart(), "--nu", "0.01", "-k", "linear", "-o", &model]).exits(0);
+    assert!(ran.out.starts_with("optimal to double precision\n"), "{}", ran.out);
+    assert!(ran.err.contains("note: the best machine is zero") && ran.err.contains("--nu"), "{}", ran.err);
+    let ran = margrave(&["verify", &model, &heart()]).exits(0);
+    assert!(ran.out.starts_with("proven to double precision: the rest of the gap is rounding\n"), "{}", ran.out);
+    let ran = margrave(&["train", &heart(), "--nu", "0.4", "-k", "linear", "-o", &model]).exits(0);
+    assert!(ran.out.starts_with("optimal\n") && !ran.err.contains("zero"), "{}{}", ran.out, ran.err);
+    assert!(margrave(&["verify", &model, &heart()]).exits(0).out.starts_with("proven\n"));
+}

@@ -156,7 +156,7 @@ impl Verify {
         let mut object = json::proofs(certificates);
         self.parameters(certified, &mut rows, &mut object);
         let (style, verdict) = match holds {
-            true => (Style::Good, prose::proven(certificates)),
+            true => (Style::Good, prose::proven(certificates, self.gap)),
             false => (Style::Bad, "not within the requested gap"),
         };
         terminal.say(&terminal.summary(style, verdict, &rows))?;

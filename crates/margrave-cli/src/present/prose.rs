@@ -334,11 +334,15 @@ pub(crate) fn certificates(certificates: &[Certificate], within: usize, limit: f
     rows
 }
 
-/// What certificates within the limit prove: proven, proven under a condition, or stationary.
-pub(crate) fn proven(certificates: &[Certificate]) -> &'static str {
+/// What certificates that meet the limit prove: proven (up to rounding, under a condition), or stationary.
+pub(crate) fn proven(certificates: &[Certificate], limit: f64) -> &'static str {
+    let beyond = |c: &Certificate| c.relative_gap().is_some_and(|gap| gap > limit);
     let convex = certificates.iter().all(|c| c.optimality().is_some());
     let definite = certificates.iter().filter_map(Certificate::optimality).all(|o| o.definite());
     match (convex, definite) {
+        (true, true) if certificates.iter().any(beyond) => {
+            "proven to double precision: the rest of the gap is rounding"
+        }
         (true, true) => "proven",
         (true, false) => "proven if the kernel matrix is positive semi-definite (see 'margrave check kernel')",
         (false, _) => "stationary",
