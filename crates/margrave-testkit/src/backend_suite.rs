@@ -167,6 +167,26 @@ pub fn symmetry_is_exact(make: Make<'_>) {
     }
 }
 
+/// A whole matrix, of which half may be copies, has exactly the entries of its parts.
+pub fn halves_are_equal(make: Make<'_>) {
+    for (n, d) in [(300, 40), (515, 70), (33, 200)] {
+        for points in [points::dense(n, d, 4), points::sparse(n, d, 0.3, 4)] {
+            for kernel in [Kernel::rbf(0.01), Kernel::Linear] {
+                let gram = make(kernel, &points, None);
+                let control = Control::unlimited(Threads::new(2));
+                let (mut whole32, mut whole64) = (vec![f32::NAN; n * n], vec![f64::NAN; n * n]);
+                gram.block_f32(Pick::All, Pick::All, &mut whole32, &control).expect("no limit");
+                gram.block_f64(Pick::All, Pick::All, &mut whole64, &control).expect("no limit");
+                let (mut part32, mut part64) = (vec![f32::NAN; n * n], vec![f64::NAN; n * n]);
+                gram.block_f32(Pick::Range(0, n), Pick::Range(0, n), &mut part32, &control).expect("no limit");
+                gram.block_f64(Pick::Range(0, n), Pick::Range(0, n), &mut part64, &control).expect("no limit");
+                assert!(bits32(&whole32) == bits32(&part32), "{kernel}, {n} × {d}");
+                assert!(bits64(&whole64) == bits64(&part64), "{kernel}, {n} × {d}");
+            }
+        }
+    }
+}
+
 fn bits32(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
@@ -356,7 +376,7 @@ pub fn entries_are_counted(make: Make<'_>) {
 macro_rules! backend_suite {
     ($name:ident, $make:expr) => {
         $crate::backend_suite!(@tests $name, $make, entries_are_accurate, sparse_points_are_accurate,
-            symmetry_is_exact, picks_are_consistent, products_are_those_of_the_entries, threads_do_not_change_bits,
+            symmetry_is_exact, halves_are_equal, picks_are_consistent, products_are_those_of_the_entries, threads_do_not_change_bits,
             interrupts_are_obeyed, entries_are_counted);
     };
     (@tests $name:ident, $make:expr, $($test:ident),*) => {

@@ -49,6 +49,10 @@ use crate::error::{Error, Result};
 use crate::gram::{Accuracy, Chain, Gram, Pick, Precision};
 use crate::kernel::{Kernel, Statistic};
 
+/// Multiply–adds of an entry from which copying it to the other side of the diagonal takes less time than computing it there:
+/// large blocks are written and read at the speed of memory.
+const WORTH_COPYING: f64 = 40.0;
+
 /// A value computed on first use by one thread, unless interrupted.
 struct Lazy<P> {
     value: OnceLock<P>,
@@ -280,9 +284,17 @@ impl CpuGram {
         out: &mut [O],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        self.spend(precision, out.len(), control);
-        in_precision!(self, precision, control, source => Tasks { source: &source, control }.block(rows, cols, out)?);
-        self.count(out.len() as u64);
+        let mut computed = out.len();
+        if self.square && matches!((rows, cols), (Pick::All, Pick::All)) && self.effort() >= WORTH_COPYING {
+            self.spend(precision, computed / 2, control);
+            in_precision!(self, precision, control, source => {
+                computed = Tasks { source: &source, control }.symmetric_block(out)?;
+            });
+        } else {
+            self.spend(precision, computed, control);
+            in_precision!(self, precision, control, source => Tasks { source: &source, control }.block(rows, cols, out)?);
+        }
+        self.count(computed as u64);
         Ok(())
     }
 

@@ -124,7 +124,8 @@ struct Lines<O> {
     count: usize,
     /// The output line of the first prepared row.
     to: SharedOutput<O>,
-    width: usize,
+    /// Entries from one line to the next.
+    stride: usize,
 }
 
 /// Splits requests into tasks.
@@ -145,6 +146,65 @@ impl<S: EntrySource> Tasks<'_, S> {
         if out.is_empty() {
             return self.control.check();
         }
+        // SAFETY: the output has `height` lines of `width` entries.
+        unsafe { self.lines(rows, cols, SharedOutput(out.as_mut_ptr()), width) }
+    }
+
+    /// The whole of a symmetric matrix, row-major: entries above the diagonal and copies of them below. Returns how many
+    /// entries were computed.
+    pub(crate) fn symmetric_block<O: Real>(&self, out: &mut [O]) -> Result<usize, Interrupt> {
+        /// Rows computed together, with the columns from the first of them on.
+        const SLAB: usize = 256;
+        /// Rows and columns copied together: both stay in the first-level cache.
+        const SQUARE: usize = 32;
+        let n = self.source.shape().0;
+        assert_eq!(out.len(), n * n, "the output of a block must have one element per entry");
+        let to = SharedOutput(out.as_mut_ptr());
+        let mut computed = 0;
+        for first in (0..n).step_by(SLAB) {
+            let end = (first + SLAB).min(n);
+            let from_here = SharedOutput(to.at(first * n + first));
+            // SAFETY: the lines of these rows from column `first` on lie inside the output.
+            unsafe { self.lines(Pick::Range(first, end), Pick::Range(first, n), from_here, n)? };
+            computed += (end - first) * (n - first);
+        }
+        each_task(self.control, n.div_ceil(SQUARE), n < 2 * SLAB, |task| {
+            let rows = task * SQUARE..((task + 1) * SQUARE).min(n);
+            // Columns of the slab itself were computed.
+            let below = rows.start / SLAB * SLAB;
+            // Through a buffer: columns of the output itself lie in few lines of the cache.
+            let mut buffer = [[O::default(); SQUARE]; SQUARE];
+            for from in (0..below).step_by(SQUARE) {
+                for (j, line) in buffer.iter_mut().enumerate() {
+                    // SAFETY: inside the output, above the diagonal, where nothing is written any more.
+                    let above = unsafe { std::slice::from_raw_parts(to.at((from + j) * n + rows.start), rows.len()) };
+                    line[..rows.len()].copy_from_slice(above);
+                }
+                for i in rows.clone() {
+                    // SAFETY: inside the output, below the diagonal, in a row of this task.
+                    let below = unsafe { std::slice::from_raw_parts_mut(to.at(i * n + from), SQUARE) };
+                    below.iter_mut().zip(&buffer).for_each(|(entry, line)| *entry = line[i - rows.start]);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(computed)
+    }
+
+    /// Entry (r, c) of a block to `to[r·stride + c]`.
+    ///
+    /// # Safety
+    /// `to` must have room for the columns in a line of `stride` for every row, which nobody else uses.
+    unsafe fn lines<O: Real>(
+        &self,
+        rows: Pick<'_>,
+        cols: Pick<'_>,
+        to: SharedOutput<O>,
+        stride: usize,
+    ) -> Result<(), Interrupt> {
+        let source = self.source;
+        let (n, m) = source.shape();
+        let (height, width) = (rows.len(n), cols.len(m));
         let (group, tall) = (source.group(), source.groups());
         let slab = source.slab();
         let fit = source.panels_at_once();
@@ -152,7 +212,6 @@ impl<S: EntrySource> Tasks<'_, S> {
         let plan = ColumnPlan::new(cols, m, Self::NR, longest, source.few(height));
         let chunks = plan.chunks(longest);
         let alone = height * width * source.work() < 2 * TASK;
-        let to = SharedOutput(out.as_mut_ptr());
         for first in (0..height).step_by(slab) {
             let count = slab.min(height - first);
             let packed = source.pack(count, |i| rows.get(first + i));
@@ -166,8 +225,8 @@ impl<S: EntrySource> Tasks<'_, S> {
                 let lines = Lines {
                     groups: from.min(groups)..(from + share).min(groups),
                     count,
-                    to: SharedOutput(to.at(first * width)),
-                    width,
+                    to: SharedOutput(to.at(first * stride)),
+                    stride,
                 };
                 self.fill(&packed, lines, &plan, &plan.items[chunks[task / split].clone()])
             })?;
@@ -184,7 +243,7 @@ impl<S: EntrySource> Tasks<'_, S> {
         items: &[Item],
     ) -> Result<(), Interrupt> {
         let (group, tall, nr) = (self.source.group(), self.source.groups(), Self::NR);
-        let Lines { groups, count, to, width } = lines;
+        let Lines { groups, count, to, stride } = lines;
         let same = TypeId::of::<S::T>() == TypeId::of::<O>();
         let room = tall.min(groups.len()) * group * nr;
         let mut scratch = vec![S::T::default(); room];
@@ -198,10 +257,10 @@ impl<S: EntrySource> Tasks<'_, S> {
                 let first = block.start * group;
                 let height = count.min(block.end * group) - first;
                 if let (Item::Run { at, .. }, true) = (item, same) {
-                    let to = to.at(first * width + at).cast::<S::T>();
+                    let to = to.at(first * stride + at).cast::<S::T>();
                     // SAFETY: the run's columns lie inside each output line, and these lines and columns belong to this
                     // task alone; O is T.
-                    unsafe { self.source.tiles(packed, block, run, to, width, &mut scratch) };
+                    unsafe { self.source.tiles(packed, block, run, to, stride, &mut scratch) };
                     continue;
                 }
                 entries.resize(room, S::T::default());
@@ -213,7 +272,7 @@ impl<S: EntrySource> Tasks<'_, S> {
                         let line = &entries[r * nr..(r + 1) * nr];
                         let put = |at: usize, value: S::T| {
                             // SAFETY: `at` is a position in the request, inside the line of a row of this task.
-                            unsafe { to.at((first + r) * width + at).write(O::from_f64(value.to_f64())) };
+                            unsafe { to.at((first + r) * stride + at).write(O::from_f64(value.to_f64())) };
                         };
                         match *item {
                             Item::Run { at, .. } => {

@@ -40,7 +40,13 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             return Ok(PolishEnd::Slow);
         }
         let first = state.violation(&state.extremes());
-        let goal = SetGoal { violation: LEVEL_GOAL * first, most_factored, shrink: false, unless_stiff: true };
+        let goal = SetGoal {
+            violation: LEVEL_GOAL * first,
+            most_factored,
+            shrink: false,
+            unless_stiff: true,
+            most_leave: FEW_LEAVE,
+        };
         let mut order: Vec<u32> = (0..n as u32).collect();
         order.sort_unstable_by_key(|&i| (hash(i), i));
         let mut size = FIRST_LEVEL;
@@ -57,7 +63,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             return probe.map(|_| PolishEnd::Slow);
         }
         loop {
-            let end = self.set_newton(state, sets, newton, &goal);
+            let end = self.set_newton(state, sets, newton, &SetGoal { most_leave: 1.0, ..goal });
             if end != PolishEnd::Reached || size == n {
                 self.reactivate_all(state)?;
                 return Ok(end);

@@ -229,7 +229,8 @@ impl History {
             }
             PolishEnd::Reached => self.cycle.polish_shrinks = false,
             // Pair steps go on to where the polish begins.
-            PolishEnd::Slow | PolishEnd::TooLarge if early => self.early_below = 0.0,
+            PolishEnd::Slow | PolishEnd::TooEarly | PolishEnd::TooLarge if early => self.early_below = 0.0,
+            PolishEnd::TooEarly => self.polish_below = (0.3 * violation).min(0.5 * self.polish_below),
             PolishEnd::Slow | PolishEnd::TooLarge => {
                 self.sets = false;
                 self.polish_below = self.polish_below.min(violation);
@@ -244,7 +245,9 @@ impl History {
             PolishEnd::Reached if violation <= self.goal() || gap_suffices => return Phase::Check,
             // A variable that was left out has to move after all.
             PolishEnd::Reached => self.cycle.polish_shrinks = false,
-            PolishEnd::Slow => self.polish_below = (0.3 * violation).min(0.5 * self.polish_below),
+            PolishEnd::Slow | PolishEnd::TooEarly => {
+                self.polish_below = (0.3 * violation).min(0.5 * self.polish_below);
+            }
             PolishEnd::TooLarge => self.polish_below *= 0.3,
         }
         if self.polish_below < 0.01 * self.goal() {
@@ -275,7 +278,7 @@ impl History {
         match end {
             PolishEnd::Stopped(status) => Phase::End(status),
             PolishEnd::Reached => Phase::SetNewton { shrink: self.cycle.polish_shrinks, early: true },
-            PolishEnd::Slow | PolishEnd::TooLarge => self.steps(),
+            PolishEnd::Slow | PolishEnd::TooEarly | PolishEnd::TooLarge => self.steps(),
         }
     }
 }
@@ -300,7 +303,7 @@ pub(super) fn next(mut history: History, phase: Phase, outcome: PhaseOutcome) ->
         (Phase::Pivot | Phase::PolishAll, Newton { end, .. }) => match end {
             PolishEnd::Stopped(status) => Phase::End(status),
             PolishEnd::Reached => Phase::Check,
-            PolishEnd::Slow | PolishEnd::TooLarge => history.steps(),
+            PolishEnd::Slow | PolishEnd::TooEarly | PolishEnd::TooLarge => history.steps(),
         },
         (Phase::Cascade, Newton { end, .. }) => history.after_cascade(end),
         (Phase::SetNewton { early, .. }, Newton { end, violation, gap_suffices }) => {

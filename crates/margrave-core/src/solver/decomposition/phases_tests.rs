@@ -265,7 +265,7 @@ fn a_cascade_comes_first_and_leads_to_set_newton_or_steps() {
     assert_eq!(following(with_sets(), Phase::Start, checked(2.0, false, 2e3)), Phase::Cascade);
     assert_eq!(following(with_sets(), Phase::Cascade, newton(PolishEnd::Reached, 5.0)), SETS_EARLY);
     let steps = Phase::Blocks { until: EARLY };
-    for end in [PolishEnd::Slow, PolishEnd::TooLarge] {
+    for end in [PolishEnd::Slow, PolishEnd::TooEarly, PolishEnd::TooLarge] {
         assert_eq!(next(with_sets(), Phase::Cascade, newton(end, 2.0)), (with_sets(), steps));
     }
     // Only at the start, and not where rounds are switched off.
@@ -290,6 +290,17 @@ fn set_newton_begins_early_and_then_where_the_polish_would() {
         assert_eq!(phase, Phase::Blocks { until });
         assert_eq!(following(last, REACTIVATE, all_active(until)), Phase::Polish { shrink: true });
     }
+}
+
+#[test]
+fn set_newton_that_would_release_too_much_waits_for_pair_steps() {
+    let (later, phase) = next(with_sets(), SETS_EARLY, newton(PolishEnd::TooEarly, 0.9));
+    assert_eq!(phase, BLOCKS);
+    // It stays set Newton, from a smaller violation on.
+    let (later, phase) = next(later, SETS, newton(PolishEnd::TooEarly, 0.8 * POLISH));
+    let until = 0.3 * (0.8 * POLISH);
+    assert_eq!(phase, Phase::Blocks { until });
+    assert_eq!(following(later, REACTIVATE, all_active(until)), SETS);
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub(super) enum PolishEnd {
     Reached,
     /// It helps no longer: pair steps go on.
     Slow,
+    /// Nothing was tried: most variables that would move are at the wrong bound, which pair steps find out faster.
+    TooEarly,
     /// Too many free variables for the memory budget.
     TooLarge,
     /// A budget ran out, or the observer stopped the run.

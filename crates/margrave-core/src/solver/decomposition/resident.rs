@@ -378,7 +378,7 @@ impl ResidentSolver<'_> {
                 self.polish_below = 0.3 * before;
                 None
             }
-            PolishEnd::Slow => {
+            PolishEnd::Slow | PolishEnd::TooEarly => {
                 let now = state.violation(&state.extremes());
                 self.polish_below = 0.5 * self.polish_below.min(before).min(now);
                 None

@@ -51,6 +51,11 @@ const FACTOR_UP_TO: usize = 3500;
 const WHOLE_STEP: f64 = 0.7;
 /// Stored entries serve for the gradient too if their rounding changes it by less than this share of the goal.
 const NEGLIGIBLE: f64 = 0.4;
+/// Rounds begin once no more than so many variables are released for each free one. Where many more are, nearly all of them
+/// end at a bound, and are pinned again by one expensive pass after another.
+const RELEASED_PER_FREE: usize = 3;
+/// Free variables up to which [`RELEASED_PER_FREE`] counts no fewer than these.
+const FEW_FREE: usize = 64;
 /// An early polish is given up where a larger share of the free variables leaves at once.
 const MANY_LEAVE: f64 = 0.35;
 /// Range of the proximal term, relative to K's largest diagonal entry, and its first value.
@@ -172,6 +177,8 @@ pub(super) struct SetGoal {
     pub(super) shrink: bool,
     /// Whether to end as slow where K_FF turns out stiff.
     pub(super) unless_stiff: bool,
+    /// Share of the free variables that may leave in the first pass of a round: where more do, the round ends there.
+    pub(super) most_leave: f64,
 }
 
 impl<T: StoredEntry> Workspace<'_, '_, T> {
@@ -217,6 +224,9 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         let mut violation = state.violation(&state.extremes());
         if goal.unless_stiff && sets.stiff {
             return PolishEnd::Slow;
+        }
+        if violation > goal.violation && releases_too_many(state, 0.25 * goal.violation) {
+            return PolishEnd::TooEarly;
         }
         for _ in 0..MOST_ROUNDS {
             if let Err(status) = self.report(state, "polish", violation, true) {
@@ -310,7 +320,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         inner.prepare(&moving.free, state, self)?;
         // Before variables are pinned: the next attempt has as many again.
         let size = moving.free.len();
-        let found = self.find_set_moves(state, &mut inner, &mut moving, &multipliers, goal.violation)?;
+        let found = self.find_set_moves(state, &mut inner, &mut moving, &multipliers, goal)?;
         let Some((move_by, passes)) = found else {
             let more = sets.stiffer(size, most_factored);
             return Ok(if more { RoundEnd::Repeat } else { RoundEnd::TooLarge });
@@ -337,7 +347,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         inner: &mut Inner<'_, T>,
         moving: &mut MovingSet,
         multipliers: &[f64],
-        goal: f64,
+        goal: &SetGoal,
     ) -> Result<Option<(Vec<f64>, Passes)>, FactorError> {
         let mut move_by = vec![0.0; state.terms.len()];
         let mut in_free = vec![false; state.terms.len()];
@@ -364,7 +374,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
                 slopes: &slopes,
                 fixed: &fixed,
                 start: start.take(),
-                accuracy: Deviation { largest: 0.2 * goal, rms: ACCURACIES[stage] * rms },
+                accuracy: Deviation { largest: 0.2 * goal.violation, rms: ACCURACIES[stage] * rms },
                 most_steps: if factored { MOST_CG_STEPS } else { STIFF_STEPS + moving.free.len() / 1000 },
             };
             let Minimum { x, reached, .. } = match inner {
@@ -378,6 +388,10 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             let mut leaving = set_moves(state, inner.members(), &moving.side, &in_free, &x, &mut move_by);
             if passes.count == 1 {
                 passes.first_share = leaving.len() as f64 / moving.free.len() as f64;
+                if passes.first_share > goal.most_leave {
+                    move_by.fill(0.0);
+                    break;
+                }
             }
             left += leaving.len();
             if leaving.is_empty() {
@@ -406,6 +420,13 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         }
         Ok(Some((move_by, passes)))
     }
+}
+
+/// Whether far more variables would be released than are free.
+fn releases_too_many(state: &DualState, slack: f64) -> bool {
+    let moving = MovingSet::new(state, &median_slopes(state), slack);
+    let free = moving.free.iter().filter(|&&i| state.is_free(i as usize)).count();
+    moving.free.len() - free > RELEASED_PER_FREE * free.max(FEW_FREE)
 }
 
 /// The median slope of the free variables of each group: a few that are far off do not shift it. Where few are free,

@@ -152,6 +152,8 @@ pub(super) struct Decomposition<'a, 'o, T: StoredEntry> {
     best: Option<BestPoint>,
     /// The last scores in double precision, for updates and for the proof.
     pub(super) exact: Option<Scores>,
+    /// Whether the check may follow set Newton directly while variables are shrunk: no more once one of them had to move.
+    trusts_shrinking: bool,
 }
 
 impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
@@ -197,7 +199,18 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
         };
         let newton = Newton::new(n);
         let sets = SetNewton::new(&state, work.entries_in_unit_interval(&state));
-        Self { options, work, state, newton, sets, most_free: 0, scores: None, best: None, exact: None }
+        Self {
+            options,
+            work,
+            state,
+            newton,
+            sets,
+            most_free: 0,
+            scores: None,
+            best: None,
+            exact: None,
+            trusts_shrinking: true,
+        }
     }
 
     /// Runs one phase after another. `stop`: the observer has already stopped the run; `scores`: K·β in double precision
@@ -278,10 +291,19 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
                     &mut self.state,
                     &mut self.sets,
                     &mut self.newton,
-                    &SetGoal { violation: goal, most_factored: self.most_free, shrink, unless_stiff: early },
+                    &SetGoal {
+                        violation: goal,
+                        most_factored: self.most_free,
+                        shrink,
+                        unless_stiff: early,
+                        most_leave: 1.0,
+                    },
                 );
                 self.newton.set_proximal(0.0);
-                self.work.reactivate_all(&mut self.state)?;
+                // The check computes the slopes of all variables anyway.
+                if end != PolishEnd::Reached || !self.trusts_shrinking {
+                    self.work.reactivate_all(&mut self.state)?;
+                }
                 Ok(self.newton_outcome(end))
             }
             Phase::Polish { shrink } => {
@@ -296,8 +318,12 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
                 Ok(self.newton_outcome(end))
             }
             Phase::Check => {
+                let shrunk = self.work.shrunk.is_some();
                 self.scores = Some(self.recompute_gradient(Precision::Double)?);
                 let rule = self.measure();
+                if shrunk && !rule.tol_holds {
+                    self.trusts_shrinking = false;
+                }
                 let reported = self.work.report(&self.state, "certify", rule.violation, true);
                 // An answer that passes the check is optimal, even if the run is stopped at this point.
                 if !(rule.excess <= 1.0) {
