@@ -100,6 +100,14 @@ impl Arithmetic {
         }
     }
 
+    /// The same where further features are added as sums of bytes, with an error of entries of at most `off_grid`; `None` if
+    /// that is too large.
+    pub(crate) fn beside_bytes(self, off_grid: f64) -> Option<Self> {
+        // The sum of both is rounded once more, relative to a distance whose exponential is the entry.
+        let double_error = self.double_error + off_grid / f64::ROUND + 4.0;
+        (off_grid <= 0.2 * DOUBLE).then_some(Self { double_error, ..self })
+    }
+
     fn within(limit: f64, kernel: &Kernel, rows: &Points, cols: &Points, square: bool, grid: Option<Grid>) -> Self {
         let off_grid = grid.and_then(|grid| grid.entry_error(kernel, cols.dims())).unwrap_or(f64::INFINITY);
         let on_grid = [off_grid <= limit, off_grid <= DOUBLE];

@@ -49,7 +49,7 @@ impl FromInts for __m512d {
 /// Needs the instruction; `rows` has `quads` lines of `GROUP` words, `columns` `W·quads` lines and `terms` `W` times
 /// as many as a line.
 #[inline(always)]
-unsafe fn distances<const M: usize, const W: usize>(
+pub(super) unsafe fn distances<const M: usize, const W: usize>(
     quads: usize,
     rows: *const u32,
     row_terms: *const i32,

@@ -60,9 +60,18 @@ pub(crate) struct BytePoints {
 }
 
 impl BytePoints {
-    /// Encodes every point, on threads of its own: see `Panels::new`.
+    /// Encodes every point.
     pub(crate) fn new(points: &Points, grid: Grid, control: &Control) -> Result<Self, Interrupt> {
-        let (n, d) = (points.len(), points.dims());
+        Self::coded(points.len(), points.dims(), |i, codes| encode(points, i, grid, codes), control)
+    }
+
+    /// Points of `d` numbers each, which `encode(i, numbers)` writes, on threads of its own: see `Panels::new`.
+    pub(crate) fn coded(
+        n: usize,
+        d: usize,
+        encode: impl Fn(usize, &mut [u8]) + Sync,
+        control: &Control,
+    ) -> Result<Self, Interrupt> {
         let quads = d.div_ceil(4);
         let mut words = vec![0u32; n * quads];
         let (mut squares, mut row_terms) = (vec![0i32; n], vec![0i32; n]);
@@ -74,7 +83,7 @@ impl BytePoints {
                 if i % 1024 == 0 {
                     control.check()?;
                 }
-                encode(points, first + i, grid, &mut codes[..d]);
+                encode(first + i, &mut codes[..d]);
                 let sum = |total: i32, by: i32| total.wrapping_add(by);
                 *square = codes.iter().map(|k| i32::from(*k).pow(2)).fold(0, sum);
                 *term = square.wrapping_sub(codes.iter().map(|k| 256 * i32::from(*k)).fold(0, sum));
@@ -122,6 +131,26 @@ impl BytePoints {
     }
 }
 
+impl BytePoints {
+    /// One panel of `width` columns with the points of `list`.
+    pub(crate) fn pack_panel<'b>(
+        &self,
+        list: &[u32],
+        width: usize,
+        lines: &'b mut Vec<Line>,
+        terms: &'b mut Vec<i32>,
+    ) -> ByteRun<'b> {
+        lines.resize(width / LINE * self.quads, Line([0; LINE]));
+        terms.resize(width, 0);
+        for (part, terms) in terms.chunks_mut(LINE).enumerate() {
+            let own = &list[(part * LINE).min(list.len())..((part + 1) * LINE).min(list.len())];
+            let lines = &mut lines[part * self.quads..(part + 1) * self.quads];
+            self.pack_columns(own.iter().map(|&j| j as usize), lines, terms);
+        }
+        ByteRun { lines, terms }
+    }
+}
+
 /// The numbers of one point.
 fn encode(points: &Points, i: usize, grid: Grid, out: &mut [u8]) {
     fn dense<T: Real>(row: &[T], grid: Grid, out: &mut [u8]) {
@@ -157,6 +186,11 @@ impl ByteColumns {
         }
         Self { lines, terms }
     }
+
+    /// Columns `from` up to `to`, multiples of [`LINE`].
+    pub(crate) fn run(&self, quads: usize, from: usize, to: usize) -> ByteRun<'_> {
+        ByteRun { lines: &self.lines[from / LINE * quads..to / LINE * quads], terms: &self.terms[from..to] }
+    }
 }
 
 /// Packed columns of a run of panels.
@@ -180,6 +214,22 @@ pub(crate) struct ByteRows {
     pub(super) words: Vec<u32>,
     pub(super) terms: Vec<i32>,
     pub(super) count: usize,
+}
+
+impl ByteRows {
+    /// The points `index(0 .. count)`.
+    pub(crate) fn new(points: &BytePoints, count: usize, index: impl Fn(usize) -> usize) -> Self {
+        let (quads, padded) = (points.quads, count.div_ceil(GROUP) * GROUP);
+        let mut words = vec![0; padded * quads];
+        let mut terms = vec![0; padded];
+        for i in 0..count {
+            let (at, group) = (index(i), &mut words[i / GROUP * GROUP * quads..]);
+            terms[i] = points.row_terms[at];
+            let own = &points.words[at * quads..(at + 1) * quads];
+            group.chunks_exact_mut(GROUP).zip(own).for_each(|(line, word)| line[i % GROUP] = *word);
+        }
+        Self { words, terms, count }
+    }
 }
 
 /// Entries of points on a grid in one precision.
@@ -232,37 +282,19 @@ impl<T: ByteEngine> EntrySource for ByteSource<'_, T> {
     }
 
     fn pack(&self, count: usize, index: impl Fn(usize) -> usize) -> ByteRows {
-        let (quads, padded) = (self.rows.quads, count.div_ceil(GROUP) * GROUP);
-        let mut words = vec![0; padded * quads];
-        let mut terms = vec![0; padded];
-        for i in 0..count {
-            let (at, group) = (index(i), &mut words[i / GROUP * GROUP * quads..]);
-            terms[i] = self.rows.row_terms[at];
-            let own = &self.rows.words[at * quads..(at + 1) * quads];
-            group.chunks_exact_mut(GROUP).zip(own).for_each(|(line, word)| line[i % GROUP] = *word);
-        }
-        ByteRows { words, terms, count }
+        ByteRows::new(self.rows, count, index)
     }
 
     fn run<'b>(&'b self, plan: &'b ColumnPlan, item: &Item, fresh: &'b mut Fresh<T>) -> PanelRun<'b, T> {
-        let quads = self.cols.quads;
         let (count, columns, bytes) = match *item {
             Item::Run { first, count, .. } => {
                 let (from, to) = (first * T::NR, (first + count) * T::NR);
-                let lines = &self.packed.lines[from / LINE * quads..to / LINE * quads];
-                let bytes = ByteRun { lines, terms: &self.packed.terms[from..to] };
+                let bytes = self.packed.run(self.cols.quads, from, to);
                 (count, LaneColumns::From { first: from, count: count * T::NR }, bytes)
             }
             Item::Part { from, until, .. } | Item::Gather { from, until } => {
                 let list = &plan.columns[from..until];
-                fresh.lines.resize(T::NR / LINE * quads, Line([0; LINE]));
-                fresh.terms.resize(T::NR, 0);
-                for (part, terms) in fresh.terms.chunks_mut(LINE).enumerate() {
-                    let own = &list[(part * LINE).min(list.len())..((part + 1) * LINE).min(list.len())];
-                    let lines = &mut fresh.lines[part * quads..(part + 1) * quads];
-                    self.cols.pack_columns(own.iter().map(|&j| j as usize), lines, terms);
-                }
-                (1, LaneColumns::List(list), ByteRun { lines: &fresh.lines, terms: &fresh.terms })
+                (1, LaneColumns::List(list), self.cols.pack_panel(list, T::NR, &mut fresh.lines, &mut fresh.terms))
             }
         };
         PanelRun { values: &[], norms: &[], count, columns, bytes }

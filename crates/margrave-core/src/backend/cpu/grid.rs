@@ -6,12 +6,12 @@ use crate::kernel::{Kernel, Statistic};
 /// Values of a grid.
 const MOST: usize = 256;
 /// Largest number of features for which sums of bytes fit into 31 bits.
-const WIDEST: usize = (i32::MAX as usize) / (255 * 255);
+pub(crate) const WIDEST: usize = (i32::MAX as usize) / (255 * 255);
 
 /// Values low + step·k for k = 0 … 255.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Grid {
-    low: f64,
+    pub(crate) low: f64,
     pub(crate) step: f64,
     /// Largest difference of a value of the points from the grid, with the rounding of measuring it.
     pub(crate) error: f64,
@@ -36,11 +36,11 @@ impl Grid {
                 return None;
             }
         }
-        Self::through(values.sorted())
+        Self::through(&values.sorted())
     }
 
     /// The coarsest grid through these values, ascending.
-    fn through(values: Vec<f64>) -> Option<Self> {
+    pub(crate) fn through(values: &[f64]) -> Option<Self> {
         let (low, high) = (*values.first()?, *values.last()?);
         let range = high - low;
         if !range.is_finite() || !(range > 0.0) {

@@ -1,7 +1,8 @@
 //! Kernel entries on the processor.
 //!
 //! Points on the column side are packed once per precision on first use, or used as stored if they are sparse enough;
-//! requested rows are packed on demand. Points on a grid are packed as bytes (`bytes.rs`). See `tasks.rs` for how a request is split into tasks, `tile.rs` and `sparse.rs`
+//! requested rows are packed on demand. Points on a grid are packed as bytes (`bytes.rs`), tables of
+//! which only some features are on a grid as both (`mixed.rs`). See `tasks.rs` for how a request is split into tasks, `tile.rs` and `sparse.rs`
 //! for the inner loops and `accuracy.rs` for the choice of arithmetic.
 
 mod accuracy;
@@ -15,6 +16,9 @@ mod finish;
 mod fused;
 mod grid;
 mod math;
+mod mixed;
+#[cfg(target_arch = "x86_64")]
+mod mixed_tiles;
 mod pack;
 mod plan;
 mod product;
@@ -39,6 +43,7 @@ use self::bytes::{ByteColumns, ByteEngine, BytePoints, ByteSource};
 use self::dense::PackedSource;
 use self::finish::Refine;
 use self::grid::Grid;
+use self::mixed::{Layout, MixedEngine, MixedSource};
 use self::pack::{Panels, View};
 use self::restrict::Restrict;
 use self::sparse::{SparseEngine, SparseSource, SparseValues};
@@ -50,8 +55,10 @@ use crate::gram::{Accuracy, Chain, Gram, Pick, Precision};
 use crate::kernel::{Kernel, Statistic};
 
 /// Multiply–adds of an entry from which copying it to the other side of the diagonal takes less time than computing it there:
-/// large blocks are written and read at the speed of memory.
-const WORTH_COPYING: f64 = 40.0;
+/// large blocks are written and read at the speed of memory, and wider vectors compute faster.
+fn worth_copying(level: Level) -> f64 {
+    if level == Level::Avx512 { 96.0 } else { 40.0 }
+}
 
 /// A value computed on first use by one thread, unless interrupted.
 struct Lazy<P> {
@@ -99,6 +106,14 @@ struct PreparedBytes {
     packed: Lazy<ByteColumns>,
 }
 
+/// Points of which some features are on a grid: how they are divided, and the others.
+#[derive(Clone)]
+struct MixedPoints {
+    layout: Arc<Layout>,
+    rows: Points,
+    cols: Points,
+}
+
 /// The Gram of a kernel over points, rows × columns.
 pub struct CpuGram {
     kernel: Kernel,
@@ -108,6 +123,8 @@ pub struct CpuGram {
     square: bool,
     level: Level,
     arithmetic: Arithmetic,
+    /// Where some features are summed as bytes; the arithmetic is then that of the others.
+    mixed: Option<MixedPoints>,
     single: PreparedColumns<f32>,
     double: PreparedColumns<f64>,
     bytes: PreparedBytes,
@@ -126,6 +143,22 @@ impl std::fmt::Debug for CpuGram {
 /// Evaluates `$body` with `$source` bound to the source of entries in `$precision`.
 macro_rules! in_precision {
     ($self:ident, $precision:expr, $control:expr, $source:ident => $body:expr) => {
+        if let Some(mixed) = &$self.mixed {
+            match ($precision, $self.arithmetic.single) {
+                (Precision::Single, Some(recipe)) => {
+                    let $source = $self.mixed(mixed, &$self.single, recipe, $control)?;
+                    $body
+                }
+                _ => {
+                    let $source = $self.mixed(mixed, &$self.double, $self.arithmetic.double, $control)?;
+                    $body
+                }
+            }
+        } else {
+            in_precision!(@alike $self, $precision, $control, $source => $body)
+        }
+    };
+    (@alike $self:ident, $precision:expr, $control:expr, $source:ident => $body:expr) => {
         match ($precision, $self.arithmetic.single, $self.arithmetic.grid_for($precision)) {
             (Precision::Single, _, Some(grid)) => {
                 let $source = $self.on_grid::<f32>(grid, $control)?;
@@ -187,14 +220,15 @@ impl CpuGram {
     fn build(kernel: Kernel, rows: &Points, cols: &Points, square: bool) -> Result<Self> {
         Self::check(kernel, rows, cols, square)?;
         let level = Level::detect();
-        let grid = Self::grid(&kernel, rows, cols, square, level);
+        let (arithmetic, mixed) = Self::arrange(&kernel, rows, cols, square, level);
         Ok(Self {
             kernel,
             rows: rows.clone(),
             cols: cols.clone(),
             square,
             level,
-            arithmetic: Arithmetic::choose(&kernel, rows, cols, square, grid),
+            arithmetic,
+            mixed,
             single: PreparedColumns::default(),
             double: PreparedColumns::default(),
             bytes: PreparedBytes::default(),
@@ -206,11 +240,40 @@ impl CpuGram {
     /// Uses other instructions, at most those the processor supports: for tests and comparisons.
     pub fn with_level(mut self, level: Level) -> Self {
         self.level = level.min(Level::detect());
-        let grid = Self::grid(&self.kernel, &self.rows, &self.cols, self.square, self.level);
-        self.arithmetic = Arithmetic::choose(&self.kernel, &self.rows, &self.cols, self.square, grid);
+        let arranged = Self::arrange(&self.kernel, &self.rows, &self.cols, self.square, self.level);
+        (self.arithmetic, self.mixed) = arranged;
         self.single = PreparedColumns::default();
         self.double = PreparedColumns::default();
         self
+    }
+
+    /// How entries of these points are computed.
+    fn arrange(
+        kernel: &Kernel,
+        rows: &Points,
+        cols: &Points,
+        square: bool,
+        level: Level,
+    ) -> (Arithmetic, Option<MixedPoints>) {
+        let grid = Self::grid(kernel, rows, cols, square, level);
+        let layout = match grid {
+            None if bytes::supported(level) && square => Layout::find(kernel, &[cols]),
+            None if bytes::supported(level) => Layout::find(kernel, &[cols, rows]),
+            _ => None,
+        };
+        if let Some(layout) = layout {
+            let measured = layout.measurements(cols);
+            let mixed = MixedPoints {
+                rows: if square { measured.clone() } else { layout.measurements(rows) },
+                cols: measured,
+                layout: Arc::new(layout),
+            };
+            let arithmetic = Arithmetic::choose(kernel, &mixed.rows, &mixed.cols, square, None);
+            if let Some(arithmetic) = arithmetic.beside_bytes(mixed.layout.entry_error(kernel)) {
+                return (arithmetic, Some(mixed));
+            }
+        }
+        (Arithmetic::choose(kernel, rows, cols, square, grid), None)
     }
 
     /// The grid of all points, where sums of bytes are faster.
@@ -251,6 +314,34 @@ impl CpuGram {
         Ok(PackedSource { kernel: self.kernel, sum: recipe.sum, refine, level: self.level, rows, cols, panels })
     }
 
+    fn mixed<'a, T: MixedEngine>(
+        &'a self,
+        mixed: &'a MixedPoints,
+        ready: &'a PreparedColumns<T>,
+        recipe: EntryRecipe,
+        control: &Control,
+    ) -> Result<MixedSource<'a, T>, Interrupt> {
+        let layout = &mixed.layout;
+        let cols = self.bytes.cols.get(|| layout.numbers(&self.cols, control))?;
+        let rows = if self.square { cols } else { self.bytes.rows.get(|| layout.numbers(&self.rows, control))? };
+        let packed = self.bytes.packed.get(|| {
+            control.check()?;
+            Ok(ByteColumns::new(cols))
+        })?;
+        let (measured_rows, measured_cols) = (self.view(&mixed.rows), self.view(&mixed.cols));
+        let panels = ready.panels.get(|| Panels::new(measured_cols, self.level, control))?;
+        let measured = PackedSource {
+            kernel: self.kernel,
+            sum: recipe.sum,
+            refine: self.refine(recipe),
+            level: self.level,
+            rows: measured_rows,
+            cols: measured_cols,
+            panels,
+        };
+        Ok(MixedSource { measured, rows, cols, packed, square: layout.square(), scalar: std::marker::PhantomData })
+    }
+
     fn sparse<'a, T: SparseEngine>(
         &'a self,
         ready: &'a PreparedColumns<T>,
@@ -285,7 +376,7 @@ impl CpuGram {
         control: &Control,
     ) -> Result<(), Interrupt> {
         let mut computed = out.len();
-        if self.square && matches!((rows, cols), (Pick::All, Pick::All)) && self.effort() >= WORTH_COPYING {
+        if self.square && matches!((rows, cols), (Pick::All, Pick::All)) && self.effort() >= worth_copying(self.level) {
             self.spend(precision, computed / 2, control);
             in_precision!(self, precision, control, source => {
                 computed = Tasks { source: &source, control }.symmetric_block(out)?;
@@ -371,6 +462,10 @@ impl Gram for CpuGram {
             return None;
         }
         let points = self.rows.gather(rows);
+        let mixed = self.mixed.as_ref().map(|mixed| {
+            let measured = mixed.rows.gather(rows);
+            MixedPoints { layout: mixed.layout.clone(), rows: measured.clone(), cols: measured }
+        });
         // The same arithmetic, so that an entry has the same bits in both: a solver may use the two for one matrix.
         Some(Box::new(Self {
             kernel: self.kernel,
@@ -379,6 +474,7 @@ impl Gram for CpuGram {
             square: true,
             level: self.level,
             arithmetic: self.arithmetic.clone(),
+            mixed,
             single: PreparedColumns::default(),
             double: PreparedColumns::default(),
             bytes: PreparedBytes::default(),
@@ -388,7 +484,9 @@ impl Gram for CpuGram {
     }
 
     fn effort(&self) -> f64 {
-        if self.arithmetic.grid_for(Precision::Single).is_some() {
+        if let Some(mixed) = &self.mixed {
+            mixed.layout.effort()
+        } else if self.arithmetic.grid_for(Precision::Single).is_some() {
             // Four bytes take as long as one number.
             self.cols.dims() as f64 / 4.0
         } else if self.arithmetic.sparse {
@@ -409,8 +507,10 @@ impl Gram for CpuGram {
         if self.arithmetic.at_full_speed() {
             return None;
         }
-        let grid = self.arithmetic.grid;
-        let arithmetic = Arithmetic::rough(&self.kernel, &self.rows, &self.cols, self.square, grid);
+        let arithmetic = match &self.mixed {
+            Some(mixed) => Arithmetic::rough(&self.kernel, &mixed.rows, &mixed.cols, self.square, None),
+            None => Arithmetic::rough(&self.kernel, &self.rows, &self.cols, self.square, self.arithmetic.grid),
+        };
         if arithmetic.cost_of_single() >= self.arithmetic.cost_of_single() {
             return None;
         }
@@ -421,6 +521,7 @@ impl Gram for CpuGram {
             square: self.square,
             level: self.level,
             arithmetic,
+            mixed: self.mixed.clone(),
             single: PreparedColumns::default(),
             double: PreparedColumns::default(),
             bytes: PreparedBytes::default(),

@@ -42,7 +42,7 @@ pub(crate) trait Restrict: EntrySource {
 }
 
 /// Rows that are not columns, and the product of those that are put where they belong.
-fn beyond(
+pub(crate) fn beyond(
     columns: &[u32],
     own: &[f64],
     out: &mut [f64],

@@ -241,7 +241,7 @@ pub(crate) unsafe fn group<V: Simd, S: SumStep>(
 /// # Safety
 /// Needs the instructions of `V`; `panel` has `d` lines of `NR`; `scratch` room for all the groups.
 #[inline(always)]
-unsafe fn sums<V: Simd, S: SumStep>(
+pub(crate) unsafe fn sums<V: Simd, S: SumStep>(
     job: &TileJob<'_, V::T>,
     groups: std::ops::Range<usize>,
     panel: *const V::T,
