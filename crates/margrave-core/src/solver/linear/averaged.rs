@@ -14,6 +14,7 @@
 //! over the second half of an epoch is not: Newton from that mean needs fewer steps than from the solution of a
 //! subsample unless there are hundreds of samples per feature, and the epochs cost less than one Newton step.
 
+use super::bias_pace::BiasPace;
 use super::coordinate::{DescentEnd, PrimalPoint, RowShuffler};
 use super::rows::{RowAccess, RowState, row_states, with_rows};
 use super::smooth_loss::{DualTerms, UnsmoothedLoss, soft_threshold};
@@ -93,8 +94,9 @@ impl CoordinateStep for SmoothSteps<'_> {
         let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
         let (mut score, mut new) = (z, beta);
         for _ in 0..MAX_EVALUATIONS {
-            let own = -c * loss.slope(y, score);
-            let steepness = q * c * loss.curvature(y, score, 1e-5).max(0.0);
+            let (slope, curvature) = loss.slope_and_curvature(y, score, 1e-5);
+            let own = -c * slope;
+            let steepness = q * c * curvature.max(0.0);
             let f = score - r - q * own;
             // The root lies between β(ζ) and (ζ − r)/q, and Newton's estimate divides the interval.
             new = own + steepness / (1.0 + steepness) * ((score - r) / q - own);
@@ -140,14 +142,14 @@ impl Mean {
 struct PlainDescent {
     rows: Vec<RowState>,
     order: Vec<u32>,
-    square: f64,
+    pace: BiasPace,
 }
 
 impl PlainDescent {
-    fn new<S: CoordinateStep>(steps: &S, points: &Points, beta: &[f64], square: f64) -> Self {
-        let rows = row_states(points, square, |i| steps.row(i, beta[i]));
+    fn new<S: CoordinateStep>(steps: &S, points: &Points, beta: &[f64], pace: BiasPace) -> Self {
+        let rows = row_states(points, pace.stiffness, |i| steps.row(i, beta[i]));
         let order = (0..rows.len() as u32).collect();
-        Self { rows, order, square }
+        Self { rows, order, pace }
     }
 
     /// One epoch; returns Σ q·δ² over its steps, which falls like the gap.
@@ -186,7 +188,7 @@ impl PlainDescent {
             if delta != 0.0 {
                 row.beta = new;
                 access.add(row, delta, point.w);
-                *point.b += self.square * delta;
+                *point.b += self.pace.stiffness * delta;
                 *point.sum += delta;
                 progress += row.q * delta * delta;
             }
@@ -215,8 +217,8 @@ impl LinearState<'_, '_> {
         });
         if ran.is_err() {
             self.take_descent(descent);
-        } else if self.rho == Some(0.0) {
-            self.b += descent.square * self.sum;
+        } else {
+            self.b = descent.pace.next(self.b, self.sum);
         }
         ran
     }
@@ -227,12 +229,10 @@ impl LinearState<'_, '_> {
     }
 
     fn start_plain_descent<S: CoordinateStep>(&mut self, steps: &S, points: &Points) -> PlainDescent {
-        let square = self.bias_square(points.squared_norms().iter().sum::<f64>() / self.n().max(1) as f64);
+        let pace = BiasPace::new(self.rho, points);
         self.w.copy_from_slice(&self.v);
-        if self.rho.is_some_and(|rho| rho > 0.0) {
-            self.b = square * self.sum;
-        }
-        PlainDescent::new(steps, points, &self.beta, square)
+        self.b = pace.next(self.b, self.sum);
+        PlainDescent::new(steps, points, &self.beta, pace)
     }
 
     /// Sets w and b to their mean over the second half of the last of a few epochs, and computes the scores.

@@ -25,6 +25,7 @@
 //! See `newton.rs`, `proximal.rs`, `coordinate.rs`, `averaged.rs` and `smooth_loss.rs` for the algorithms and their papers.
 
 mod averaged;
+mod bias_pace;
 mod class_lanes;
 mod class_rows;
 mod columns;
