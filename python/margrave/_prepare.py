@@ -65,12 +65,13 @@ def check_rows(estimator: Any, X: Any) -> Any:
 
 def class_codes(y: Any) -> Any:
     """The classes of the labels y, sorted, and the number of each label's class."""
-    # Whole numbers are labels without asking; only many different ones deserve scikit-learn's remark.
-    whole = y.ndim == 1 and y.dtype.kind in "iub"
-    if not whole:
+    # Whole numbers are labels without asking, also as floats; only many different ones deserve scikit-learn's remark.
+    if y.ndim != 1 or y.dtype.kind not in "iubf":
         check_classification_targets(y)
+        return np.unique(y, return_inverse=True)
     classes, codes = np.unique(y, return_inverse=True)
-    if whole and 2 * len(classes) > len(y):
+    whole = y.dtype.kind != "f" or bool((np.isfinite(classes) & (classes == np.floor(classes))).all())
+    if not whole or 2 * len(classes) > len(y):
         check_classification_targets(y)
     return classes, codes
 

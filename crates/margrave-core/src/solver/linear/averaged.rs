@@ -34,6 +34,10 @@ const PREFETCH_DISTANCE: usize = 3;
 const MAX_EVALUATIONS: usize = 64;
 /// A Newton step this short, in units of the score, needs no second evaluation.
 const SHORT_STEP: f64 = 0.1;
+/// A step is short if its q·δ² is below this part of the mean of the last epoch: the row then waits.
+const SHORT_PART: f64 = 0.01;
+/// A row waits at most 2 to this power epochs.
+const MAX_WAIT_LEVEL: u8 = 3;
 /// Descent ends as slow if it needs more further epochs than this at its present rate.
 const MAX_REMAINING_EPOCHS: f64 = 100.0;
 
@@ -138,18 +142,23 @@ impl Mean {
     }
 }
 
-/// Coordinate descent over all rows in every epoch.
+/// Coordinate descent over all rows in every epoch, or over those whose last steps were not short.
 struct PlainDescent {
     rows: Vec<RowState>,
     order: Vec<u32>,
     pace: BiasPace,
+    epoch: u32,
+    /// The epoch of the next visit of each row, if rows whose steps are short may wait; otherwise empty.
+    due: Vec<u32>,
+    /// q·δ² of a step below which a row waits.
+    short: f64,
 }
 
 impl PlainDescent {
     fn new<S: CoordinateStep>(steps: &S, points: &Points, beta: &[f64], pace: BiasPace) -> Self {
         let rows = row_states(points, pace.stiffness, |i| steps.row(i, beta[i]));
         let order = (0..rows.len() as u32).collect();
-        Self { rows, order, pace }
+        Self { rows, order, pace, epoch: 0, due: Vec::new(), short: 0.0 }
     }
 
     /// One epoch; returns Σ q·δ² over its steps, which falls like the gap.
@@ -164,7 +173,8 @@ impl PlainDescent {
     ) -> Result<f64, Status> {
         rng.shuffle(&mut self.order);
         let count = self.order.len();
-        let mut progress = 0.0;
+        let (mut progress, mut visited) = (0.0, 0usize);
+        self.epoch += 1;
         for at in 0..count {
             if at % CHECK_INTERVAL == 0 {
                 check()?;
@@ -181,10 +191,19 @@ impl PlainDescent {
                 access.prefetch(&self.rows[self.order[at + PREFETCH_DISTANCE] as usize]);
             }
             let i = self.order[at] as usize;
+            if self.due.get(i).is_some_and(|due| *due > self.epoch) {
+                continue;
+            }
+            visited += 1;
             let row = &mut self.rows[i];
             let z = access.dot(row, point.w) + *point.b;
             let new = steps.step(i, row, z);
             let delta = new - row.beta;
+            if let Some(due) = self.due.get_mut(i) {
+                let waits = row.q * delta * delta < self.short;
+                row.wait_level = if waits { (row.wait_level + 1).min(MAX_WAIT_LEVEL) } else { 0 };
+                *due = self.epoch + (1 << row.wait_level);
+            }
             if delta != 0.0 {
                 row.beta = new;
                 access.add(row, delta, point.w);
@@ -193,6 +212,7 @@ impl PlainDescent {
                 progress += row.q * delta * delta;
             }
         }
+        self.short = SHORT_PART * progress / visited.max(1) as f64;
         Ok(progress)
     }
 }
@@ -273,6 +293,7 @@ impl LinearState<'_, '_> {
     ) -> Result<DescentEnd, Status> {
         let losses = UnsmoothedLoss::new(steps.problem);
         let mut descent = self.start_plain_descent(steps, points);
+        descent.due = vec![0; self.n()];
         let mut rng = RowShuffler(seed);
         let problem = steps.problem;
         let start: f64 = (0..self.n()).map(|i| problem.costs[i] * problem.loss.value(problem.targets[i], 0.0)).sum();
@@ -302,6 +323,7 @@ impl LinearState<'_, '_> {
                 return Ok(DescentEnd::Slow(m));
             }
             descent.rows.iter_mut().zip(&self.beta).for_each(|(row, b)| row.beta = *b);
+            descent.due.fill(0);
             threshold = 0.7 * progress * (target_gap * m.scale() / m.gap()).min(1.0);
         }
         Err(Status::IterationLimit)

@@ -314,7 +314,8 @@ impl LinearState<'_, '_> {
     fn estimated_gap(&self, pace: &BiasPace, loss: f64, excess: f64) -> f64 {
         let norm = squared_norm(&self.w);
         let bias = self.rho.map_or(0.0, |rho| 0.5 * rho * self.b * self.b);
-        (excess + self.sum_penalty() + pace.mismatch(self.b, self.sum)) / (0.5 * norm + bias + loss).max(f64::MIN_POSITIVE)
+        (excess + self.sum_penalty() + pace.mismatch(self.b, self.sum))
+            / (0.5 * norm + bias + loss).max(f64::MIN_POSITIVE)
     }
 
     /// Measures all rows at w = Xᵀβ. Under a free bias β is first moved to Σβ = 0, and b to its optimum; a penalised bias
@@ -468,7 +469,8 @@ impl LinearState<'_, '_> {
                     (typical, pace) = (Some(norm), BiasPace::of_blocks(self.rho, norm));
                 }
                 let range = first..first + points.len();
-                let mut descent = CoordinateDescent::new(terms, points, first, &self.beta[range.clone()], pace.stiffness);
+                let mut descent =
+                    CoordinateDescent::new(terms, points, first, &self.beta[range.clone()], pace.stiffness);
                 let mut point = PrimalPoint { w: &mut self.w, b: &mut self.b, sum: &mut self.sum };
                 for _ in 0..EPOCHS_PER_BLOCK {
                     control.spend(epoch_cost(points, descent.active.len()));
