@@ -248,8 +248,7 @@ impl LinearState<'_, '_> {
         self.v.copy_from_slice(&self.w);
     }
 
-    fn start_plain_descent<S: CoordinateStep>(&mut self, steps: &S, points: &Points) -> PlainDescent {
-        let pace = BiasPace::new(self.rho, points);
+    fn start_plain_descent<S: CoordinateStep>(&mut self, steps: &S, points: &Points, pace: BiasPace) -> PlainDescent {
         self.w.copy_from_slice(&self.v);
         self.b = pace.next(self.b, self.sum);
         PlainDescent::new(steps, points, &self.beta, pace)
@@ -262,7 +261,9 @@ impl LinearState<'_, '_> {
         points: &Points,
         seed: u64,
     ) -> Result<(), Status> {
-        let mut descent = self.start_plain_descent(steps, points);
+        // A few epochs: the bias follows without delay.
+        let norm = points.squared_norms().iter().sum::<f64>() / self.n().max(1) as f64;
+        let mut descent = self.start_plain_descent(steps, points, BiasPace::immediate(self.rho, norm));
         let mut rng = RowShuffler(seed);
         let d = self.w.len();
         // A contribution costs d additions: a small part of the steps between two of them.
@@ -292,7 +293,7 @@ impl LinearState<'_, '_> {
         max_epochs: usize,
     ) -> Result<DescentEnd, Status> {
         let losses = UnsmoothedLoss::new(steps.problem);
-        let mut descent = self.start_plain_descent(steps, points);
+        let mut descent = self.start_plain_descent(steps, points, BiasPace::new(self.rho, points));
         descent.due = vec![0; self.n()];
         let mut rng = RowShuffler(seed);
         let problem = steps.problem;

@@ -45,8 +45,8 @@ impl BiasPace {
         Self::with(rho, (PRODUCTS * mean_product(points)).clamp(RANGE.0 * norm, RANGE.1 * norm))
     }
 
-    /// For rows in blocks: a penalised bias follows Σβ without delay, a free one with the given t.
-    pub(super) fn of_blocks(rho: Option<f64>, t: f64) -> Self {
+    /// A penalised bias follows Σβ without delay, a free one with the given t: for few epochs, or rows in blocks.
+    pub(super) fn immediate(rho: Option<f64>, t: f64) -> Self {
         match rho {
             None => Self { rho, inverse: 0.0, stiffness: 0.0 },
             Some(rho) if rho > 0.0 => Self { rho: Some(rho), inverse: 0.0, stiffness: 1.0 / rho },

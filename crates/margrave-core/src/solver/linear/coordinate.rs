@@ -372,6 +372,8 @@ impl LinearState<'_, '_> {
         let mut rng = RowShuffler(seed);
         let (mut next, mut last_face_step) = (16, 0);
         let mut history: Vec<f64> = Vec::new();
+        // Of the estimates, by the last measurement.
+        let mut correction = 1.0f64;
         for epoch in 1.. {
             let early = self.check().err();
             if early.is_none() {
@@ -398,9 +400,9 @@ impl LinearState<'_, '_> {
             };
             self.b = pace.next(self.b, self.sum);
             let recorded = self.estimated_gap(&pace, descent.loss, descent.excess);
-            // The records are half an epoch old on average.
+            // A row is recorded before its step, so the records are those of the epoch before, about.
             let ratio = history.last().map_or(1.0, |last| (recorded / last).clamp(MIN_RATIO, 1.0));
-            let estimate = recorded * ratio.sqrt();
+            let estimate = correction * ratio * recorded;
             history.push(recorded);
             if estimate <= target_gap && patience.is_none() {
                 patience = Some(epoch + (epoch / 2).max(MIN_PATIENCE));
@@ -429,6 +431,8 @@ impl LinearState<'_, '_> {
                 return Ok(DescentEnd::Slow(m));
             }
             descent.row_states.iter_mut().zip(&self.beta).for_each(|(row, b)| row.beta = *b);
+            let off = correction * m.relative() / estimate;
+            correction = if off.is_finite() { off.clamp(1.0, 1.0 / MIN_RATIO) } else { 1.0 };
             next = epoch + (epoch / 2).max(16);
             descent.reset_active(&self.z);
         }
@@ -448,7 +452,7 @@ impl LinearState<'_, '_> {
         let mut rng = RowShuffler(seed);
         self.w.copy_from_slice(&self.v);
         let free = self.rho == Some(0.0);
-        let mut pace = BiasPace::of_blocks(self.rho, 0.0);
+        let mut pace = BiasPace::immediate(self.rho, 0.0);
         if !free {
             self.b = pace.next(self.b, self.sum);
         }
@@ -466,7 +470,7 @@ impl LinearState<'_, '_> {
                 let block = turn.next().map_or(0, |&k| k as usize);
                 if typical.is_none() {
                     let norm = points.squared_norms().iter().sum::<f64>() / points.len().max(1) as f64;
-                    (typical, pace) = (Some(norm), BiasPace::of_blocks(self.rho, norm));
+                    (typical, pace) = (Some(norm), BiasPace::immediate(self.rho, norm));
                 }
                 let range = first..first + points.len();
                 let mut descent =
