@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn the_mean_product_leaves_out_the_norms() {
         // Orthogonal rows: 0 although their norms are 1. Equal rows: their squared norm.
-        let identity = (0..36).map(|k| f64::from(u8::from(k % 7 == 0))).collect();
+        let identity: Vec<f64> = (0..36).map(|k| f64::from(u8::from(k % 7 == 0))).collect();
         assert_eq!(mean_product(&Points::dense_f64(6, 6, identity).unwrap()), 0.0);
         let equal = Points::dense_f64(300, 2, [3.0, 4.0].repeat(300)).unwrap();
         assert!((mean_product(&equal) - 25.0).abs() < 1e-12);
