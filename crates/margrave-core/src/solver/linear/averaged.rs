@@ -36,6 +36,8 @@ const MAX_EVALUATIONS: usize = 64;
 const SHORT_STEP: f64 = 0.1;
 /// A step is short if its q·δ² is below this part of the mean of the last epoch: the row then waits.
 const SHORT_PART: f64 = 0.01;
+/// Rows wait only if the progress of an epoch is more than this part of that of the last.
+const SLOW_RATIO: f64 = 0.5;
 /// A row waits at most 2 to this power epochs.
 const MAX_WAIT_LEVEL: u8 = 3;
 /// Descent ends as slow if it needs more further epochs than this at its present rate.
@@ -152,13 +154,15 @@ struct PlainDescent {
     due: Vec<u32>,
     /// q·δ² of a step below which a row waits.
     short: f64,
+    /// Σ q·δ² of the last epoch.
+    progress: f64,
 }
 
 impl PlainDescent {
     fn new<S: CoordinateStep>(steps: &S, points: &Points, beta: &[f64], pace: BiasPace) -> Self {
         let rows = row_states(points, pace.stiffness, |i| steps.row(i, beta[i]));
         let order = (0..rows.len() as u32).collect();
-        Self { rows, order, pace, epoch: 0, due: Vec::new(), short: 0.0 }
+        Self { rows, order, pace, epoch: 0, due: Vec::new(), short: 0.0, progress: f64::INFINITY }
     }
 
     /// One epoch; returns Σ q·δ² over its steps, which falls like the gap.
@@ -212,7 +216,10 @@ impl PlainDescent {
                 progress += row.q * delta * delta;
             }
         }
-        self.short = SHORT_PART * progress / visited.max(1) as f64;
+        // Where epochs gain much, the step of a row that waits is soon no longer short beside those of the others.
+        let slow = progress > SLOW_RATIO * self.progress;
+        self.short = if slow { SHORT_PART * progress / visited.max(1) as f64 } else { 0.0 };
+        self.progress = progress;
         Ok(progress)
     }
 }

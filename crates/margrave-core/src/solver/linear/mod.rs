@@ -22,7 +22,7 @@
 //! counts as zero within the rounding of its sums, and includes the constraint Σβ = 0 of a free bias. `Stalled` means
 //! that the gap stopped falling.
 //!
-//! See `newton.rs`, `proximal.rs`, `coordinate.rs`, `averaged.rs` and `smooth_loss.rs` for the algorithms and their papers.
+//! See `newton.rs`, `proximal.rs`, `coordinate.rs`, `bias_pace.rs`, `averaged.rs` and `smooth_loss.rs` for the algorithms and their papers.
 
 mod averaged;
 mod bias_pace;
