@@ -16,12 +16,16 @@ INPUT = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"
 def is_plain(X: Any, y: Any = None) -> bool:
     """Whether X, and y if given, are arrays that scikit-learn's validation would return unchanged, without a remark.
 
-    X is a C-ordered matrix of floats with rows and columns, y a vector of whole or floating numbers of the same length, and
-    all of them are finite. A sum that overflows only leads to the full validation.
+    X is a C-ordered matrix or a CSR matrix of floats with rows and columns, y a vector of whole or floating numbers of the
+    same length, and all of them are finite. A sum that overflows only leads to the full validation.
     """
-    if type(X) is not np.ndarray or X.ndim != 2 or X.dtype.char not in "fd" or not X.flags.c_contiguous or not X.size:
+    if type(X) is np.ndarray:
+        values, usual = X, X.ndim == 2 and X.flags.c_contiguous
+    elif type(X) is sp.csr_matrix or type(X) is sp.csr_array:
+        values, usual = X.data, X.ndim == 2 and X.indices.dtype == np.int32 and X.indptr.dtype == np.int32
+    else:
         return False
-    if not isfinite(X.sum()):
+    if not usual or values.dtype.char not in "fd" or not all(X.shape) or not isfinite(values.sum()):
         return False
     if y is None:
         return True
@@ -61,12 +65,13 @@ def check_rows(estimator: Any, X: Any) -> Any:
 
 def class_codes(y: Any) -> Any:
     """The classes of the labels y, sorted, and the number of each label's class."""
-    # Whole numbers are labels without asking; only many different ones deserve scikit-learn's remark.
-    whole = y.ndim == 1 and y.dtype.kind in "iub"
-    if not whole:
+    # Whole numbers are labels without asking, also as floats; only many different ones deserve scikit-learn's remark.
+    if y.ndim != 1 or y.dtype.kind not in "iubf":
         check_classification_targets(y)
+        return np.unique(y, return_inverse=True)
     classes, codes = np.unique(y, return_inverse=True)
-    if whole and 2 * len(classes) > len(y):
+    whole = y.dtype.kind != "f" or bool((np.isfinite(classes) & (classes == np.floor(classes))).all())
+    if not whole or 2 * len(classes) > len(y):
         check_classification_targets(y)
     return classes, codes
 

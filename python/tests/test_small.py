@@ -98,10 +98,13 @@ def test_one_row_has_the_score_it_has_among_others():
 
 def test_only_arrays_that_validation_leaves_alone_are_plain():
     assert is_plain(X, Y) and is_plain(X.astype(np.float32)) and is_plain(X, Y.astype(float))
+    assert is_plain(sp.csr_matrix(X), Y) and is_plain(sp.csr_array(X)) and is_plain(sp.csr_matrix((3, 2)))
     nan = X.copy()
     nan[3, 1] = np.nan
     infinite = Y.astype(float)
     infinite[0] = np.inf
+    wide = sp.csr_matrix(X)
+    wide.indices = wide.indices.astype(np.int64)
     others = [
         (nan, Y),
         (X, infinite),
@@ -114,7 +117,11 @@ def test_only_arrays_that_validation_leaves_alone_are_plain():
         (X.astype(int), Y),
         (X[:0], Y[:0]),
         (X[:, :0], Y),
-        (sp.csr_matrix(X), Y),
+        (sp.csr_matrix(nan), Y),
+        (sp.csc_matrix(X), Y),
+        (sp.csr_matrix(X.astype(int)), Y),
+        (sp.csr_matrix((3, 0)), Y[:3]),
+        (wide, Y),
         (np.ma.masked_array(X), Y),
     ]
     assert not any(is_plain(*pair) for pair in others)

@@ -30,7 +30,7 @@ pub fn certify_l1(
     let groups = members(samples.constraint);
     let repaired = repair::repair(&point, beta, &groups);
     let mut gamma = repaired.beta;
-    let (v, errors) = combination(x, &gamma, control)?;
+    let (v, errors) = combination(x, &gamma, control)?.into_vectors();
     let mut most = v.iter().zip(&errors).fold(0.0f64, |m, (v, e)| m.max(v.abs() + e));
     let mut computed = v.iter().fold(0.0f64, |m, v| m.max(v.abs()));
     if let Some(s) = scaling {

@@ -162,8 +162,29 @@ fn sum_rows(points: &Points, first: usize, gamma: &[f64], sums: &mut [[f64; 2]])
     }
 }
 
-/// Xᵀγ with bounds on the rounding errors of its entries: the terms and their magnitudes are summed in one pass.
-pub(super) fn combination(x: &dyn Matrix, gamma: &[f64], control: &Control) -> Result<(Vec<f64>, Vec<f64>), Interrupt> {
+/// Xᵀγ, and bounds on the rounding errors of its entries. Both stay in the array of their sums: with many features, vectors
+/// of their own cost more than the passes over the rows.
+pub(super) struct Combination {
+    /// Sums of the terms, and of their magnitudes.
+    sums: Vec<[f64; 2]>,
+    /// Rounding error in units of the magnitudes.
+    unit: f64,
+}
+
+impl Combination {
+    /// Entries and bounds on their errors.
+    fn each(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.sums.iter().map(|sum| (sum[0], sum[1] * self.unit))
+    }
+
+    /// The entries, and the bounds on their errors.
+    pub(super) fn into_vectors(self) -> (Vec<f64>, Vec<f64>) {
+        self.each().unzip()
+    }
+}
+
+/// Xᵀγ: the terms and their magnitudes are summed in one pass.
+pub(super) fn combination(x: &dyn Matrix, gamma: &[f64], control: &Control) -> Result<Combination, Interrupt> {
     let mut sums = vec![[0.0; 2]; x.dims()];
     match x.points() {
         Some(points) => {
@@ -199,7 +220,7 @@ pub(super) fn combination(x: &dyn Matrix, gamma: &[f64], control: &Control) -> R
         })?,
     }
     let used = gamma.iter().filter(|g| **g != 0.0).count() as f64 + 32.0;
-    Ok((sums.iter().map(|sum| sum[0]).collect(), sums.iter().map(|sum| sum[1] * (UNIT * used)).collect()))
+    Ok(Combination { sums, unit: UNIT * used })
 }
 
 /// The free bias that minimises P for the weights w. `given` is returned if it is as good up to rounding.
@@ -264,10 +285,12 @@ pub fn certify_scores(
     let groups = members(samples.constraint);
     let own = if problem.bias == Bias::Free { vec![bias] } else { vec![] };
     let compare = |gamma: &[f64]| {
-        let (v, errors) = combination(x, gamma, control)?;
-        let each = || weights.iter().zip(&v).zip(&errors);
-        let mut distance: f64 = each().map(|((w, v), _)| (w - v) * (w - v)).sum();
-        let mut upper: f64 = each().map(|((w, v), e)| ((w - v).abs() + e).powi(2)).sum();
+        let v = combination(x, gamma, control)?;
+        let (mut distance, mut upper) = (0.0f64, 0.0f64);
+        for (w, (v, e)) in weights.iter().zip(v.each()) {
+            distance += (w - v) * (w - v);
+            upper += ((w - v).abs() + e).powi(2);
+        }
         if let Some(p) = penalty {
             let sum = point.sum(None, |i| gamma[i])?;
             let size = point.sum(None, |i| gamma[i].abs())?;

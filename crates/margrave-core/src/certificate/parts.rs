@@ -130,7 +130,7 @@ pub fn linear_part(
     let scores = linear_scores(problem.matrix, weights, control)?.shifted(bias);
     let samples = problem.samples();
     let (mut part, gamma) = judge(&unconstrained(&samples), &scores.f, &scores.error, bias, beta, factors, control)?;
-    (part.combination, part.combination_error) = combination(problem.matrix, &gamma, control)?;
+    (part.combination, part.combination_error) = combination(problem.matrix, &gamma, control)?.into_vectors();
     Ok(part)
 }
 

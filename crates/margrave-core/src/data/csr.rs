@@ -56,6 +56,14 @@ impl<T: Real> Csr<T> {
         Ok(Self { d, starts, columns, values })
     }
 
+    /// The same rows over `d` other features, with `columns` in place of theirs, which must ascend in each row as they
+    /// do; the values are shared.
+    pub(crate) fn with_columns(&self, d: usize, columns: Vec<u32>) -> Self {
+        debug_assert_eq!(columns.len(), self.columns.len());
+        debug_assert!(columns.iter().all(|&c| (c as usize) < d));
+        Self { d, starts: self.starts.clone(), columns: columns.into(), values: self.values.clone() }
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.starts.len() - 1

@@ -137,6 +137,25 @@ impl Points {
         })
     }
 
+    /// Sparse points without their empty columns, and the indices of the remaining columns; values and norms are shared.
+    /// `None` for dense points, and if no column is left.
+    pub(crate) fn without_empty_columns(&self) -> Option<(Self, Vec<u32>)> {
+        fn compact<T: Real>(m: &Csr<T>) -> Option<(Csr<T>, Vec<u32>)> {
+            let mut place = vec![0u32; m.dims()];
+            m.columns().iter().for_each(|&j| place[j as usize] = 1);
+            let columns: Vec<u32> = (0..m.dims() as u32).filter(|&j| place[j as usize] > 0).collect();
+            columns.iter().enumerate().for_each(|(at, &j)| place[j as usize] = at as u32);
+            let moved: Vec<u32> = m.columns().iter().map(|&j| place[j as usize]).collect();
+            (!columns.is_empty()).then(|| (m.with_columns(columns.len(), moved), columns))
+        }
+        let (storage, columns) = match &self.storage {
+            Storage::SparseF32(m) => compact(m).map(|(m, columns)| (Storage::SparseF32(m), columns))?,
+            Storage::SparseF64(m) => compact(m).map(|(m, columns)| (Storage::SparseF64(m), columns))?,
+            Storage::DenseF32(_) | Storage::DenseF64(_) => return None,
+        };
+        Some((Self { storage, norms: Arc::clone(&self.norms) }, columns))
+    }
+
     /// A copy of the chosen rows, in the order given, same storage kind.
     pub fn gather(&self, rows: &[u32]) -> Self {
         fn dense<T: Real>(m: &Dense<T>, rows: &[u32]) -> Dense<T> {

@@ -297,6 +297,11 @@ impl Loss for Logistic {
         let e = (-(y * z).abs()).exp();
         e / ((1.0 + e) * (1.0 + e))
     }
+    fn slope_and_curvature(&self, y: f64, z: f64, _step: f64) -> (f64, f64) {
+        let m = y * z;
+        let e = (-m.abs()).exp();
+        (-y * if m > 0.0 { e } else { 1.0 } / (1.0 + e), e / ((1.0 + e) * (1.0 + e)))
+    }
     fn sharp(&self) -> bool {
         false
     }

@@ -100,6 +100,11 @@ pub trait Loss: Send + Sync {
         let h = step * z.abs().max(1.0);
         (self.slope(y, z + h) - self.slope(y, z - h)) / (2.0 * h)
     }
+    /// [`slope`](Loss::slope) and [`curvature`](Loss::curvature) at the same score: a loss that computes both from one
+    /// exponential overrides it.
+    fn slope_and_curvature(&self, y: f64, z: f64, step: f64) -> (f64, f64) {
+        (self.slope(y, z), self.curvature(y, z, step))
+    }
     /// Whether the slope jumps or nearly jumps, so that the curvature at one score says little about nearby scores:
     /// IRWLS then uses a smoothed loss.
     fn sharp(&self) -> bool {

@@ -58,6 +58,10 @@ impl Loss for Offset<'_> {
         let (y, g) = self.at(number);
         self.loss.curvature(y, z + g, step)
     }
+    fn slope_and_curvature(&self, number: f64, z: f64, step: f64) -> (f64, f64) {
+        let (y, g) = self.at(number);
+        self.loss.slope_and_curvature(y, z + g, step)
+    }
     fn sharp(&self) -> bool {
         self.loss.sharp()
     }

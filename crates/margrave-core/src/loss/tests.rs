@@ -211,3 +211,18 @@ fn large_arguments_do_not_overflow() {
     assert!((LogCosh.value(0.0, 1e8) - 1e8 + std::f64::consts::LN_2).abs() < 1e-7);
     assert!((LogCosh.value(0.0, 1e-9) - 0.5e-18).abs() < 1e-30);
 }
+
+/// A loss that computes slope and curvature together must give what it gives for each of them.
+#[test]
+fn slope_and_curvature_together_are_those_of_each() {
+    let mut rng = ChaCha8Rng::seed_from_u64(12);
+    for (loss, targets) in losses() {
+        for &y in &targets {
+            for _ in 0..50 {
+                let z = sample(&mut rng);
+                let together = loss.slope_and_curvature(y, z, 1e-5);
+                assert_eq!(together, (loss.slope(y, z), loss.curvature(y, z, 1e-5)), "{} at {z}", loss.name());
+            }
+        }
+    }
+}

@@ -14,6 +14,7 @@
 //! over the second half of an epoch is not: Newton from that mean needs fewer steps than from the solution of a
 //! subsample unless there are hundreds of samples per feature, and the epochs cost less than one Newton step.
 
+use super::bias_pace::BiasPace;
 use super::coordinate::{DescentEnd, PrimalPoint, RowShuffler};
 use super::rows::{RowAccess, RowState, row_states, with_rows};
 use super::smooth_loss::{DualTerms, UnsmoothedLoss, soft_threshold};
@@ -33,6 +34,12 @@ const PREFETCH_DISTANCE: usize = 3;
 const MAX_EVALUATIONS: usize = 64;
 /// A Newton step this short, in units of the score, needs no second evaluation.
 const SHORT_STEP: f64 = 0.1;
+/// A step is short if its q·δ² is below this part of the mean of the last epoch: the row then waits.
+const SHORT_PART: f64 = 0.01;
+/// Rows wait only if the progress of an epoch is more than this part of that of the last.
+const SLOW_RATIO: f64 = 0.5;
+/// A row waits at most 2 to this power epochs.
+const MAX_WAIT_LEVEL: u8 = 3;
 /// Descent ends as slow if it needs more further epochs than this at its present rate.
 const MAX_REMAINING_EPOCHS: f64 = 100.0;
 
@@ -93,8 +100,9 @@ impl CoordinateStep for SmoothSteps<'_> {
         let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
         let (mut score, mut new) = (z, beta);
         for _ in 0..MAX_EVALUATIONS {
-            let own = -c * loss.slope(y, score);
-            let steepness = q * c * loss.curvature(y, score, 1e-5).max(0.0);
+            let (slope, curvature) = loss.slope_and_curvature(y, score, 1e-5);
+            let own = -c * slope;
+            let steepness = q * c * curvature.max(0.0);
             let f = score - r - q * own;
             // The root lies between β(ζ) and (ζ − r)/q, and Newton's estimate divides the interval.
             new = own + steepness / (1.0 + steepness) * ((score - r) / q - own);
@@ -136,18 +144,25 @@ impl Mean {
     }
 }
 
-/// Coordinate descent over all rows in every epoch.
+/// Coordinate descent over all rows in every epoch, or over those whose last steps were not short.
 struct PlainDescent {
     rows: Vec<RowState>,
     order: Vec<u32>,
-    square: f64,
+    pace: BiasPace,
+    epoch: u32,
+    /// The epoch of the next visit of each row, if rows whose steps are short may wait; otherwise empty.
+    due: Vec<u32>,
+    /// q·δ² of a step below which a row waits.
+    short: f64,
+    /// Σ q·δ² of the last epoch.
+    progress: f64,
 }
 
 impl PlainDescent {
-    fn new<S: CoordinateStep>(steps: &S, points: &Points, beta: &[f64], square: f64) -> Self {
-        let rows = row_states(points, square, |i| steps.row(i, beta[i]));
+    fn new<S: CoordinateStep>(steps: &S, points: &Points, beta: &[f64], pace: BiasPace) -> Self {
+        let rows = row_states(points, pace.stiffness, |i| steps.row(i, beta[i]));
         let order = (0..rows.len() as u32).collect();
-        Self { rows, order, square }
+        Self { rows, order, pace, epoch: 0, due: Vec::new(), short: 0.0, progress: f64::INFINITY }
     }
 
     /// One epoch; returns Σ q·δ² over its steps, which falls like the gap.
@@ -162,7 +177,8 @@ impl PlainDescent {
     ) -> Result<f64, Status> {
         rng.shuffle(&mut self.order);
         let count = self.order.len();
-        let mut progress = 0.0;
+        let (mut progress, mut visited) = (0.0, 0usize);
+        self.epoch += 1;
         for at in 0..count {
             if at % CHECK_INTERVAL == 0 {
                 check()?;
@@ -179,18 +195,31 @@ impl PlainDescent {
                 access.prefetch(&self.rows[self.order[at + PREFETCH_DISTANCE] as usize]);
             }
             let i = self.order[at] as usize;
+            if self.due.get(i).is_some_and(|due| *due > self.epoch) {
+                continue;
+            }
+            visited += 1;
             let row = &mut self.rows[i];
             let z = access.dot(row, point.w) + *point.b;
             let new = steps.step(i, row, z);
             let delta = new - row.beta;
+            if let Some(due) = self.due.get_mut(i) {
+                let waits = row.q * delta * delta < self.short;
+                row.wait_level = if waits { (row.wait_level + 1).min(MAX_WAIT_LEVEL) } else { 0 };
+                *due = self.epoch + (1 << row.wait_level);
+            }
             if delta != 0.0 {
                 row.beta = new;
                 access.add(row, delta, point.w);
-                *point.b += self.square * delta;
+                *point.b += self.pace.stiffness * delta;
                 *point.sum += delta;
                 progress += row.q * delta * delta;
             }
         }
+        // Where epochs gain much, the step of a row that waits is soon no longer short beside those of the others.
+        let slow = progress > SLOW_RATIO * self.progress;
+        self.short = if slow { SHORT_PART * progress / visited.max(1) as f64 } else { 0.0 };
+        self.progress = progress;
         Ok(progress)
     }
 }
@@ -215,8 +244,8 @@ impl LinearState<'_, '_> {
         });
         if ran.is_err() {
             self.take_descent(descent);
-        } else if self.rho == Some(0.0) {
-            self.b += descent.square * self.sum;
+        } else {
+            self.b = descent.pace.next(self.b, self.sum);
         }
         ran
     }
@@ -226,13 +255,10 @@ impl LinearState<'_, '_> {
         self.v.copy_from_slice(&self.w);
     }
 
-    fn start_plain_descent<S: CoordinateStep>(&mut self, steps: &S, points: &Points) -> PlainDescent {
-        let square = self.bias_square(points.squared_norms().iter().sum::<f64>() / self.n().max(1) as f64);
+    fn start_plain_descent<S: CoordinateStep>(&mut self, steps: &S, points: &Points, pace: BiasPace) -> PlainDescent {
         self.w.copy_from_slice(&self.v);
-        if self.rho.is_some_and(|rho| rho > 0.0) {
-            self.b = square * self.sum;
-        }
-        PlainDescent::new(steps, points, &self.beta, square)
+        self.b = pace.next(self.b, self.sum);
+        PlainDescent::new(steps, points, &self.beta, pace)
     }
 
     /// Sets w and b to their mean over the second half of the last of a few epochs, and computes the scores.
@@ -242,7 +268,9 @@ impl LinearState<'_, '_> {
         points: &Points,
         seed: u64,
     ) -> Result<(), Status> {
-        let mut descent = self.start_plain_descent(steps, points);
+        // A few epochs: the bias follows without delay.
+        let norm = points.squared_norms().iter().sum::<f64>() / self.n().max(1) as f64;
+        let mut descent = self.start_plain_descent(steps, points, BiasPace::immediate(self.rho, norm));
         let mut rng = RowShuffler(seed);
         let d = self.w.len();
         // A contribution costs d additions: a small part of the steps between two of them.
@@ -272,7 +300,8 @@ impl LinearState<'_, '_> {
         max_epochs: usize,
     ) -> Result<DescentEnd, Status> {
         let losses = UnsmoothedLoss::new(steps.problem);
-        let mut descent = self.start_plain_descent(steps, points);
+        let mut descent = self.start_plain_descent(steps, points, BiasPace::new(self.rho, points));
+        descent.due = vec![0; self.n()];
         let mut rng = RowShuffler(seed);
         let problem = steps.problem;
         let start: f64 = (0..self.n()).map(|i| problem.costs[i] * problem.loss.value(problem.targets[i], 0.0)).sum();
@@ -302,6 +331,7 @@ impl LinearState<'_, '_> {
                 return Ok(DescentEnd::Slow(m));
             }
             descent.rows.iter_mut().zip(&self.beta).for_each(|(row, b)| row.beta = *b);
+            descent.due.fill(0);
             threshold = 0.7 * progress * (target_gap * m.scale() / m.gap()).min(1.0);
         }
         Err(Status::IterationLimit)

@@ -3,13 +3,12 @@
 //!
 //! ```text
 //! minimise ½‖Xᵀβ‖² + Σ h(βᵢ),   h(β) = pβ + eps|β| + ½dβ² on [lo, hi]
-//! βᵢ ← clip(soft(Qᵢᵢβᵢ − zᵢ − p, eps)/(Qᵢᵢ + d), lo, hi),   Qᵢᵢ = ‖xᵢ‖² + s²
+//! βᵢ ← clip(soft(Qᵢᵢβᵢ − zᵢ − p, eps)/(Qᵢᵢ + d), lo, hi),   Qᵢᵢ = ‖xᵢ‖² + τ
 //! ```
 //!
 //! w = Xᵀβ and b are updated in every step, so a step costs the stored values of one row. A penalised bias is the
-//! weight of a feature of value s. A free bias is the multiplier of Σβ = 0: within an epoch it is penalised around its
-//! current value, with s² the mean squared norm of the rows, and after the epoch it moves by s²Σβ (method of
-//! multipliers). Rows are visited in a new random order in each epoch, and prefetched.
+//! weight of a feature of value s, a free bias the multiplier of Σβ = 0; both move less within an epoch than that says,
+//! and more between epochs (`bias_pace.rs`). Rows are visited in a new random order in each epoch, and prefetched.
 //!
 //! Most β reach their final value early. A row that needs no step is visited again after 2, 4, then every 8 epochs. A
 //! row whose gradient is beyond every violation of the last epoch is shrunk until the next measurement. The
@@ -20,6 +19,7 @@
 //! Rows that are read in blocks are processed block by block, with several epochs each (Yu, Hsieh, Chang and Lin,
 //! KDD 2010).
 
+use super::bias_pace::BiasPace;
 use super::rows::{RowAccess, RowState, row_states, with_rows};
 use super::smooth_loss::{DualTerms, SmoothedDual, soft_threshold};
 use super::state::{LinearState, Measure};
@@ -37,8 +37,13 @@ const MAX_WAIT_LEVEL: u8 = 3;
 /// Number of epochs covered by the queue of waiting rows.
 const QUEUE_LENGTH: usize = 1 << MAX_WAIT_LEVEL as usize;
 /// Over-relaxation: a step is this multiple of that to the minimum (any factor below 2 converges; Cryer, SIAM J.
-/// Control 9, 1971).
-const RELAXATION: f64 = 1.3;
+/// Control 9, 1971). The first epochs reduce the errors in stiff directions, to which long steps add noise; if there are
+/// many, most of them reduce those in soft directions, where long steps help.
+const RELAXATION: f64 = 1.15;
+/// The same after `SHORT_STEP_EPOCHS`.
+const LATE_RELAXATION: f64 = 1.3;
+/// Epochs with the smaller of the two.
+const SHORT_STEP_EPOCHS: usize = 16;
 /// Epochs on a block of rows read from a file.
 const EPOCHS_PER_BLOCK: usize = 3;
 /// Fewest epochs that the violation is waited for after the gap.
@@ -47,6 +52,8 @@ const MIN_PATIENCE: usize = 8;
 const EPOCHS_BETWEEN_FACE_STEPS: usize = 3;
 /// Such a step is tried if more than this fraction of the gap is left after four epochs.
 const SLOW_RATIO: f64 = 0.8;
+/// Least ratio of the gaps of two epochs from which the present gap is predicted.
+const MIN_RATIO: f64 = 0.1;
 
 /// Shuffles rows with SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), which costs a tenth of a coordinate step per
 /// row.
@@ -111,7 +118,7 @@ pub(super) struct CoordinateDescent<'t> {
     /// Index of its first row among all rows.
     pub(super) first: usize,
     pub(super) row_states: Vec<RowState>,
-    /// s² of the bias.
+    /// τ: the change of b for a change of Σβ.
     pub(super) square: f64,
     pub(super) active: Vec<u32>,
     /// Rows that need no step, by the epoch of their next visit.
@@ -201,6 +208,7 @@ impl<'t> CoordinateDescent<'t> {
         rng.shuffle(&mut self.active);
         let count = self.active.len();
         let shrink_threshold = self.shrink_threshold;
+        let relaxation = if self.epoch <= SHORT_STEP_EPOCHS { RELAXATION } else { LATE_RELAXATION };
         let (mut worst, mut kept) = (0.0f64, 0);
         self.changed = 0;
         for at in 0..count {
@@ -242,7 +250,7 @@ impl<'t> CoordinateDescent<'t> {
             let curvature = q + t.d;
             let new = if curvature > 0.0 {
                 let best = numerator / curvature;
-                let relaxed = beta + RELAXATION * (best - beta);
+                let relaxed = beta + relaxation * (best - beta);
                 // Not across the kink at 0, where the slope jumps.
                 let kink = t.eps > 0.0 && relaxed * best <= 0.0;
                 if kink { best } else { relaxed }.max(t.lo).min(t.hi)
@@ -297,32 +305,29 @@ impl<'t> CoordinateDescent<'t> {
 }
 
 impl LinearState<'_, '_> {
-    /// s² of the bias; `typical` is the mean squared norm of the rows.
-    pub(super) fn bias_square(&self, typical: f64) -> f64 {
-        match self.rho {
-            None => 0.0,
-            Some(rho) if rho > 0.0 => 1.0 / rho,
-            Some(_) => typical,
-        }
-    }
-
     /// Rough cost of Σβ ≠ 0 under a free bias: its product with a score. Only used to decide when to measure.
     fn sum_penalty(&self) -> f64 {
         if self.rho == Some(0.0) { self.sum.abs() * (1.0 + self.b.abs()) } else { 0.0 }
     }
 
     /// The relative gap estimated from the records of the rows.
-    fn estimated_gap(&self, loss: f64, excess: f64) -> f64 {
+    fn estimated_gap(&self, pace: &BiasPace, loss: f64, excess: f64) -> f64 {
         let norm = squared_norm(&self.w);
         let bias = self.rho.map_or(0.0, |rho| 0.5 * rho * self.b * self.b);
-        (excess + self.sum_penalty()) / (0.5 * norm + bias + loss).max(f64::MIN_POSITIVE)
+        (excess + self.sum_penalty() + pace.mismatch(self.b, self.sum))
+            / (0.5 * norm + bias + loss).max(f64::MIN_POSITIVE)
     }
 
-    /// Measures all rows at w = Xᵀβ. Under a free bias β is first moved to Σβ = 0, and b to its optimum.
-    fn measure_all(&mut self, terms: &DualTerms, active: usize) -> Result<Measure, Status> {
+    /// Measures all rows at w = Xᵀβ. Under a free bias β is first moved to Σβ = 0, and b to its optimum; a penalised bias
+    /// moves to its optimum if the gap is not reached without.
+    fn measure_all(&mut self, terms: &DualTerms, target_gap: f64, active: usize) -> Result<Measure, Status> {
         let losses = SmoothedDual::new(terms, 0.0, &self.beta);
         self.make_feasible(&losses)?;
-        let m = self.measure(&losses)?;
+        let mut m = self.measure(&losses)?;
+        if self.rho.is_some_and(|rho| rho > 0.0) && m.relative() > target_gap {
+            self.shift_bias(&losses)?;
+            m = self.measure(&losses)?;
+        }
         self.report("coordinate", &m, active)?;
         Ok(m)
     }
@@ -360,16 +365,15 @@ impl LinearState<'_, '_> {
         let DescentTarget { gap: target_gap, tol, max_epochs } = target;
         // Epochs to wait for the violation, once the gap is reached.
         let mut patience: Option<usize> = None;
-        let square = self.bias_square(points.squared_norms().iter().sum::<f64>() / self.n().max(1) as f64);
+        let pace = BiasPace::new(self.rho, points);
         self.w.copy_from_slice(&self.v);
-        if self.rho.is_some_and(|rho| rho > 0.0) {
-            self.b = square * self.sum;
-        }
-        let free = self.rho == Some(0.0);
-        let mut descent = CoordinateDescent::new(terms, points, 0, &self.beta, square);
+        self.b = pace.next(self.b, self.sum);
+        let mut descent = CoordinateDescent::new(terms, points, 0, &self.beta, pace.stiffness);
         let mut rng = RowShuffler(seed);
         let (mut next, mut last_face_step) = (16, 0);
         let mut history: Vec<f64> = Vec::new();
+        // Of the estimates, by the last measurement.
+        let mut correction = 1.0f64;
         for epoch in 1.. {
             let early = self.check().err();
             if early.is_none() {
@@ -394,11 +398,12 @@ impl LinearState<'_, '_> {
                     return Err(why);
                 }
             };
-            if free {
-                self.b += square * self.sum;
-            }
-            let estimate = self.estimated_gap(descent.loss, descent.excess);
-            history.push(estimate);
+            self.b = pace.next(self.b, self.sum);
+            let recorded = self.estimated_gap(&pace, descent.loss, descent.excess);
+            // A row is recorded before its step, so the records are those of the epoch before, about.
+            let ratio = history.last().map_or(1.0, |last| (recorded / last).clamp(MIN_RATIO, 1.0));
+            let estimate = correction * ratio * recorded;
+            history.push(recorded);
             if estimate <= target_gap && patience.is_none() {
                 patience = Some(epoch + (epoch / 2).max(MIN_PATIENCE));
             }
@@ -406,7 +411,7 @@ impl LinearState<'_, '_> {
             if (estimate > target_gap || waits) && epoch < next && epoch < max_epochs && !descent.is_done() {
                 let before = history.len().checked_sub(4).map(|at| history[at]);
                 if epoch >= last_face_step + EPOCHS_BETWEEN_FACE_STEPS
-                    && before.is_some_and(|before| estimate > SLOW_RATIO * before)
+                    && before.is_some_and(|before| recorded > SLOW_RATIO * before)
                 {
                     last_face_step = epoch;
                     let mut point = PrimalPoint { w: &mut self.w, b: &mut self.b, sum: &mut self.sum };
@@ -415,7 +420,7 @@ impl LinearState<'_, '_> {
                 continue;
             }
             self.beta.iter_mut().zip(&descent.row_states).for_each(|(b, row)| *b = row.beta);
-            let m = self.measure_all(terms, descent.active.len())?;
+            let m = self.measure_all(terms, target_gap, descent.active.len())?;
             let waits = patience.is_some_and(|until| epoch < until)
                 && tol.is_some_and(|tol| self.box_violation(terms) > tol)
                 && !descent.is_done();
@@ -426,6 +431,8 @@ impl LinearState<'_, '_> {
                 return Ok(DescentEnd::Slow(m));
             }
             descent.row_states.iter_mut().zip(&self.beta).for_each(|(row, b)| row.beta = *b);
+            let off = correction * m.relative() / estimate;
+            correction = if off.is_finite() { off.clamp(1.0, 1.0 / MIN_RATIO) } else { 1.0 };
             next = epoch + (epoch / 2).max(16);
             descent.reset_active(&self.z);
         }
@@ -445,10 +452,11 @@ impl LinearState<'_, '_> {
         let mut rng = RowShuffler(seed);
         self.w.copy_from_slice(&self.v);
         let free = self.rho == Some(0.0);
-        let mut square = self.bias_square(0.0);
-        if self.rho.is_some_and(|rho| rho > 0.0) {
-            self.b = square * self.sum;
+        let mut pace = BiasPace::immediate(self.rho, 0.0);
+        if !free {
+            self.b = pace.next(self.b, self.sum);
         }
+        let mut typical = None;
         let mut sums = vec![(0.0, 0.0); order.len()];
         let (mut last, mut slow_rounds) = (f64::INFINITY, 0);
         for round in 1.. {
@@ -460,11 +468,13 @@ impl LinearState<'_, '_> {
             let mut turn = order.iter();
             x.each_block(&order, control, &mut |first, points| {
                 let block = turn.next().map_or(0, |&k| k as usize);
-                if free && square == 0.0 {
-                    square = points.squared_norms().iter().sum::<f64>() / points.len().max(1) as f64;
+                if typical.is_none() {
+                    let norm = points.squared_norms().iter().sum::<f64>() / points.len().max(1) as f64;
+                    (typical, pace) = (Some(norm), BiasPace::immediate(self.rho, norm));
                 }
                 let range = first..first + points.len();
-                let mut descent = CoordinateDescent::new(terms, points, first, &self.beta[range.clone()], square);
+                let mut descent =
+                    CoordinateDescent::new(terms, points, first, &self.beta[range.clone()], pace.stiffness);
                 let mut point = PrimalPoint { w: &mut self.w, b: &mut self.b, sum: &mut self.sum };
                 for _ in 0..EPOCHS_PER_BLOCK {
                     control.spend(epoch_cost(points, descent.active.len()));
@@ -480,10 +490,10 @@ impl LinearState<'_, '_> {
             })
             .map_err(|why| failed.unwrap_or(why.into()))?;
             if free {
-                self.b += square * self.sum;
+                self.b = pace.next(self.b, self.sum);
             }
             let (loss, excess) = sums.iter().fold((0.0, 0.0), |sum, note| (sum.0 + note.0, sum.1 + note.1));
-            let estimate = self.estimated_gap(loss, excess);
+            let estimate = self.estimated_gap(&pace, loss, excess);
             slow_rounds = if estimate < 0.8 * last { 0 } else { slow_rounds + 1 };
             last = last.min(estimate);
             // The records of a block were made before later blocks changed w, so they underestimate the gap.
@@ -492,7 +502,7 @@ impl LinearState<'_, '_> {
                 self.report("coordinate", &m, self.n())?;
                 continue;
             }
-            let m = self.measure_all(terms, self.n())?;
+            let m = self.measure_all(terms, target_gap, self.n())?;
             if m.relative() <= target_gap {
                 return Ok(DescentEnd::Reached(m));
             }

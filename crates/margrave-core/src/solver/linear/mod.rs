@@ -22,9 +22,10 @@
 //! counts as zero within the rounding of its sums, and includes the constraint Σβ = 0 of a free bias. `Stalled` means
 //! that the gap stopped falling.
 //!
-//! See `newton.rs`, `proximal.rs`, `coordinate.rs`, `averaged.rs` and `smooth_loss.rs` for the algorithms and their papers.
+//! See `newton.rs`, `proximal.rs`, `coordinate.rs`, `bias_pace.rs`, `averaged.rs` and `smooth_loss.rs` for the algorithms and their papers.
 
 mod averaged;
+mod bias_pace;
 mod class_lanes;
 mod class_rows;
 mod columns;

@@ -19,7 +19,7 @@ use super::smooth_loss::{DualTerms, SmoothLoss, SmoothedDual, SplitLoss, Unsmoot
 use super::state::{LinearState, Measure};
 use super::{LinearSolution, Method, Options};
 use crate::control::{Control, Interrupt, Status};
-use crate::data::{Csr, Points, Real, Storage};
+use crate::data::{Csr, Points};
 use crate::error::{Error, Result};
 use crate::gram::{Matrix, Pick};
 use crate::loss::{Hinge, Loss};
@@ -94,29 +94,10 @@ fn gather_rows(x: &dyn Matrix, rows: &[u32], control: &Control) -> std::result::
 /// The points without their empty columns, and the indices of the remaining columns. Only if there are far more
 /// features than the stored values can fill: w then becomes short enough to stay in cache.
 fn compact_columns(points: &Points) -> Option<(Points, Vec<u32>)> {
-    fn compact<T: Real>(m: &Csr<T>) -> Option<(Points, Vec<u32>)>
-    where
-        Csr<T>: Into<Points>,
-    {
-        let mut place = vec![0u32; m.dims()];
-        m.columns().iter().for_each(|&j| place[j as usize] = 1);
-        let columns: Vec<u32> = (0..m.dims() as u32).filter(|&j| place[j as usize] > 0).collect();
-        if columns.is_empty() {
-            return None;
-        }
-        columns.iter().enumerate().for_each(|(at, &j)| place[j as usize] = at as u32);
-        let moved: Vec<u32> = m.columns().iter().map(|&j| place[j as usize]).collect();
-        let csr = Csr::new(columns.len(), m.starts().to_vec(), moved, m.values().to_vec()).ok()?;
-        Some((csr.into(), columns))
-    }
     if points.dims() < 4096 || points.stored() >= 4 * points.dims() {
         return None;
     }
-    match points.storage() {
-        Storage::SparseF32(m) => compact(m),
-        Storage::SparseF64(m) => compact(m),
-        Storage::DenseF32(_) | Storage::DenseF64(_) => None,
-    }
+    points.without_empty_columns()
 }
 
 /// Solves the problem over the non-empty columns; the others have weight 0.

@@ -339,6 +339,14 @@ impl<'a, 'o> LinearState<'a, 'o> {
         }
         self.v.copy_from_slice(&self.w);
         self.update_scores()?;
+        if self.rho == Some(0.0) {
+            self.shift_bias(losses)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the bias to its optimum for the current w.
+    pub(super) fn shift_bias<L: SmoothLoss>(&mut self, losses: &L) -> Result<(), Interrupt> {
         let shift = self.best_bias_shift(losses)?;
         self.b += shift;
         self.z.iter_mut().for_each(|z| *z += shift);
@@ -353,18 +361,19 @@ impl<'a, 'o> LinearState<'a, 'o> {
         })
     }
 
-    /// The change of a free bias that gives Σβ(z) = 0, the minimum of the objective over b alone; 0 for any other bias.
-    /// If β(z) jumps, the point where the sum changes sign.
+    /// The change of the bias that gives Σβ(z) = ρb, the minimum of the objective over b alone; 0 without a bias. If
+    /// β(z) jumps, the point where the difference changes sign.
     pub(super) fn best_bias_shift<L: SmoothLoss>(&self, losses: &L) -> Result<f64, Interrupt> {
-        if self.rho != Some(0.0) {
-            return Ok(0.0);
-        }
-        let (n, z) = (self.n(), &self.z);
+        let Some(rho) = self.rho else { return Ok(0.0) };
+        let (n, z, b) = (self.n(), &self.z, self.b);
         let at = |shift: f64| {
-            sums(self.control, n, |i| {
+            let [sum, size, curvature] = sums(self.control, n, |i| {
                 let beta = losses.beta(i, z[i] + shift);
                 [beta, beta.abs(), losses.curvature(i, z[i] + shift)]
-            })
+            });
+            let own = rho * (b + shift);
+            // Between jumps of β(z) Newton's step says nothing about the next one.
+            [sum - own, size + own.abs(), if curvature > 0.0 { curvature + rho } else { 0.0 }]
         };
         let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
         let (mut shift, mut step) = (0.0f64, 1e-3);
@@ -421,7 +430,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
 
     /// Moves a free bias to Σβ(z) = 0, and updates β.
     pub(super) fn balance_bias<L: SmoothLoss>(&mut self, losses: &L) -> Result<(), Interrupt> {
-        let shift = self.best_bias_shift(losses)?;
+        let shift = if self.rho == Some(0.0) { self.best_bias_shift(losses)? } else { 0.0 };
         if shift != 0.0 {
             self.b += shift;
             self.z.iter_mut().for_each(|z| *z += shift);
