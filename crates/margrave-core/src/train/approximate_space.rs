@@ -7,6 +7,7 @@ use super::options::{Approx, SolverName, TrainOptions};
 use super::proof::ProofOnCentres;
 use super::space::{Request, Space, StartPoint, Trained, is_better};
 use super::verdict::{Asked, Met};
+use crate::backend::RowSource;
 use crate::certificate::{Certificate, TailCheck};
 use crate::compose::calibrate::LeftOut;
 use crate::control::{Control, Status};
@@ -36,44 +37,44 @@ const SAMPLED_ENTRIES: f64 = 7e9;
 const MULTIPLY_ADDS_PER_SECOND: f64 = 2e10;
 
 /// Rows of a kernel, accessed through features on centres among them.
-pub(crate) struct ApproximateSpace {
-    shared: Arc<Shared>,
+pub(crate) struct ApproximateSpace<'a> {
+    shared: Arc<Shared<'a>>,
 }
 
-struct Shared {
+struct Shared<'a> {
     kernel: Kernel,
-    points: Points,
-    gram: Box<dyn Gram>,
+    source: RowSource<'a>,
+    gram: Box<dyn Gram + 'a>,
     approx: Approx,
     memory: u64,
     seed: u64,
-    built: Mutex<Built>,
+    built: Mutex<Built<'a>>,
 }
 
 /// The search for centres, and the last features made from it: machines over the same rows share them.
 #[derive(Default)]
-struct Built {
-    features: Option<Features>,
-    last: Option<(usize, Arc<FeatureSet>)>,
+struct Built<'a> {
+    features: Option<Features<'a>>,
+    last: Option<(usize, Arc<FeatureSet<'a>>)>,
 }
 
-impl ApproximateSpace {
+impl<'a> ApproximateSpace<'a> {
     pub(crate) fn new(
         kernel: Kernel,
-        points: &Points,
+        source: RowSource<'a>,
         approx: Approx,
         options: &TrainOptions,
         control: &Control,
     ) -> Result<Self> {
-        let gram = control.backend().square_gram(kernel, points)?;
+        let gram = source.square_gram(kernel, control)?;
         let (memory, seed) = (options.budget.memory, options.seed);
-        let shared = Shared { kernel, points: points.clone(), gram, approx, memory, seed, built: Mutex::default() };
+        let shared = Shared { kernel, source, gram, approx, memory, seed, built: Mutex::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The most centres that may be used.
     fn most(&self) -> usize {
-        let n = self.shared.points.len();
+        let n = self.shared.source.len();
         match self.shared.approx {
             Approx::Centres(m) => m.min(n),
             // Three squares of this size fit into half of the memory.
@@ -82,7 +83,7 @@ impl ApproximateSpace {
     }
 
     /// The features on the first `m` centres.
-    fn features(&self, m: usize, control: &Control) -> Result<Arc<FeatureSet>> {
+    fn features(&self, m: usize, control: &Control) -> Result<Arc<FeatureSet<'a>>> {
         let mut built = self.shared.built.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, set)) = &built.last
             && *of == m
@@ -92,8 +93,8 @@ impl ApproximateSpace {
         // Stored features of fewer centres are not needed any more.
         built.last = None;
         if built.features.is_none() {
-            let Shared { kernel, points, memory, seed, .. } = &*self.shared;
-            built.features = Some(Features::new(*kernel, points, self.most(), memory / 2, *seed, control)?);
+            let Shared { kernel, source, memory, seed, .. } = &*self.shared;
+            built.features = Some(Features::new(*kernel, source, self.most(), memory / 2, *seed, control)?);
         }
         let Some(features) = &mut built.features else { return Err(Error::data("no features")) };
         let set = Arc::new(features.on(m, control)?);
@@ -102,8 +103,8 @@ impl ApproximateSpace {
     }
 
     fn proof<'s>(&'s self, rows: &'s [u32], centres: &'s Points, check: TailCheck, enough: f64) -> ProofOnCentres<'s> {
-        let Shared { kernel, points, gram, seed, .. } = &*self.shared;
-        ProofOnCentres { kernel: *kernel, points, gram: gram.as_ref(), rows, centres, check, seed: *seed, enough }
+        let Shared { kernel, source, gram, seed, .. } = &*self.shared;
+        ProofOnCentres { kernel: *kernel, source, gram: gram.as_ref(), rows, centres, check, seed: *seed, enough }
     }
 
     /// One machine on the first `m` centres, and its w.
@@ -198,7 +199,7 @@ impl ApproximateSpace {
             violation: f64::INFINITY,
         };
         let rows = [0];
-        let centre = self.shared.points.gather(&rows);
+        let centre = self.shared.source.gather(&rows, &control.for_proof())?;
         let proof = self.proof(&rows, &centre, TailCheck::Exact, 0.0);
         let proven = proof.prove(setup, &[0.0], &solution, asked, &control.for_proof())?;
         let reason = "the time ended before centres were chosen".to_owned();
@@ -240,9 +241,9 @@ fn own_stop(options: &TrainOptions, setup: &Setup) -> Stop {
     Stop { tol: asked.tol, gap: Some(gap) }
 }
 
-impl Space for ApproximateSpace {
+impl Space for ApproximateSpace<'_> {
     fn len(&self) -> usize {
-        self.shared.points.len()
+        self.shared.source.len()
     }
 
     fn diag(&self) -> Vec<f64> {
@@ -262,13 +263,15 @@ impl Space for ApproximateSpace {
         if rows.len() == self.len() {
             return Box::new(ApproximateSpace { shared: self.shared.clone() });
         }
-        let Shared { kernel, points, approx, memory, seed, .. } = &*self.shared;
-        let points = points.gather(rows);
-        let gram =
-            control.backend().square_gram(*kernel, &points).expect("the kernel fits some of the points if it fits all");
+        let Shared { kernel, source, approx, memory, seed, .. } = &*self.shared;
+        let source = match source.points() {
+            Some(points) => RowSource::Memory(points.gather(rows)),
+            None => unreachable!("parts of rows that are read in blocks are not trained on"),
+        };
+        let gram = source.square_gram(*kernel, control).expect("the kernel fits some of the points if it fits all");
         let shared = Shared {
             kernel: *kernel,
-            points,
+            source,
             gram,
             approx: *approx,
             memory: *memory,
@@ -299,7 +302,8 @@ impl Space for ApproximateSpace {
         if !options.polish || control.check().is_err() {
             return Ok(approximate);
         }
-        let Shared { kernel, points, .. } = &*self.shared;
+        let Shared { kernel, source, .. } = &*self.shared;
+        let Some(points) = source.points() else { return Ok(approximate) };
         let space = match options.merge_equal {
             true => KernelSpace::with_distinct(*kernel, points, control)?.kept(control),
             false => KernelSpace::new(*kernel, points, control)?.kept(control),
@@ -325,7 +329,7 @@ impl Space for ApproximateSpace {
     ) -> Result<Certificate> {
         let rows: Vec<u32> = (0..self.len() as u32).filter(|&row| machine.coefficients[row as usize] != 0.0).collect();
         let rows = if rows.is_empty() { vec![0] } else { rows };
-        let centres = self.shared.points.gather(&rows);
+        let centres = self.shared.source.gather(&rows, control)?;
         let coefficients: Vec<f64> = rows.iter().map(|&row| machine.coefficients[row as usize]).collect();
         let bias = if setup.constraint().groups() > 0 { vec![machine.bias] } else { vec![] };
         let dual = model.dual.get(at).map(|dual| dual.over(self.len()));

@@ -47,7 +47,7 @@ pub struct NystromSolution {
 /// Solves `problem`, whose matrix is that of `features`.
 pub fn solve(
     problem: &LinearProblem<'_>,
-    features: &FeatureSet,
+    features: &FeatureSet<'_>,
     options: &Options,
     control: &Control,
     observer: &mut dyn Observer,
@@ -92,7 +92,7 @@ pub fn solve(
 /// as can be kept in memory.
 fn start_from_sample(
     problem: &LinearProblem<'_>,
-    features: &FeatureSet,
+    features: &FeatureSet<'_>,
     options: &Options,
     control: &Control,
 ) -> Result<Option<Start>> {
