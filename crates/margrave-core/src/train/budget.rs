@@ -36,7 +36,7 @@ pub(crate) fn reduce(
     let set = features.on(most, control)?;
     let problem = setup.linear(set.matrix())?;
     let stop = Stop { tol: None, gap: Some(0.9 * DEFAULT_OWN_GAP) };
-    let solver = nystrom::Options { stop, start: None, iterations: None, memory, seed: options.seed };
+    let solver = nystrom::Options { stop, start: None, iterations: None, memory, seed: options.seed, precise: false };
     let found = nystrom::solve(&problem, &set, &solver, control, observer)?;
     let coefficients = set.centres.coefficients(&found.weights, &control.threads);
     let bias = if options.bias { vec![found.bias] } else { vec![] };

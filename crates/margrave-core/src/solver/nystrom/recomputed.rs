@@ -5,6 +5,8 @@
 //!
 //! Entries are single precision unless the centres are nearly dependent: L⁻¹ then amplifies their rounding.
 
+use std::sync::Arc;
+
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
 use faer::{Accum, MatMut, MatRef, Par};
 
@@ -25,9 +27,9 @@ const SINGLE_PIVOT: f64 = 1e-3;
 
 pub(super) struct RecomputedFeatures<'a> {
     /// n × m.
-    pub(super) rows: Box<dyn Gram + 'a>,
+    pub(super) rows: Arc<dyn Gram + 'a>,
     /// m × n.
-    columns: Box<dyn Gram + 'a>,
+    columns: Arc<dyn Gram + 'a>,
     pub(super) factor: Cholesky<f64>,
     pub(super) precision: Precision,
 }
@@ -36,11 +38,17 @@ impl<'a> RecomputedFeatures<'a> {
     pub(super) fn new(kernel: Kernel, source: &RowSource<'a>, centres: &Centres, control: &Control) -> Result<Self> {
         let precision = if centres.least_pivot >= SINGLE_PIVOT { Precision::Single } else { Precision::Double };
         Ok(Self {
-            rows: source.gram(kernel, &centres.points, control)?,
-            columns: source.transposed_gram(kernel, &centres.points, control)?,
+            rows: Arc::from(source.gram(kernel, &centres.points, control)?),
+            columns: Arc::from(source.transposed_gram(kernel, &centres.points, control)?),
             factor: centres.factor.clone(),
             precision,
         })
+    }
+
+    /// The same with entries in double precision: sums over very many rows show the rounding of single precision.
+    pub(super) fn in_double(&self) -> Self {
+        let (rows, columns) = (self.rows.clone(), self.columns.clone());
+        Self { rows, columns, factor: self.factor.clone(), precision: Precision::Double }
     }
 
     pub(super) fn m(&self) -> usize {
