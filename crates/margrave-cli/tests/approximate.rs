@@ -98,3 +98,42 @@ fn bad_input_names_the_option_and_writes_nothing() {
         assert!(!std::path::Path::new(&model).exists());
     }
 }
+
+/// Data larger than the memory is read in blocks: the same proof, and the same model but for which rows are centres.
+#[test]
+fn rows_larger_than_memory_are_read_in_blocks() {
+    let sandbox = Sandbox::new();
+    let place = |i: usize| ((i * 7919 % 4001) as f64 / 1000.0, (i * 104_729 % 3989) as f64 / 1000.0);
+    let rows = |name: fn(usize) -> &'static str| -> String {
+        let line = |i: usize| {
+            let (a, b) = place(i);
+            let side = usize::from(a.floor() as i64 % 2 == b.floor() as i64 % 2) + usize::from(i % 97 == 0);
+            format!("{a},{b},{}\n", name(side))
+        };
+        "a,b,y\n".chars().chain((0..3000).map(line).collect::<String>().chars()).collect()
+    };
+    let data = sandbox.file("d.csv", rows(|side| if side == 1 { "in" } else { "out" }));
+    let options = ["--approx", "200", "--scale", "minmax", "--gamma", "20", "--gap", "0.05", "--memory"];
+    let with = |memory: &str, more: &[&str]| {
+        let all: Vec<&str> = options.iter().chain(&[memory]).chain(more).copied().collect();
+        sandbox.train(&data, &all)
+    };
+    let inside = with("1GB", &[]).exits(0).json();
+    let outside = with("100KB", &[]).exits(0).json();
+    assert!(inside["reason"].as_str().is_some_and(|why| why.contains("in memory")), "{inside}");
+    assert!(outside["reason"].as_str().is_some_and(|why| why.contains("in blocks")), "{outside}");
+    let (low, high) = (number(&inside, "dual"), number(&inside, "primal"));
+    assert!(number(&outside, "dual") <= high && number(&outside, "primal") >= low, "{inside} {outside}");
+    assert!(number(&outside, "train_error") < 0.05, "{outside}");
+    let model = sandbox.path("m.model");
+    margrave(&["verify", &model, &data, "--gap", "0.05"]).exits(0);
+    let sampled = with("100KB", &["--certify", "sampled"]).json();
+    assert_eq!(sampled["approximation"]["check"], "sampled", "{sampled}");
+    assert!(number(&sampled, "dual") <= high, "{sampled}");
+    // Several classes share their centres there too; what needs all rows has them in memory.
+    let three = sandbox.file("e.csv", rows(|side| ["x", "y", "z"][side]));
+    let all = ["--approx", "60", "--gamma", "20", "--scale", "minmax", "--memory", "100KB", "--certify", "own"];
+    let object = sandbox.train(&three, &all).exits(0).json();
+    assert!(object["reason"].as_str().is_some_and(|why| why.contains("in blocks")), "{object}");
+    with("100KB", &["--polish"]).exits(0);
+}

@@ -24,6 +24,7 @@ mod options;
 mod parquet;
 mod schema;
 mod source;
+mod spill;
 mod storage;
 mod stream;
 mod table;

@@ -20,6 +20,7 @@ use crate::error::{Fault, Place, Result, malformed};
 use crate::number::Number;
 use crate::options::{Format, ReadOptions};
 use crate::source::ByteSource;
+use crate::spill::Spill;
 use crate::table::{self, Action, CellKind, TablePlan, TableRows, Unfit};
 
 /// Rows decoded at a time.
@@ -27,6 +28,18 @@ const BATCH: usize = 8192;
 
 /// Reads a Parquet file.
 pub(crate) fn load<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
+where
+    Points: From<Dense<T>> + From<Csr<T>>,
+{
+    load_into::<T>(source, options, None)
+}
+
+/// The same with features in a temporary file.
+pub(crate) fn spill(source: &ByteSource, options: &ReadOptions, spill: &Spill) -> Result<Loaded> {
+    load_into::<f64>(source, options, Some(spill))
+}
+
+fn load_into<T: Number>(source: &ByteSource, options: &ReadOptions, spill: Option<&Spill>) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -39,8 +52,8 @@ where
     }
     // The decoder does not validate everything that a damaged file may contain.
     let work = AssertUnwindSafe(|| match source.file()? {
-        Some(file) => read::<T, _>(source, file, options),
-        None => read::<T, _>(source, bytes::Bytes::from(source.bytes()?), options),
+        Some(file) => read::<T, _>(source, file, options, spill),
+        None => read::<T, _>(source, bytes::Bytes::from(source.bytes()?), options, spill),
     });
     crate::guard::caught(work).unwrap_or_else(|_| Err(damaged(source, &"its parts contradict each other")))
 }
@@ -49,7 +62,12 @@ fn damaged(source: &ByteSource, error: &dyn std::fmt::Display) -> crate::ReadErr
     malformed(source.name(), format!("the Parquet file is damaged ({error})"), "copy it or save it again")
 }
 
-fn read<T: Number, R: ChunkReader + 'static>(source: &ByteSource, input: R, options: &ReadOptions) -> Result<Loaded>
+fn read<T: Number, R: ChunkReader + 'static>(
+    source: &ByteSource,
+    input: R,
+    options: &ReadOptions,
+    spill: Option<&Spill>,
+) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -61,7 +79,10 @@ where
     fields.iter().enumerate().try_for_each(|(at, f)| check_flat(source, at, f))?;
     let codes: Vec<Result<Code>> = fields.iter().enumerate().map(|(at, f)| code(source, at, f)).collect();
     let kind = |code: &Result<Code>| if matches!(code, Ok(Code::Text)) { CellKind::Text } else { CellKind::Number };
-    let plan = TablePlan::new(source.name(), Some(names), codes.iter().map(kind).collect(), options)?;
+    let mut plan = TablePlan::new(source.name(), Some(names), codes.iter().map(kind).collect(), options)?;
+    if let Some(spill) = spill {
+        plan.spill_to(spill)?;
+    }
     // Columns that are left out may be of any type.
     let used = |(code, action): (Result<Code>, &Action)| if *action == Action::Skip { Ok(Code::Number) } else { code };
     let codes = codes.into_iter().zip(&plan.actions).map(used).collect::<Result<Vec<_>>>()?;
@@ -224,6 +245,7 @@ fn read_group<T: Number>(
                 Fault::new(place(plan, first + row as u64, column), problem, remedy).within(source.name(), 0)
             })?;
         }
+        rows.spill(plan)?;
         left -= count;
     }
     Ok(())

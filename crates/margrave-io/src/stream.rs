@@ -1,21 +1,15 @@
-//! Data larger than memory: rows of a LIBSVM text in a compact binary file, read back in blocks.
+//! Data larger than memory: its rows in a compact binary file, read back in blocks.
 //!
-//! The text is parsed once. Every pass of a linear solver then reads the binary file sequentially, one block at a time:
-//! the memory used is that of a block, independent of the size of the data. The file is unlinked once it is open, so it
-//! disappears with the process.
-//!
-//! A block is its row ends (u32), its columns (u32) and its values: f32 if all of them are exact in single precision,
-//! f64 otherwise.
+//! The data is parsed once. Every pass of a solver then reads the binary file sequentially, one block at a time: the
+//! memory used is that of a block, independent of the size of the data.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use margrave_core::backend::cpu::rows::RowMatrix;
-use margrave_core::data::{Csr, Points, Targets};
+use margrave_core::data::{Dataset, Points};
 use margrave_core::gram::{Matrix, Pick};
 use margrave_core::{Control, Interrupt};
 
@@ -23,20 +17,8 @@ use crate::error::{ReadError, Result, malformed};
 use crate::options::{Format, ReadOptions};
 use crate::schema::Schema;
 use crate::source::ByteSource;
-use crate::{blocks, detect, libsvm};
-
-/// Maximum number of stored values per block, unless one row has more.
-const BLOCK: usize = 1 << 20;
-
-/// The position of a block in the file.
-#[derive(Debug, Clone, Copy)]
-struct StoredBlock {
-    first: usize,
-    rows: usize,
-    stored: usize,
-    offset: u64,
-    single: bool,
-}
+use crate::spill::{Spill, Spilled, StoredBlock};
+use crate::{Loaded, array, blocks, csv, detect, libsvm, storage};
 
 /// X stored in a file.
 #[derive(Debug)]
@@ -46,6 +28,8 @@ pub struct StreamedRows {
     rows: usize,
     dims: usize,
     stored: usize,
+    /// Whether sparse rows are turned into dense ones as they are read.
+    dense: bool,
     /// Set if a block could not be read back: products are then invalid.
     broken: Mutex<Option<String>>,
 }
@@ -55,146 +39,75 @@ pub struct StreamedRows {
 pub struct Streamed {
     /// The rows.
     pub matrix: StreamedRows,
-    /// The targets.
-    pub targets: Targets,
-    /// The encoding of columns.
-    pub schema: Schema,
+    /// What else the file contains: its points have no features.
+    pub rest: Loaded,
 }
 
-/// Writes blocks.
-struct Writer {
-    file: BufWriter<File>,
-    blocks: Vec<StoredBlock>,
-    offset: u64,
-    rows: usize,
-    ends: Vec<u32>,
-    columns: Vec<u32>,
-    values: Vec<f64>,
-}
-
-impl Writer {
-    fn flush(&mut self) -> std::io::Result<()> {
-        if self.ends.is_empty() {
-            return Ok(());
-        }
-        let single = self.values.iter().all(|v| f64::from(*v as f32) == *v);
-        let mut bytes = Vec::with_capacity(1 << 16);
-        let mut written = 0u64;
-        let mut put = |bytes: &mut Vec<u8>, last: bool, file: &mut BufWriter<File>| -> std::io::Result<()> {
-            if last || bytes.len() >= 1 << 16 {
-                file.write_all(bytes)?;
-                written += bytes.len() as u64;
-                bytes.clear();
-            }
-            Ok(())
-        };
-        for v in self.ends.iter().chain(&self.columns) {
-            bytes.extend_from_slice(&v.to_le_bytes());
-            put(&mut bytes, false, &mut self.file)?;
-        }
-        for v in &self.values {
-            if single {
-                bytes.extend_from_slice(&(*v as f32).to_le_bytes());
-            } else {
-                bytes.extend_from_slice(&v.to_le_bytes());
-            }
-            put(&mut bytes, false, &mut self.file)?;
-        }
-        put(&mut bytes, true, &mut self.file)?;
-        let (rows, stored) = (self.ends.len(), self.columns.len());
-        self.blocks.push(StoredBlock { first: self.rows - rows, rows, stored, offset: self.offset, single });
-        self.offset += written;
-        self.ends.clear();
-        self.columns.clear();
-        self.values.clear();
-        Ok(())
-    }
-
-    fn add(&mut self, ends: &[usize], columns: &[u32], values: &[f64]) -> std::io::Result<()> {
-        let mut from = 0;
-        for &end in ends {
-            self.columns.extend_from_slice(&columns[from..end]);
-            self.values.extend_from_slice(&values[from..end]);
-            self.ends.push(self.columns.len() as u32);
-            self.rows += 1;
-            from = end;
-            if self.columns.len() >= BLOCK {
-                self.flush()?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The size of the file at `path` in bytes if [`stream`] can read it: plain LIBSVM text.
+/// The size of the file at `path` in bytes if [`stream`] may be able to read it: LIBSVM text, or a table of numbers as CSV,
+/// Parquet or NPY.
 pub fn streams(path: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Option<u64>> {
     let path = path.as_ref();
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
-    let asks = options.target.is_some() || options.weights.is_some() || options.target_file.is_some();
-    let asks = asks || options.needs_table().is_some();
-    if path.as_os_str() == "-" || !metadata.is_file() || asks {
+    if path.as_os_str() == "-" || !metadata.is_file() || options.schema.is_some() {
         return Ok(None);
     }
     let source = ByteSource::open(path)?;
-    let format = match options.format {
-        Some(format) => format,
-        None => detect::detect(&source)?,
+    let possible = match format_of(&source, options)? {
+        Format::Libsvm => {
+            let asks = options.target.is_some() || options.weights.is_some() || options.target_file.is_some();
+            !asks && options.needs_table().is_none()
+        }
+        Format::Csv | Format::Npy => true,
+        Format::Parquet => cfg!(feature = "parquet"),
+        Format::Npz | Format::Idx => false,
     };
-    Ok((format == Format::Libsvm).then_some(metadata.len()))
+    Ok(possible.then_some(metadata.len()))
 }
 
-/// Parses the LIBSVM text at `path` into a temporary file in `folder`, and returns its rows from there.
-pub fn stream(path: impl AsRef<Path>, folder: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Streamed> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let source = ByteSource::open(path.as_ref())?;
-    let name = format!(".margrave-rows-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let cache = folder.as_ref().join(name);
-    let io = |doing| {
-        let file = cache.display().to_string();
-        move |source| ReadError::Io { file, doing, source }
-    };
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&cache).map_err(io("make it"))?;
-    // An unlinked file cannot be left behind; on systems that do not allow this, it is removed at the end.
-    let unnamed = std::fs::remove_file(&cache).is_ok();
-    let mut writer = Writer {
-        file: BufWriter::new(file),
-        blocks: Vec::new(),
-        offset: 0,
-        rows: 0,
-        ends: Vec::new(),
-        columns: Vec::new(),
-        values: Vec::new(),
-    };
-    let read = blocks::with_threads(options.threads, || {
-        libsvm::each_part(&source, options, |ends, columns, values| {
-            writer.add(ends, columns, values).map_err(io("write to it"))
-        })
-    });
-    let finished = read.and_then(|(targets, dims)| {
-        writer.flush().map_err(io("write to it"))?;
-        let file = writer.file.into_inner().map_err(|e| io("write to it")(e.into_error()))?;
-        if writer.rows == 0 {
-            return Err(malformed(
-                source.name(),
-                "there are no samples",
-                "give at least one line `label index:value …`",
-            ));
-        }
-        let stored = writer.blocks.iter().map(|b| b.stored).sum();
-        let matrix = StreamedRows {
-            file: Mutex::new(file),
-            blocks: writer.blocks,
-            rows: writer.rows,
-            dims,
-            stored,
-            broken: Mutex::new(None),
-        };
-        Ok(Streamed { matrix, targets, schema: Schema::plain(dims, true) })
-    });
-    if !unnamed {
-        let _ = std::fs::remove_file(&cache);
+fn format_of(source: &ByteSource, options: &ReadOptions<'_>) -> Result<Format> {
+    match options.format {
+        Some(format) => Ok(format),
+        None => detect::detect(source),
     }
-    finished
+}
+
+/// Copies the rows of the file at `path` to a temporary file in `folder`, and returns them from there; `None` if they
+/// have to be in memory: columns of texts, or missing values to be filled in.
+pub fn stream(path: impl AsRef<Path>, folder: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Option<Streamed>> {
+    let source = ByteSource::open(path.as_ref())?;
+    let format = format_of(&source, options)?;
+    let spill = Spill::new(folder.as_ref())?;
+    let read = blocks::with_threads(options.threads, || match format {
+        Format::Csv => csv::spill(&source, options, &spill),
+        Format::Npy => array::spill_npy(&source, options, &spill),
+        #[cfg(feature = "parquet")]
+        Format::Parquet => crate::parquet::spill(&source, options, &spill),
+        _ => libsvm_rows(&source, options, &spill),
+    });
+    let mut rest = match read {
+        Err(_) if spill.is_refused() => return Ok(None),
+        other => other?,
+    };
+    let Spilled { file, blocks, rows } = spill.finish()?;
+    let (dims, stored) = (rest.schema.features, blocks.iter().map(|b| b.stored).sum());
+    let dense = storage::prefer_dense(rows, dims, stored);
+    rest.schema.sparse = !dense;
+    let matrix = StreamedRows { file: Mutex::new(file), blocks, rows, dims, stored, dense, broken: Mutex::new(None) };
+    Ok(Some(Streamed { matrix, rest }))
+}
+
+fn libsvm_rows(source: &ByteSource, options: &ReadOptions<'_>, spill: &Spill) -> Result<Loaded> {
+    let (targets, dims) =
+        libsvm::each_part(source, options, |ends, columns, values| spill.add_sparse(ends, columns, values))?;
+    let rows = spill.rows();
+    if rows == 0 {
+        return Err(malformed(source.name(), "there are no samples", "give at least one line `label index:value …`"));
+    }
+    let data_error = |e| ReadError::Data { file: source.name().to_owned(), source: e };
+    let points = Points::dense_f64(rows, 0, vec![]).map_err(data_error)?;
+    let data = Dataset::new(points, targets).map_err(data_error)?;
+    let schema = Schema::plain(dims, true);
+    Ok(Loaded { data, format: Format::Libsvm, schema, serials: None, left_out: vec![], notes: vec![] })
 }
 
 impl StreamedRows {
@@ -204,29 +117,7 @@ impl StreamedRows {
     }
 
     fn load(&self, block: &StoredBlock) -> std::io::Result<Points> {
-        let words = block.rows + block.stored;
-        let width = if block.single { 4 } else { 8 };
-        let mut bytes = vec![0u8; 4 * words + width * block.stored];
-        {
-            let mut file = self.file.lock().map_err(|_| std::io::Error::other("a reader has failed"))?;
-            file.seek(SeekFrom::Start(block.offset))?;
-            file.read_exact(&mut bytes)?;
-        }
-        let word = |c: &[u8]| u32::from_le_bytes([c[0], c[1], c[2], c[3]]);
-        let mut starts = Vec::with_capacity(block.rows + 1);
-        starts.push(0);
-        starts.extend(bytes[..4 * block.rows].chunks_exact(4).map(|c| word(c) as usize));
-        let columns: Vec<u32> = bytes[4 * block.rows..4 * words].chunks_exact(4).map(word).collect();
-        let values = &bytes[4 * words..];
-        let broken = |e: margrave_core::Error| std::io::Error::other(e.to_string());
-        Ok(if block.single {
-            let values: Vec<f32> = values.chunks_exact(4).map(|c| f32::from_bits(word(c))).collect();
-            Csr::new(self.dims, starts, columns, values).map_err(broken)?.into()
-        } else {
-            let eight = |c: &[u8]| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
-            let values: Vec<f64> = values.chunks_exact(8).map(eight).collect();
-            Csr::new(self.dims, starts, columns, values).map_err(broken)?.into()
-        })
+        block.load(&self.file, self.dims, self.dense)
     }
 
     /// Calls `work(matrix of a block, rows within it, positions among the requested rows)` for every block that
@@ -296,6 +187,10 @@ fn sorted(rows: Pick<'_>, order: &[u32], numbers: &[f64]) -> (Vec<u32>, Vec<f64>
 impl Matrix for StreamedRows {
     fn blocks(&self) -> usize {
         self.blocks.len()
+    }
+
+    fn block_start(&self, block: usize) -> usize {
+        self.blocks[block].first
     }
 
     fn each_block(

@@ -28,9 +28,9 @@ fn streamed_products_are_those_of_rows_in_memory() {
     let options = ReadOptions::default();
     assert!(streams(&path, &options).unwrap().is_some_and(|size| size > 1_000_000));
     assert!(streams(folder.path().join("none"), &options).unwrap().is_none());
-    let streamed = stream(&path, folder.path(), &options).unwrap();
+    let streamed = stream(&path, folder.path(), &options).unwrap().unwrap();
     let whole = load(&path, &options).unwrap();
-    assert_eq!(streamed.targets, whole.data.targets);
+    assert_eq!((&streamed.rest.data.targets, &streamed.rest.schema), (&whole.data.targets, &whole.schema));
     let (a, b) = (&streamed.matrix, RowMatrix::new(&whole.data.points));
     assert_eq!((a.rows(), a.dims()), (n, d));
     assert!(a.points().is_none());
@@ -61,5 +61,73 @@ fn streamed_products_are_those_of_rows_in_memory() {
     }
     assert!(a.trouble().is_none());
     // The file has no name: only the data is left.
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// Rows of tables, which are dense, come back as they were, beside their targets, weights and names.
+#[test]
+fn tables_are_streamed_as_they_are_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(4);
+    let (n, d) = (150_000, 4);
+    let rows: Vec<Vec<f64>> = (0..n).map(|_| (0..d).map(|_| rng.random_range(-1.0..1.0)).collect()).collect();
+    let csv = folder.path().join("d.csv");
+    let mut text = "a,w,b,y\n".to_owned();
+    rows.iter().for_each(|r| text += &format!("{:.4},{:.2},{},{}\n", r[0], r[1] + 1.0, r[2], u8::from(r[3] > 0.0)));
+    std::fs::write(&csv, text).unwrap();
+    let npy = folder.path().join("d.npy");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({n}, {d}), }}");
+    header.push_str(&" ".repeat(117 - header.len()));
+    header.push('\n');
+    bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(header.as_bytes());
+    rows.iter().flatten().for_each(|v| bytes.extend_from_slice(&(*v as f32).to_le_bytes()));
+    std::fs::write(&npy, bytes).unwrap();
+    let weighted = ReadOptions { weights: Some("w".parse().unwrap()), ..ReadOptions::default() };
+    for (path, options) in [(&csv, &weighted), (&npy, &ReadOptions::default())] {
+        assert!(streams(path, options).unwrap().is_some());
+        let streamed = stream(path, folder.path(), options).unwrap().unwrap();
+        let whole = load(path, options).unwrap();
+        let (rest, matrix) = (&streamed.rest, &streamed.matrix);
+        assert_eq!((&rest.data.targets, &rest.data.weights), (&whole.data.targets, &whole.data.weights));
+        assert_eq!((&rest.data.names, &rest.schema), (&whole.data.names, &whole.schema));
+        assert_eq!((matrix.rows(), matrix.dims()), (n, whole.data.points.dims()));
+        assert!(matrix.blocks() > 1);
+        let control = Control::unlimited(Threads::new(2));
+        let order: Vec<u32> = (0..matrix.blocks() as u32).collect();
+        let (mut a, mut b) = (vec![0.0; matrix.dims()], vec![0.0; matrix.dims()]);
+        let compare = &mut |first: usize, points: &margrave_core::data::Points| {
+            for i in 0..points.len() {
+                points.copy_row(i, &mut a);
+                whole.data.points.copy_row(first + i, &mut b);
+                assert_eq!(a, b);
+            }
+            Ok(())
+        };
+        matrix.each_block(&order, &control, compare).unwrap();
+    }
+}
+
+/// Texts and missing values need all rows, and a value that is not a number is reported with its place.
+#[test]
+fn what_cannot_be_streamed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("d.csv");
+    let options = ReadOptions::default();
+    std::fs::write(&path, "a,b,y\n1,red,0\n2,blue,1\n").unwrap();
+    assert!(stream(&path, folder.path(), &options).unwrap().is_none());
+    // The text comes only after the rows by which columns are judged.
+    let mut text = "a,b,y\n".to_owned();
+    (0..50_000).for_each(|i| text += &format!("{i},{},{}\n", i % 7, i % 2));
+    std::fs::write(&path, format!("{text}1,x,0\n2,x,1\n{}", text.split_once('\n').unwrap().1.replace(",0\n", ",z\n")))
+        .unwrap();
+    let kept = stream(&path, folder.path(), &options);
+    assert!(matches!(kept, Ok(None) | Err(_)), "a column of texts is not streamed");
+    std::fs::write(&path, format!("{text}1,,0\n")).unwrap();
+    let error = stream(&path, folder.path(), &options).unwrap_err().to_string();
+    assert!(error.contains("50002") && error.contains("--missing"), "{error}");
+    let filled = ReadOptions { missing: margrave_io::Missing::Mean, ..ReadOptions::default() };
+    assert!(stream(&path, folder.path(), &filled).unwrap().is_none());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }

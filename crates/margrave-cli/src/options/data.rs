@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use margrave::Budget;
 use margrave::engine::gram::Matrix;
 use margrave::io::{Column, Format, Loaded, ReadOptions, Schema, Streamed, StreamedRows};
-use margrave::{Budget, Dataset, Points};
 
 use super::table::{TableOptions, UnknownOption};
 use crate::failure::Failure;
@@ -102,10 +102,12 @@ impl DataOptions {
         Ok(loaded)
     }
 
-    /// Copies the rows to a temporary file in `folder`, if the data is uncompressed LIBSVM text larger than `memory`.
+    /// Copies the rows to a temporary file in `folder`, if the data is a file larger than `limit` bytes whose rows can be
+    /// read in blocks.
     pub(crate) fn stream(
         &self,
         table: &TableOptions,
+        limit: u64,
         memory: u64,
         folder: &Path,
         threads: usize,
@@ -113,15 +115,14 @@ impl DataOptions {
         let mut options = self.reading.options(None, threads);
         table.apply(&mut options);
         match margrave::io::streams(&self.path, &options)? {
-            Some(size) if size > memory => {}
+            Some(size) if size > limit => {}
             _ => return Ok(None),
         }
-        let Streamed { matrix, targets, schema } = margrave::io::stream(&self.path, folder, &options)?;
+        let Some(Streamed { matrix, rest }) = margrave::io::stream(&self.path, folder, &options)? else {
+            return Ok(None);
+        };
         check_width(&self.name(), matrix.dims(), memory.max(Budget::default().memory))?;
-        let no_points = Points::dense_f64(matrix.rows(), 0, vec![])?;
-        let data = Dataset::new(no_points, targets)?;
-        let format = Format::Libsvm;
-        Ok(Some((Loaded { data, format, schema, serials: None, left_out: vec![], notes: vec![] }, matrix)))
+        Ok(Some((rest, matrix)))
     }
 
     /// Reads the file with the schema of an earlier one; its target may be missing. `unknown` says what to do with words

@@ -5,6 +5,9 @@
 //! never name a concrete one.
 
 pub mod cpu;
+mod streamed;
+
+pub use streamed::{RowSource, RowStream};
 
 use std::fmt;
 use std::str::FromStr;

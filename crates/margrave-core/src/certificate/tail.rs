@@ -95,9 +95,9 @@ impl Residue<'_> {
         (0..self.gamma.len() as u32).filter(|&i| self.gamma[i as usize] != 0.0).collect()
     }
 
-    /// Multiply–adds of one row of K over the support.
-    fn row_work(&self, support: usize) -> f64 {
-        support as f64 * (self.gram.effort().clamp(1.0, 1e4) + 16.0)
+    /// Multiply–adds of one row of K over so many columns.
+    fn row_work(&self, columns: usize) -> f64 {
+        columns as f64 * (self.gram.effort().clamp(1.0, 1e4) + 16.0)
     }
 
     /// Whether computing the sum takes only seconds.
@@ -183,7 +183,9 @@ impl Residue<'_> {
         let rows_for = |work: f64| {
             ((work / self.row_work(support.len())) as usize).clamp(FIRST_DRAW, 4 * support.len().max(FIRST_DRAW))
         };
-        let (usual, most_rows) = (rows_for(SAMPLE_WORK), rows_for(DECISIVE_WORK));
+        // A proof may take as long as two products with all centres, which a training has many of.
+        let product = self.gamma.len() as f64 * self.row_work(self.projection.len());
+        let (usual, most_rows) = (rows_for(SAMPLE_WORK.max(2.0 * product)), rows_for(DECISIVE_WORK.max(4.0 * product)));
         let mut bound = certain;
         let mut limit = usual;
         while samples.len() < limit {

@@ -15,5 +15,5 @@ pub use dataset::Dataset;
 pub use dense::Dense;
 pub use fills::{FillRule, FilledColumn, Fills, most_frequent};
 pub use points::{Points, Storage};
-pub use scale::{ScaleKind, Scaling};
+pub use scale::{ColumnRanges, ScaleKind, Scaling};
 pub use targets::{Label, Targets};

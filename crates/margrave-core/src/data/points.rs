@@ -181,6 +181,49 @@ impl Points {
         }
     }
 
+    /// The points of all parts, which have the same number of features, one part after the other: sparse if one of them is, and in
+    /// double precision if one of them is.
+    pub fn concat(parts: &[Self]) -> Self {
+        fn dense<T: Real>(parts: &[Points], d: usize) -> Dense<T> {
+            let n = parts.iter().map(Points::len).sum();
+            let mut values = Vec::with_capacity(n * d);
+            let mut row = vec![0.0; d];
+            for part in parts {
+                for i in 0..part.len() {
+                    part.copy_row(i, &mut row);
+                    values.extend(row.iter().map(|v| T::from_f64(*v)));
+                }
+            }
+            Dense::new(n, d, values).expect("rows of checked matrices")
+        }
+        fn sparse<T: Real>(parts: &[Points], d: usize) -> Csr<T> {
+            let (mut starts, mut columns, mut values) = (vec![0], Vec::new(), Vec::new());
+            for part in parts {
+                for i in 0..part.len() {
+                    part.visit(i, |k, v| {
+                        if v != 0.0 {
+                            columns.push(k as u32);
+                            values.push(T::from_f64(v));
+                        }
+                    });
+                    starts.push(columns.len());
+                }
+            }
+            Csr::new(d, starts, columns, values).expect("rows of checked matrices")
+        }
+        if let [only] = parts {
+            return only.clone();
+        }
+        let d = parts.iter().map(Points::dims).max().unwrap_or(0);
+        let double = parts.iter().any(|p| matches!(p.storage, Storage::DenseF64(_) | Storage::SparseF64(_)));
+        match (parts.iter().any(Points::is_sparse), double) {
+            (false, false) => dense::<f32>(parts, d).into(),
+            (false, true) => dense::<f64>(parts, d).into(),
+            (true, false) => sparse::<f32>(parts, d).into(),
+            (true, true) => sparse::<f64>(parts, d).into(),
+        }
+    }
+
     /// The same points with one more feature that has the same value everywhere.
     pub fn with_constant(&self, value: f64) -> Self {
         fn dense<T: Real>(m: &Dense<T>, value: f64) -> Dense<T> {

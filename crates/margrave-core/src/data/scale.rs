@@ -39,46 +39,9 @@ pub struct Scaling {
 impl Scaling {
     /// Determines the scaling from `points`.
     pub fn fit(kind: ScaleKind, points: &Points) -> Self {
-        let (n, d) = (points.len(), points.dims());
-        let sparse = points.is_sparse();
-        let (mut low, mut high) = (vec![f64::INFINITY; d], vec![f64::NEG_INFINITY; d]);
-        // Welford's update: a second moment about zero would lose small variances around large means.
-        let (mut count, mut mean, mut m2) = (vec![0u64; d], vec![0.0; d], vec![0.0; d]);
-        for i in 0..n {
-            points.visit(i, |k, v| {
-                low[k] = low[k].min(v);
-                high[k] = high[k].max(v);
-                count[k] += 1;
-                let delta = v - mean[k];
-                mean[k] += delta / count[k] as f64;
-                m2[k] += delta * (v - mean[k]);
-            });
-        }
-        let (mut shift, mut factor) = (vec![0.0; d], vec![1.0; d]);
-        for k in 0..d {
-            let stored = count[k] as f64;
-            // Absent entries of sparse rows are zeros.
-            let absent = n as f64 - stored;
-            let all = n as f64;
-            let full_mean = mean[k] * stored / all;
-            let variance = (m2[k] + mean[k] * mean[k] * stored * absent / all) / all;
-            if absent > 0.0 {
-                low[k] = low[k].min(0.0);
-                high[k] = high[k].max(0.0);
-            }
-            let constant = !(high[k] > low[k]);
-            let (move_by, spread) = match (kind, sparse) {
-                (ScaleKind::MinMax, false) => (low[k], high[k] - low[k]),
-                (ScaleKind::MinMax, true) => (0.0, high[k].abs().max(low[k].abs())),
-                (ScaleKind::Standard, false) => (full_mean, variance.sqrt()),
-                (ScaleKind::Standard, true) => (0.0, variance.sqrt()),
-            };
-            if n > 0 && count[k] > 0 {
-                shift[k] = if constant && !sparse { low[k] } else { move_by };
-                factor[k] = if constant || !(spread > 0.0) || !(1.0 / spread).is_finite() { 1.0 } else { 1.0 / spread };
-            }
-        }
-        Self { kind, shift, factor }
+        let mut found = ColumnRanges::new(points.dims());
+        found.add(points);
+        found.scaling(kind)
     }
 
     /// The scaled points, same storage kind (single precision stays single).
@@ -114,6 +77,74 @@ impl Scaling {
             Storage::SparseF32(m) => sparse(self, m),
             Storage::SparseF64(m) => sparse(self, m),
         }
+    }
+}
+
+/// Range, mean and spread of every column, gathered from rows that may come in parts.
+#[derive(Debug, Clone)]
+pub struct ColumnRanges {
+    rows: usize,
+    sparse: bool,
+    low: Vec<f64>,
+    high: Vec<f64>,
+    // Welford's update: a second moment about zero would lose small variances around large means.
+    count: Vec<u64>,
+    mean: Vec<f64>,
+    m2: Vec<f64>,
+}
+
+impl ColumnRanges {
+    /// Of `d` columns, before any row.
+    pub fn new(d: usize) -> Self {
+        let (low, high) = (vec![f64::INFINITY; d], vec![f64::NEG_INFINITY; d]);
+        Self { rows: 0, sparse: false, low, high, count: vec![0; d], mean: vec![0.0; d], m2: vec![0.0; d] }
+    }
+
+    /// Adds rows.
+    pub fn add(&mut self, points: &Points) {
+        self.rows += points.len();
+        self.sparse |= points.is_sparse();
+        for i in 0..points.len() {
+            points.visit(i, |k, v| {
+                self.low[k] = self.low[k].min(v);
+                self.high[k] = self.high[k].max(v);
+                self.count[k] += 1;
+                let delta = v - self.mean[k];
+                self.mean[k] += delta / self.count[k] as f64;
+                self.m2[k] += delta * (v - self.mean[k]);
+            });
+        }
+    }
+
+    /// The scaling that follows from all rows.
+    pub fn scaling(mut self, kind: ScaleKind) -> Scaling {
+        let (n, d, sparse) = (self.rows, self.count.len(), self.sparse);
+        let (mut shift, mut factor) = (vec![0.0; d], vec![1.0; d]);
+        for k in 0..d {
+            let stored = self.count[k] as f64;
+            // Absent entries of sparse rows are zeros.
+            let absent = n as f64 - stored;
+            let all = n as f64;
+            let full_mean = self.mean[k] * stored / all;
+            let variance = (self.m2[k] + self.mean[k] * self.mean[k] * stored * absent / all) / all;
+            if absent > 0.0 {
+                self.low[k] = self.low[k].min(0.0);
+                self.high[k] = self.high[k].max(0.0);
+            }
+            let (low, high) = (self.low[k], self.high[k]);
+            let constant = !(high > low);
+            let (move_by, spread) = match (kind, sparse) {
+                (ScaleKind::MinMax, false) => (low, high - low),
+                (ScaleKind::MinMax, true) => (0.0, high.abs().max(low.abs())),
+                (ScaleKind::Standard, false) => (full_mean, variance.sqrt()),
+                (ScaleKind::Standard, true) => (0.0, variance.sqrt()),
+            };
+            if n > 0 && self.count[k] > 0 {
+                shift[k] = if constant && !sparse { low } else { move_by };
+                factor[k] = if constant || !(spread > 0.0) || !(1.0 / spread).is_finite() { 1.0 } else { 1.0 / spread };
+            }
+        }
+        Scaling { kind, shift, factor }
     }
 }
 

@@ -68,6 +68,11 @@ pub trait Matrix: Send + Sync {
         0
     }
 
+    /// The first row of a block.
+    fn block_start(&self, _block: usize) -> usize {
+        0
+    }
+
     /// Calls `work(first row, rows)` for the blocks in `order`, one after the other, while the next block is being
     /// read. Stops at the first `Err` of `work`.
     fn each_block(

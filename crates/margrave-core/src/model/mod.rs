@@ -300,6 +300,28 @@ impl Model {
         Ok(Self::new(recipe, Scheme::One, expansion, costs, vec![record], points.len()))
     }
 
+    /// The same where the training points are not all in memory: `gather` gives those with the listed rows, and `dims` is their
+    /// number of features.
+    pub fn binary_of_rows(
+        recipe: Recipe,
+        kernel: crate::kernel::Kernel,
+        gather: impl FnOnce(&[u32]) -> Result<Points>,
+        dims: usize,
+        setup: &Setup,
+        proven: &Proven,
+        seconds: f64,
+        kernel_entries: u64,
+    ) -> Result<Self> {
+        let all = &proven.machine.coefficients;
+        let rows: Vec<u32> = (0..setup.rows() as u32).filter(|&row| all[row as usize] != 0.0).collect();
+        let coefficients = rows.iter().map(|&row| all[row as usize]).collect();
+        let costs = rows.iter().map(|&row| setup.costs()[row as usize]).collect();
+        let centres = gather(&rows)?;
+        let expansion = Expansion::new(kernel, centres, rows, coefficients, vec![proven.machine.bias], dims)?;
+        let record = Record::new(setup, proven, seconds, kernel_entries);
+        Ok(Self::new(recipe, Scheme::One, expansion, costs, vec![record], setup.rows()))
+    }
+
     /// The model of one linear machine (w, b) with its dual point; `dims` is the number of features.
     pub fn linear(
         recipe: Recipe,
@@ -320,27 +342,28 @@ impl Model {
     }
 
     /// The model of several binary machines over the (scaled) training points: those of all pairs of classes, or one per class.
-    /// `codes` holds the class of each row, `costs` its cost.
+    /// `gather` gives the points of listed rows, `dims` is their number of features, `codes` holds the class of each row and `costs`
+    /// its cost.
     pub fn several(
         recipe: Recipe,
         kernel: crate::kernel::Kernel,
-        points: &Points,
+        gather: impl FnOnce(&[u32]) -> Result<Points>,
+        dims: usize,
         scheme: Scheme,
         codes: &[u32],
         costs: &[f64],
         columns: Vec<Column>,
     ) -> Result<Self> {
-        check_len("classes of the rows", points.len(), codes.len())?;
         let Stacked { rows, coefficients, layout, bias } = stack(recipe.labels.len(), scheme, codes, &columns)?;
-        check_len("costs of the rows", points.len(), costs.len())?;
+        check_len("costs of the rows", codes.len(), costs.len())?;
         let centres = match kernel {
             crate::kernel::Kernel::Precomputed => Points::dense_f64(rows.len(), 0, vec![])?,
-            _ => points.gather(&rows),
+            _ => gather(&rows)?,
         };
         let costs = rows.iter().map(|&row| costs[row as usize]).collect();
-        let expansion = Expansion::with_layout(kernel, centres, rows, coefficients, layout, bias, points.dims())?;
+        let expansion = Expansion::with_layout(kernel, centres, rows, coefficients, layout, bias, dims)?;
         let records = columns.into_iter().map(|column| column.record).collect();
-        Ok(Self::new(recipe, scheme, expansion, costs, records, points.len()))
+        Ok(Self::new(recipe, scheme, expansion, costs, records, codes.len()))
     }
 
     /// The same of linear machines: `weights` holds w of each, `dims × k` row-major, and the columns their dual points.

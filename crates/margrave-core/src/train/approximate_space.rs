@@ -7,6 +7,7 @@ use super::options::{Approx, SolverName, TrainOptions};
 use super::proof::ProofOnCentres;
 use super::space::{Request, Space, StartPoint, Trained, is_better};
 use super::verdict::{Asked, Met};
+use crate::backend::RowSource;
 use crate::certificate::{Certificate, TailCheck};
 use crate::compose::calibrate::LeftOut;
 use crate::control::{Control, Status};
@@ -27,53 +28,62 @@ const FIRST_CENTRES: usize = 256;
 const OWN_SHARE: f64 = 0.1;
 /// Share of the gap on the centres that the solver aims at: the certificate adds a bound on rounding.
 const LESS: f64 = 0.97;
-/// Relative gap on the centres from which an exact solver goes on.
-const POLISH_GAP: f64 = 1e-3;
+/// Relative gap on the centres from which an exact solver goes on: what the centres leave out is much more.
+const POLISH_GAP: f64 = 1e-2;
+/// Centres of a machine from which an exact solver goes on, at most, in units of √n: more would cost as much as the exact
+/// solver saves.
+const POLISH_CENTRES: f64 = 2.0;
+/// … and at least.
+const FEW_POLISH_CENTRES: usize = 128;
 
+/// Bytes per row of the vectors of solver and certificate, as measured.
+const ROW_BYTES: u64 = 140;
 /// Kernel entries that bound the tail, at most; rough.
 const SAMPLED_ENTRIES: f64 = 7e9;
 /// Multiply–adds of a core per second; rough.
 const MULTIPLY_ADDS_PER_SECOND: f64 = 2e10;
 
 /// Rows of a kernel, accessed through features on centres among them.
-pub(crate) struct ApproximateSpace {
-    shared: Arc<Shared>,
+pub(crate) struct ApproximateSpace<'a> {
+    shared: Arc<Shared<'a>>,
 }
 
-struct Shared {
+struct Shared<'a> {
     kernel: Kernel,
-    points: Points,
-    gram: Box<dyn Gram>,
+    source: RowSource<'a>,
+    gram: Box<dyn Gram + 'a>,
     approx: Approx,
     memory: u64,
     seed: u64,
-    built: Mutex<Built>,
+    built: Mutex<Built<'a>>,
 }
 
 /// The search for centres, and the last features made from it: machines over the same rows share them.
 #[derive(Default)]
-struct Built {
-    features: Option<Features>,
-    last: Option<(usize, Arc<FeatureSet>)>,
+struct Built<'a> {
+    features: Option<Features<'a>>,
+    last: Option<(usize, Arc<FeatureSet<'a>>)>,
+    /// Kernel entries of the exact solvers that went on from there.
+    polish_entries: u64,
 }
 
-impl ApproximateSpace {
+impl<'a> ApproximateSpace<'a> {
     pub(crate) fn new(
         kernel: Kernel,
-        points: &Points,
+        source: RowSource<'a>,
         approx: Approx,
         options: &TrainOptions,
         control: &Control,
     ) -> Result<Self> {
-        let gram = control.backend().square_gram(kernel, points)?;
+        let gram = source.square_gram(kernel, control)?;
         let (memory, seed) = (options.budget.memory, options.seed);
-        let shared = Shared { kernel, points: points.clone(), gram, approx, memory, seed, built: Mutex::default() };
+        let shared = Shared { kernel, source, gram, approx, memory, seed, built: Mutex::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The most centres that may be used.
     fn most(&self) -> usize {
-        let n = self.shared.points.len();
+        let n = self.shared.source.len();
         match self.shared.approx {
             Approx::Centres(m) => m.min(n),
             // Three squares of this size fit into half of the memory.
@@ -81,8 +91,13 @@ impl ApproximateSpace {
         }
     }
 
-    /// The features on the first `m` centres.
-    fn features(&self, m: usize, control: &Control) -> Result<Arc<FeatureSet>> {
+    /// What is left of `memory` besides the vectors over all rows that a training needs.
+    fn working_memory(&self, memory: u64) -> u64 {
+        memory.saturating_sub(ROW_BYTES * self.len() as u64).max(memory / 8)
+    }
+
+    /// The features on the first `m` centres, of `most` that may be drawn in the end.
+    fn features(&self, m: usize, most: usize, control: &Control) -> Result<Arc<FeatureSet<'a>>> {
         let mut built = self.shared.built.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, set)) = &built.last
             && *of == m
@@ -92,8 +107,9 @@ impl ApproximateSpace {
         // Stored features of fewer centres are not needed any more.
         built.last = None;
         if built.features.is_none() {
-            let Shared { kernel, points, memory, seed, .. } = &*self.shared;
-            built.features = Some(Features::new(*kernel, points, self.most(), memory / 2, *seed, control)?);
+            let Shared { kernel, source, memory, seed, .. } = &*self.shared;
+            let memory = self.working_memory(*memory);
+            built.features = Some(Features::new(*kernel, source, most, memory / 2, *seed, control)?);
         }
         let Some(features) = &mut built.features else { return Err(Error::data("no features")) };
         let set = Arc::new(features.on(m, control)?);
@@ -102,8 +118,8 @@ impl ApproximateSpace {
     }
 
     fn proof<'s>(&'s self, rows: &'s [u32], centres: &'s Points, check: TailCheck, enough: f64) -> ProofOnCentres<'s> {
-        let Shared { kernel, points, gram, seed, .. } = &*self.shared;
-        ProofOnCentres { kernel: *kernel, points, gram: gram.as_ref(), rows, centres, check, seed: *seed, enough }
+        let Shared { kernel, source, gram, seed, .. } = &*self.shared;
+        ProofOnCentres { kernel: *kernel, source, gram: gram.as_ref(), rows, centres, check, seed: *seed, enough }
     }
 
     /// One machine on the first `m` centres, and its w.
@@ -118,10 +134,10 @@ impl ApproximateSpace {
     ) -> Result<(Trained, Vec<f64>)> {
         let Request { options, memory, control } = request;
         let asked = options.asked_for(setup);
-        let check = if options.polish { TailCheck::Own } else { options.certify };
+        let check = options.certify;
         // The proof takes passes over all rows in double precision: leave time for it.
         let solving = &control.leaving(self.proof_seconds(m, control));
-        let set = match self.features(m, solving) {
+        let set = match self.features(m, self.most(), solving) {
             Ok(set) => set,
             Err(Error::Interrupted(why)) => return Ok((self.nothing(setup, why.into(), &asked, control)?, Vec::new())),
             Err(other) => return Err(other),
@@ -132,8 +148,9 @@ impl ApproximateSpace {
             stop: own_stop(options, setup),
             start,
             iterations: options.budget.iterations.map(|all| all.saturating_sub(used)),
-            memory,
+            memory: self.working_memory(memory),
             seed: options.seed,
+            precise: false,
         };
         let mut before = used;
         let mut attempt = |solver: &nystrom::Options, before: u64| -> Result<_> {
@@ -152,12 +169,14 @@ impl ApproximateSpace {
             Ok((found, proven))
         };
         let (mut found, mut proven) = attempt(&solver, before)?;
-        // The solver works on kernel entries of single precision, and may be short of what it claims.
+        // The solver works on kernel entries of single precision, and may be short of what it claims: sums over many rows
+        // show their rounding.
         let short =
             proven.certificate.approximation().is_some_and(|a| asked.own.is_some_and(|own| a.own_relative_gap > own));
         if short && found.status == Status::Optimal && solving.check().is_ok() {
             before = proven.iterations;
             solver.stop.gap = solver.stop.gap.map(|gap| 0.2 * gap);
+            solver.precise = true;
             solver.start = Some(Start { weights: found.weights.clone(), bias: found.bias, beta: found.beta.clone() });
             let (next, better) = attempt(&solver, before)?;
             if is_better(&better, &proven, &asked) {
@@ -174,6 +193,50 @@ impl ApproximateSpace {
         let reason = format!("{count} centres{fewer}, {how}; {}", found.reason);
         let trained = Trained { proven, weights: None, solver: "nystrom", reason, compact: None, merged: 0 };
         Ok((trained, found.weights))
+    }
+
+    /// The exact machine, from one on few centres that nobody sees and nothing is proven of.
+    fn polish(
+        &self,
+        setup: &Setup,
+        points: &Points,
+        request: Request<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Trained> {
+        let Request { options, memory, control } = request;
+        let enough = (POLISH_CENTRES * (self.len() as f64).sqrt()) as usize;
+        let m = self.most().min(enough.max(FEW_POLISH_CENTRES));
+        let mut start = None;
+        match self.features(m, m, control) {
+            Ok(set) => {
+                let problem = setup.linear(set.matrix())?;
+                let solver = nystrom::Options {
+                    stop: Stop { tol: None, gap: Some(POLISH_GAP) },
+                    start: None,
+                    iterations: options.budget.iterations,
+                    memory: self.working_memory(memory),
+                    seed: options.seed,
+                    precise: false,
+                };
+                let found = nystrom::solve(&problem, &set, &solver, control, observer)?;
+                let bias = if options.bias { vec![found.bias] } else { vec![] };
+                start = Some(StartPoint { beta: found.beta, bias, weights: Vec::new() });
+            }
+            // The exact solver says that there was no time.
+            Err(Error::Interrupted(_)) => {}
+            Err(other) => return Err(other),
+        }
+        let Shared { kernel, built, .. } = &*self.shared;
+        let space = match options.merge_equal {
+            true => KernelSpace::with_distinct(*kernel, points, control)?.kept(control),
+            false => KernelSpace::new(*kernel, points, control)?.kept(control),
+        };
+        // Without centres, but still as the continuation of a machine on few.
+        let exact = TrainOptions { approx: None, solver: SolverName::Auto, ..options.clone() };
+        let polished = space.solve(setup, start, Request { options: &exact, ..request }, observer)?;
+        built.lock().unwrap_or_else(PoisonError::into_inner).polish_entries += space.entries();
+        let reason = format!("{}; from a machine on {m} centres", polished.reason);
+        Ok(Trained { reason, ..polished })
     }
 
     /// Roughly how long the proof of a machine on `m` centres takes: two products with K_nS, and the rows of K that bound the
@@ -198,7 +261,7 @@ impl ApproximateSpace {
             violation: f64::INFINITY,
         };
         let rows = [0];
-        let centre = self.shared.points.gather(&rows);
+        let centre = self.shared.source.gather(&rows, &control.for_proof())?;
         let proof = self.proof(&rows, &centre, TailCheck::Exact, 0.0);
         let proven = proof.prove(setup, &[0.0], &solution, asked, &control.for_proof())?;
         let reason = "the time ended before centres were chosen".to_owned();
@@ -232,17 +295,13 @@ impl ApproximateSpace {
 fn own_stop(options: &TrainOptions, setup: &Setup) -> Stop {
     let asked = options.asked_for(setup);
     let own = asked.own.unwrap_or(super::verdict::DEFAULT_OWN_GAP);
-    let gap = match (options.polish, asked.gap) {
-        (true, _) => POLISH_GAP,
-        (false, Some(gap)) => LESS * own.min(OWN_SHARE * gap),
-        (false, None) => LESS * own,
-    };
+    let gap = LESS * asked.gap.map_or(own, |gap| own.min(OWN_SHARE * gap));
     Stop { tol: asked.tol, gap: Some(gap) }
 }
 
-impl Space for ApproximateSpace {
+impl Space for ApproximateSpace<'_> {
     fn len(&self) -> usize {
-        self.shared.points.len()
+        self.shared.source.len()
     }
 
     fn diag(&self) -> Vec<f64> {
@@ -251,7 +310,7 @@ impl Space for ApproximateSpace {
 
     fn entries(&self) -> u64 {
         let built = self.shared.built.lock().unwrap_or_else(PoisonError::into_inner);
-        self.shared.gram.entries() + built.features.as_ref().map_or(0, Features::entries)
+        self.shared.gram.entries() + built.features.as_ref().map_or(0, Features::entries) + built.polish_entries
     }
 
     fn work(&self, rows: usize) -> u64 {
@@ -262,13 +321,15 @@ impl Space for ApproximateSpace {
         if rows.len() == self.len() {
             return Box::new(ApproximateSpace { shared: self.shared.clone() });
         }
-        let Shared { kernel, points, approx, memory, seed, .. } = &*self.shared;
-        let points = points.gather(rows);
-        let gram =
-            control.backend().square_gram(*kernel, &points).expect("the kernel fits some of the points if it fits all");
+        let Shared { kernel, source, approx, memory, seed, .. } = &*self.shared;
+        let source = match source.points() {
+            Some(points) => RowSource::Memory(points.gather(rows)),
+            None => unreachable!("parts of rows that are read in blocks are not trained on"),
+        };
+        let gram = source.square_gram(*kernel, control).expect("the kernel fits some of the points if it fits all");
         let shared = Shared {
             kernel: *kernel,
-            points,
+            source,
             gram,
             approx: *approx,
             memory: *memory,
@@ -290,29 +351,13 @@ impl Space for ApproximateSpace {
         request: Request<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Trained> {
-        let Request { options, control, .. } = request;
-        let approximate = match self.shared.approx {
-            Approx::Centres(m) => self.attempt(m.min(self.len()), setup, None, 0, request, observer)?.0,
-            Approx::Auto if options.polish => self.attempt(self.most().min(2048), setup, None, 0, request, observer)?.0,
-            Approx::Auto => self.grow(setup, request, observer)?,
-        };
-        if !options.polish || control.check().is_err() {
-            return Ok(approximate);
+        match (request.options.polish, self.shared.source.points()) {
+            (true, Some(points)) => self.polish(setup, points, request, observer),
+            _ => match self.shared.approx {
+                Approx::Centres(m) => Ok(self.attempt(m.min(self.len()), setup, None, 0, request, observer)?.0),
+                Approx::Auto => self.grow(setup, request, observer),
+            },
         }
-        let Shared { kernel, points, .. } = &*self.shared;
-        let space = match options.merge_equal {
-            true => KernelSpace::with_distinct(*kernel, points, control)?.kept(control),
-            false => KernelSpace::new(*kernel, points, control)?.kept(control),
-        };
-        let start = StartPoint {
-            beta: approximate.proven.beta.clone(),
-            bias: approximate.proven.bias.clone(),
-            weights: Vec::new(),
-        };
-        let exact = TrainOptions { approx: None, polish: false, solver: SolverName::Auto, ..options.clone() };
-        let polished = space.solve(setup, Some(start), Request { options: &exact, ..request }, observer)?;
-        let reason = format!("{}; from a machine on {}", polished.reason, approximate.reason);
-        Ok(Trained { reason, ..polished })
     }
 
     fn certify(
@@ -325,7 +370,7 @@ impl Space for ApproximateSpace {
     ) -> Result<Certificate> {
         let rows: Vec<u32> = (0..self.len() as u32).filter(|&row| machine.coefficients[row as usize] != 0.0).collect();
         let rows = if rows.is_empty() { vec![0] } else { rows };
-        let centres = self.shared.points.gather(&rows);
+        let centres = self.shared.source.gather(&rows, control)?;
         let coefficients: Vec<f64> = rows.iter().map(|&row| machine.coefficients[row as usize]).collect();
         let bias = if setup.constraint().groups() > 0 { vec![machine.bias] } else { vec![] };
         let dual = model.dual.get(at).map(|dual| dual.over(self.len()));

@@ -4,6 +4,7 @@ use super::plan::Plan;
 use super::proof::ProofOnCentres;
 use super::space::{Compacted, Request, Trained};
 use super::verdict::{Asked, DEFAULT_OWN_GAP, verdict};
+use crate::backend::RowSource;
 use crate::certificate::TailCheck;
 use crate::control::Status;
 use crate::error::Result;
@@ -30,18 +31,19 @@ pub(crate) fn reduce(
         return Ok(trained);
     }
     let points = &plan.prepared.points;
-    let mut features = Features::among(plan.kernel, points, used.clone(), memory / 2, options.seed, control)?;
+    let source = RowSource::Memory(points.clone());
+    let mut features = Features::among(plan.kernel, &source, used.clone(), memory / 2, options.seed, control)?;
     let set = features.on(most, control)?;
     let problem = setup.linear(set.matrix())?;
     let stop = Stop { tol: None, gap: Some(0.9 * DEFAULT_OWN_GAP) };
-    let solver = nystrom::Options { stop, start: None, iterations: None, memory, seed: options.seed };
+    let solver = nystrom::Options { stop, start: None, iterations: None, memory, seed: options.seed, precise: false };
     let found = nystrom::solve(&problem, &set, &solver, control, observer)?;
     let coefficients = set.centres.coefficients(&found.weights, &control.threads);
     let bias = if options.bias { vec![found.bias] } else { vec![] };
     let gram = control.backend().square_gram(plan.kernel, points)?;
     let proof = |check: TailCheck| ProofOnCentres {
         kernel: plan.kernel,
-        points,
+        source: &source,
         gram: gram.as_ref(),
         rows: &set.centres.rows,
         centres: &set.centres.points,

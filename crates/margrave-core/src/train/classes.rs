@@ -6,7 +6,7 @@ use super::calibrate::{Subject, Unseen, is_square, labelled, unseen};
 use super::caution;
 use super::fit::{Fit, LeaveOneOut};
 use super::kernel_space::KernelSpace;
-use super::one::{problem, space};
+use super::one::{problem, source, space};
 use super::options::{LossChoice, Probability, SolverName};
 use super::plan::Plan;
 use super::prepared::{Prepared, check_same_rows};
@@ -19,7 +19,7 @@ use crate::compose::{LANES, Part, one_vs_one, one_vs_rest, run};
 use crate::conflict::OptionName;
 use crate::control::{Control, Status, Threads};
 use crate::error::{Error, Result};
-use crate::gram::Precision;
+use crate::gram::{Matrix, Precision};
 use crate::kernel::Kernel;
 use crate::loss::LossSpec;
 use crate::model::{Calibration, Column, DualPoint, Model, Origin, Record, Scheme, multi};
@@ -115,7 +115,12 @@ pub(crate) fn train(plan: &Plan<'_>, scheme: Scheme, control: &Control, observer
     let columns = machines.into_iter().map(|machine| machine.column).collect();
     let mut model = match weights {
         Some(w) => Model::several_linear(recipe, w, prepared.points.dims(), scheme, &codes, &costs, columns)?,
-        None => Model::several(recipe, *kernel, &prepared.points, scheme, &codes, &costs, columns)?,
+        None => {
+            let dims = plan.streamed.map_or(prepared.points.dims(), Matrix::dims);
+            let reading = control.for_proof();
+            let gather = |rows: &[u32]| Ok(source(plan, &reading)?.gather(rows, &reading)?);
+            Model::several(recipe, *kernel, gather, dims, scheme, &codes, &costs, columns)?
+        }
     };
     model.calibration = calibration;
     let left_out = match closed {

@@ -328,8 +328,16 @@ fn run(
     };
     match which {
         Which::Library(Choice::Decomposition) => {
-            let options =
-                decomposition::Options { stop, start: beta, iterations, memory, ..decomposition::Options::default() };
+            // A machine on few centres, from which this one goes on, is far from it.
+            let rough_start = settings.polish;
+            let options = decomposition::Options {
+                stop,
+                start: beta,
+                rough_start,
+                iterations,
+                memory,
+                ..decomposition::Options::default()
+            };
             Ok((decomposition::solve(problem, &options, control, observer)?, None))
         }
         Which::Library(Choice::Irwls) => {

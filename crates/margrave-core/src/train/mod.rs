@@ -25,6 +25,7 @@ mod prepared;
 mod proof;
 mod shared;
 mod space;
+mod streamed;
 pub mod tune;
 pub mod verdict;
 mod verify;

@@ -1,5 +1,7 @@
 //! One machine over all rows.
 
+use std::sync::Arc;
+
 use super::approximate_space::ApproximateSpace;
 use super::budget;
 use super::calibrate::{Subject, Unseen, ascending, settle, unseen};
@@ -11,6 +13,7 @@ use super::options::SolverName;
 use super::plan::Plan;
 use super::prepared::check_same_rows;
 use super::space::{LEAST_MEMORY, Request, Space, Trained};
+use crate::backend::{RowSource, RowStream};
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::gram::Matrix;
@@ -24,13 +27,8 @@ pub(crate) fn space<'a>(plan: &'a Plan<'_>, control: &Control) -> Result<Box<dyn
     let textbook = matches!(plan.options.solver, SolverName::Smo | SolverName::SvmTorch);
     let merges = plan.options.merge_equal && !textbook;
     if let Some(approx) = plan.options.centres() {
-        return Ok(Box::new(ApproximateSpace::new(
-            plan.kernel,
-            &plan.prepared.points,
-            approx,
-            &plan.options,
-            control,
-        )?));
+        let source = source(plan, control)?;
+        return Ok(Box::new(ApproximateSpace::new(plan.kernel, source, approx, &plan.options, control)?));
     }
     Ok(match plan.linear {
         true => Box::new(LinearSpace::new(&plan.prepared.points, plan.streamed, control)),
@@ -38,6 +36,14 @@ pub(crate) fn space<'a>(plan: &'a Plan<'_>, control: &Control) -> Result<Box<dyn
             Box::new(KernelSpace::with_distinct(plan.kernel, &plan.prepared.points, control)?.kept(control))
         }
         false => Box::new(KernelSpace::new(plan.kernel, &plan.prepared.points, control)?),
+    })
+}
+
+/// The rows a plan trains a kernel machine on, scaled.
+pub(crate) fn source<'a>(plan: &'a Plan<'_>, control: &Control) -> Result<RowSource<'a>> {
+    Ok(match plan.streamed {
+        Some(rows) => RowSource::Stream(Arc::new(RowStream::new(rows, plan.scaling().cloned(), control)?)),
+        None => RowSource::Memory(plan.prepared.points.clone()),
     })
 }
 
@@ -101,7 +107,14 @@ pub(crate) fn train(plan: &Plan<'_>, control: &Control, observer: &mut dyn Obser
             let dims = plan.streamed.map_or(prepared.points.dims(), Matrix::dims);
             Model::linear(recipe, weights, dims, &setup, &proven, seconds)?
         }
-        None => Model::binary(recipe, plan.kernel, &prepared.points, &setup, &proven, seconds, entries)?,
+        None => match plan.streamed {
+            None => Model::binary(recipe, plan.kernel, &prepared.points, &setup, &proven, seconds, entries)?,
+            Some(rows) => {
+                let control = control.for_proof();
+                let gather = |rows: &[u32]| Ok(source(plan, &control)?.gather(rows, &control)?);
+                Model::binary_of_rows(recipe, plan.kernel, gather, rows.dims(), &setup, &proven, seconds, entries)?
+            }
+        },
     };
     (model.calibration, model.threshold) = (calibration, threshold);
     model.dual.extend(dual);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::options::{Approx, LossChoice, SolverName, Tradeoff, TrainOptions};
 use super::prepared::Prepared;
 use super::verdict::Asked;
-use super::{classes, crammer_singer, fit::Fit, linear_space, one, outputs};
+use super::{classes, crammer_singer, fit::Fit, linear_space, one, outputs, streamed};
 use crate::certificate::TailCheck;
 use crate::conflict::{OptionName, Remedy, Setting, With};
 use crate::control::Control;
@@ -76,18 +76,23 @@ impl<'a> Plan<'a> {
             check_outputs(options, k)?;
         }
         check(options, &options.kernel, &formulation, loss.as_ref())?;
-        let scaling = options.scale.map(|kind| Scaling::fit(kind, &data.points));
+        let reading = streamed::control(options);
+        let scaling = match streamed {
+            Some(rows) => streamed::scaling(options, rows, &reading)?,
+            None => options.scale.map(|kind| Scaling::fit(kind, &data.points)),
+        };
         let points = match &scaling {
-            Some(scaling) => scaling.apply(&data.points)?,
-            None => data.points.clone(),
+            Some(scaling) if streamed.is_none() => scaling.apply(&data.points)?,
+            _ => data.points.clone(),
         };
         let mut prepared = match &data.targets {
             Targets::Several { values, .. } if outputs.is_some() => Prepared::outputs(data, points, values)?,
             _ => Prepared::new(options.task, data, points, &options.class_weight, None)?,
         };
         prepared.lower_nu = options.lower_nu;
-        let kernel = match options.gamma {
-            Some(rule) if options.kernel.gamma().is_some() => {
+        let kernel = match (streamed, options.gamma) {
+            (Some(rows), _) => streamed::kernel(options, rows, scaling.as_ref(), &reading)?,
+            (None, Some(rule)) if options.kernel.gamma().is_some() => {
                 options.kernel.with_gamma(rule.resolve(&prepared.points, options.seed)?)
             }
             _ => options.kernel,
@@ -110,22 +115,13 @@ impl<'a> Plan<'a> {
             let remedy = Remedy::LeaveOut(OptionName::Threshold);
             return Err(conflict(OptionName::Threshold, With::SeveralClasses, "it is for two", remedy));
         }
-        let in_blocks = linear
-            && shape == Shape::One
-            && options.scale.is_none()
-            && options.probability.is_none()
-            && options.threshold.is_none()
-            && options.penalty == Penalty::L2;
-        if streamed.is_some() && !in_blocks {
-            return Err(Error::data(format!(
-                "rows read in blocks are for the linear kernel with a cost C, two classes or regression, the L2 penalty, unscaled and without probabilities or a chosen threshold: raise {}",
-                OptionName::Memory
-            )));
+        if streamed.is_some() {
+            streamed::check(options, shape, linear)?;
         }
         let learns = options.scale.is_some() || data.fills.is_some();
         // Folds are made where scores of left-out rows are used.
         let folds = options.probability.is_some() || options.threshold.is_some();
-        let raw = (learns && folds).then(|| data.clone());
+        let raw = (learns && folds && streamed.is_none()).then(|| data.clone());
         let spent = begun.elapsed().as_secs_f64();
         let options = options.clone();
         Ok(Self {
@@ -199,6 +195,11 @@ impl<'a> Plan<'a> {
             schema: options.schema.clone(),
             solver: solver.to_owned(),
         }
+    }
+
+    /// The scaling of the rows.
+    pub(crate) fn scaling(&self) -> Option<&Scaling> {
+        self.scaling.as_ref()
     }
 
     /// Whether the bias is free: neither absent nor penalised.

@@ -2,6 +2,7 @@
 
 use super::Status;
 use super::verdict::{Asked, default_tol, verdict};
+use crate::backend::RowSource;
 use crate::certificate::{
     self, Certificate, OnCentres, Scores, TailCheck, best_bias_of_scores, certify, certify_l1, certify_scores,
     dual_from_scores, linear_scores,
@@ -79,10 +80,10 @@ pub fn certify_machine(setup: &Setup, gram: &dyn Gram, machine: &Machine, contro
 /// approached.
 pub(crate) struct ProofOnCentres<'a> {
     pub(crate) kernel: Kernel,
-    pub(crate) points: &'a Points,
-    /// K over the points.
+    pub(crate) source: &'a RowSource<'a>,
+    /// K over its rows.
     pub(crate) gram: &'a dyn Gram,
-    /// The centres: rows of the points.
+    /// The centres: rows of the source.
     pub(crate) rows: &'a [u32],
     pub(crate) centres: &'a Points,
     pub(crate) check: TailCheck,
@@ -95,8 +96,8 @@ impl ProofOnCentres<'_> {
     /// Calls `work` with the problem and the kernels of its centres.
     fn with<T>(&self, setup: &Setup, control: &Control, work: impl FnOnce(&OnCentres<'_>) -> Result<T>) -> Result<T> {
         let backend = control.backend();
-        let cross = backend.gram(self.kernel, self.points, self.centres)?;
-        let transposed = backend.gram(self.kernel, self.centres, self.points)?;
+        let cross = self.source.gram(self.kernel, self.centres, control)?;
+        let transposed = self.source.transposed_gram(self.kernel, self.centres, control)?;
         let centres = backend.square_gram(self.kernel, self.centres)?;
         setup.with(self.gram, |problem| {
             let on = OnCentres {

@@ -11,6 +11,7 @@ use super::options::{Approx, TrainOptions};
 use super::prepared::{Prepared, check_same_rows};
 use super::proof::ProofOnCentres;
 use super::space::Space;
+use crate::backend::RowSource;
 use crate::certificate::{Certificate, TailCheck};
 use crate::compose::{Part, run};
 use crate::conflict::OptionName;
@@ -71,7 +72,8 @@ pub fn certify_all(
         false if approximate => {
             let options = TrainOptions::new(model.task);
             let kernel = *model.expansion.kernel();
-            Box::new(ApproximateSpace::new(kernel, &prepared.points, Approx::Auto, &options, control)?)
+            let source = RowSource::Memory(prepared.points.clone());
+            Box::new(ApproximateSpace::new(kernel, source, Approx::Auto, &options, control)?)
         }
         false => Box::new(KernelSpace::new(*model.expansion.kernel(), &prepared.points, control)?),
     };
@@ -143,9 +145,10 @@ pub fn verify_given(
     let gram = control.backend().square_gram(*kernel, &prepared.points)?;
     let (targets, weights) = (prepared.targets.as_slice(), prepared.weights.as_deref());
     let setup = Setup::new(task, formulation, targets, weights, loss, bias.is_some(), || gram.diag())?;
+    let source = RowSource::Memory(prepared.points.clone());
     let proof = ProofOnCentres {
         kernel: *kernel,
-        points: &prepared.points,
+        source: &source,
         gram: gram.as_ref(),
         rows: &[],
         centres: &centres,

@@ -22,11 +22,15 @@ use crate::number::Number;
 use crate::options::{Format, ReadOptions};
 use crate::schema::Schema;
 use crate::source::ByteSource;
+use crate::spill::Spill;
 use crate::table::{self, CellKind, TablePlan, TableRows};
 
 pub(crate) use npz::Arrays;
 pub(crate) use npz::load as load_npz;
 use scalar::{ElementLayout, ScalarType};
+
+/// Values read at a time where rows go to a temporary file.
+const NPY_VALUES: usize = 1 << 18;
 
 /// The header of an array.
 #[derive(Debug, Clone)]
@@ -169,6 +173,40 @@ where
     }
     let targets = options.target_file.as_deref().map(load_targets).transpose()?;
     table_of::<T>(source, array, targets, options, Format::Npy)
+}
+
+/// The same with features in a temporary file, read a few rows at a time.
+pub(crate) fn spill_npy(source: &ByteSource, options: &ReadOptions, spill: &Spill) -> Result<Loaded> {
+    let mut array = open(source, Format::Npy)?;
+    let (n, d) = array.matrix()?;
+    let ordered = array.head.shape.len() == 2 && !array.head.fortran && d > 0;
+    let (ElementLayout::Number(scalar), true) = (array.head.layout, ordered && n > 0) else {
+        // Rows are not one after the other, or the array is refused anyway.
+        spill.refuse();
+        return Err(malformed(source.name(), "the rows of the array cannot be read in blocks", ""));
+    };
+    let targets = options.target_file.as_deref().map(load_targets).transpose()?;
+    let apart = targets.is_some();
+    let options = ReadOptions { no_target: options.no_target || apart, ..options.clone() };
+    let promised = (scalar.size as u64).saturating_mul(n as u64).saturating_mul(d as u64);
+    if let Some(held) = array.left.filter(|held| *held < promised) {
+        return Err(array.fail(scalar::ReadFault::Short { held, promised }));
+    }
+    let mut plan = TablePlan::new(source.name(), None, vec![CellKind::Number; d], &options)?;
+    plan.spill_to(spill)?;
+    let mut rows = TableRows::<f64>::new(&plan);
+    let step = (NPY_VALUES / d).max(1);
+    for from in (0..n).step_by(step) {
+        let count = step.min(n - from);
+        let values: Vec<f64> = scalar.read(&mut array.reader, count * d, None).map_err(|e| array.fail(e))?;
+        values.chunks_exact(d).for_each(|row| rows.push_row(&plan, row.iter().copied()));
+        rows.spill(&plan)?;
+    }
+    let mut loaded = table::finish(&plan, rows, Format::Npy, false)?;
+    if let Some(targets) = targets {
+        set_targets(source, &mut loaded.data, targets)?;
+    }
+    Ok(loaded)
 }
 
 /// Reads an idx file of images, whose labels are in a separate file.

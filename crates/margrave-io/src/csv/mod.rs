@@ -20,10 +20,27 @@ use crate::error::{Fault, Place, ReadError, Result, malformed};
 use crate::number::{self, Number};
 use crate::options::{Format, ReadOptions};
 use crate::source::ByteSource;
+use crate::spill::Spill;
 use crate::table::{self, Action, CellKind, TablePlan, TableRows, Unfit, is_missing};
 
 /// Reads a text table.
 pub(crate) fn load<T: Number>(source: &ByteSource, options: &ReadOptions) -> Result<Loaded>
+where
+    Points: From<Dense<T>> + From<Csr<T>>,
+{
+    load_into::<T>(source, options, None)
+}
+
+/// The same with features in a temporary file.
+pub(crate) fn spill(source: &ByteSource, options: &ReadOptions, spill: &Spill) -> Result<Loaded> {
+    load_into::<f64>(source, options, Some(spill))
+}
+
+fn load_into<'a, T: Number>(
+    source: &'a ByteSource,
+    options: &ReadOptions<'a>,
+    spill: Option<&'a Spill>,
+) -> Result<Loaded>
 where
     Points: From<Dense<T>> + From<Csr<T>>,
 {
@@ -59,6 +76,9 @@ where
     let mut quoted = header && first.cells().any(|cell| cell.contains(&b'\n'));
     let mut counted = false;
     loop {
+        if let Some(spill) = spill {
+            plan.spill_to(spill)?;
+        }
         let mut trouble = None;
         let outcome = if quoted {
             read_records::<T>(source, separator, header, &plan, &mut trouble)
@@ -161,7 +181,7 @@ fn read_blocks<T: Number>(
                 return Err(error);
             }
             all.append(part.rows, before);
-            Ok(())
+            all.spill(plan)
         },
     )?;
     Ok(all)
@@ -328,7 +348,7 @@ fn read_records<T: Number>(
             }
         }
         rows.count += 1;
-        Ok(())
+        rows.spill(plan)
     })?;
     Ok(rows)
 }

@@ -283,6 +283,27 @@ impl<T: Number> TableRows<T> {
     }
 }
 
+impl<T: Number> TableRows<T> {
+    /// Moves the features of all rows so far to where the plan sends them, if not to memory.
+    pub(crate) fn spill(&mut self, plan: &TablePlan) -> Result<()> {
+        let Some(spill) = plan.spill else { return Ok(()) };
+        let numbers = || plan.actions.iter().enumerate().filter(|(_, action)| **action == Action::Number);
+        let width = numbers().count();
+        if let Some(at) = self.numbers.iter().position(|v| !v.to_f64().is_finite()) {
+            let column = numbers().map(|(column, _)| column).nth(at % width.max(1)).unwrap_or_default();
+            let row = (spill.rows() + at / width.max(1)) as u64;
+            let place = Place::Entry { row, column: Some(column), name: plan.name(column) };
+            let value = self.numbers[at].to_f64();
+            let (problem, remedy) = match value.is_nan() {
+                true => ("a value is missing (NaN)".to_owned(), missing_remedy(true, false)),
+                false => (format!("the value is {value}"), "remove or replace it".to_owned()),
+            };
+            return Err(Fault::new(place, problem, remedy).within(plan.file, 0));
+        }
+        spill.add_dense(width, self.numbers.drain(..).map(|v| v.to_f64()))
+    }
+}
+
 /// Builds the data set from all rows of a table.
 pub(crate) fn finish<T: Number>(plan: &TablePlan, mut rows: TableRows<T>, format: Format, lines: bool) -> Result<Loaded>
 where
@@ -324,7 +345,17 @@ where
     let columns = learn::columns(plan, &rows, &place, &mut notes)?;
     let fills = learn::fills(plan, &rows, &columns);
     let data_error = |source| ReadError::Data { file: file.to_owned(), source };
-    let encoded = encode::points(plan, &mut rows, &columns).map_err(data_error)?;
+    let (encoded, features) = match plan.spill {
+        None => {
+            let points = encode::points(plan, &mut rows, &columns).map_err(data_error)?;
+            let features = points.dims();
+            (points, features)
+        }
+        Some(_) => {
+            rows.spill(plan)?;
+            (Points::dense_f64(n, 0, vec![]).map_err(data_error)?, columns.len())
+        }
+    };
     let find = |role: ColumnRole| plan.roles.iter().position(|r| *r == role);
     let (targets, mut target_columns) =
         targets_of(plan, rows.target_numbers, &rows.target_codes, &rows.target_dictionary);
@@ -335,7 +366,7 @@ where
     let schema = match plan.schema {
         Some(schema) => schema.clone(),
         None => Schema {
-            features: encoded.dims(),
+            features,
             sparse: encoded.is_sparse(),
             columns: described.then(|| columns.into_iter().map(|c| c.feature).collect()),
             target,

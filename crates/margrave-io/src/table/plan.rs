@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use crate::error::{ReadError, Result, malformed};
 use crate::options::{Column, Dates, Missing, ReadOptions};
 use crate::schema::{ExtraColumn, Schema};
+use crate::spill::Spill;
 
 /// The role of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub(crate) struct TablePlan<'a> {
     pub(super) ignore_unknown: bool,
     pub(super) schema: Option<&'a Schema>,
     pub(super) file: &'a str,
+    /// Where features go instead of memory.
+    pub(super) spill: Option<&'a Spill>,
 }
 
 /// Whether a cell of a text column means a missing value. Marks that may well be a word of their own do not.
@@ -145,9 +148,22 @@ impl<'a> TablePlan<'a> {
             ignore_unknown: options.ignore_unknown.unwrap_or(options.schema.is_some_and(|s| s.ignore_unknown)),
             schema: options.schema,
             file,
+            spill: None,
         };
         plan.set_kinds(&kinds);
         Ok(plan)
+    }
+
+    /// Features are to go to `spill` instead of memory. Fails, and says so to `spill`, where that is not possible: texts
+    /// are numbered and missing values are filled in only after all rows are known.
+    pub(crate) fn spill_to(&mut self, spill: &'a Spill) -> Result<()> {
+        if self.texts() > 0 || self.missing != Missing::Refuse || self.schema.is_some() {
+            spill.refuse();
+            return Err(malformed(self.file, "features that are not all numbers have to be in memory", ""));
+        }
+        spill.restart()?;
+        self.spill = Some(spill);
+        Ok(())
     }
 
     /// Sets the cell types. Columns with a given order hold texts even if these are all numbers.

@@ -13,6 +13,9 @@ use crate::options::kernel::{KernelName, KernelOptions};
 use crate::options::train::{ModelOptions, SolverOptions};
 use crate::outputs::{self, Input};
 
+/// Models on few centres are trained on rows read in blocks where the file is larger than the memory over this.
+const ROWS_SHARE: u64 = 8;
+
 impl Train {
     /// Where the model goes: `heart.svm.gz` becomes `heart.model`, in this folder.
     pub(super) fn output_path(&self) -> Result<PathBuf, Failure> {
@@ -55,24 +58,36 @@ impl Train {
         Ok((loaded, None))
     }
 
-    /// Rows read in blocks, where a linear model is trained on a file larger than the memory it may take.
+    /// Rows read in blocks, where a linear model, or one on few centres, is trained on a file too large for the memory it
+    /// may take.
     fn stream(&self, output: &Path, threads: usize) -> Result<Option<(Loaded, StreamedRows)>, Failure> {
-        let linear = self.kernel.kernel == KernelName::Linear
-            && matches!(self.solver.solver, SolverName::Auto | SolverName::Linear)
-            && self.settings.nu.is_none()
+        let possible = self.settings.nu.is_none()
             && self.settings.task != Some(Task::Novelty)
-            && self.settings.scale.0.is_none()
             && self.settings.probability.is_none()
             && self.settings.threshold.is_none()
             && self.settings.penalty == Penalty::L2
             && self.settings.multiclass.is_none()
             && self.resume.is_none()
             && self.report.is_none();
-        if !linear {
+        let linear = self.kernel.kernel == KernelName::Linear
+            && matches!(self.solver.solver, SolverName::Auto | SolverName::Linear)
+            && self.settings.scale.0.is_none();
+        let centres = !self.kernel.is_precomputed()
+            && (self.approx.approx.is_some() || self.solver.solver == SolverName::Nystrom)
+            && !self.approx.polish
+            && self.approx.budget_vectors.is_none();
+        let memory = self.solver.memory();
+        let limit = match (linear, centres) {
+            (true, _) => memory,
+            // Features share the memory with the rows.
+            (_, true) => memory / ROWS_SHARE,
+            _ => return Ok(None),
+        };
+        if !possible {
             return Ok(None);
         }
         let folder = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        self.data.stream(&self.table, self.solver.memory(), folder, threads)
+        self.data.stream(&self.table, limit, memory, folder, threads)
     }
 }
 

@@ -68,6 +68,27 @@ pub fn size_of(kernel: &Kernel, square: f64) -> f64 {
     }
 }
 
+/// The largest error of an entry in double precision that any choice of arithmetic allows, in units of roundoff, for points of `d`
+/// features with at most `stored` values each and ‖x‖₁ at most `absolute`: a bound for points that are looked at in parts, each
+/// of which chooses for itself.
+pub fn largest_double_error(kernel: &Kernel, d: usize, stored: usize, absolute: f64) -> f64 {
+    // Points may be centred, which at most doubles their norms.
+    let size = Size { square: 4.0 * absolute * absolute, absolute: 2.0 * absolute, stored };
+    let squares = kernel.statistic() == Statistic::SquaredDistance;
+    let bound = |sparse: bool| {
+        let Rounding { growth, worst, sensitivity, .. } = Rounding::of(kernel, &size, sparse, d);
+        // Sparse chains are as long as the points of a part, which may have fewer values than others.
+        let worst = if sparse { (stored + d) as f64 + 9.0 } else { worst };
+        let allowed = (DOUBLE / f64::ROUND * worst / growth).max(2.0 * worst);
+        if kernel.unit_diagonal() && (sparse || squares) {
+            allowed
+        } else {
+            (sensitivity / growth * worst).max(allowed)
+        }
+    };
+    bound(false).max(bound(true)) + 24.0
+}
+
 impl Arithmetic {
     /// The cheapest arithmetic that is accurate enough for these points.
     pub(crate) fn choose(kernel: &Kernel, rows: &Points, cols: &Points, square: bool, grid: Option<Grid>) -> Self {

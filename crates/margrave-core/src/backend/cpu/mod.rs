@@ -34,7 +34,7 @@ mod statistics;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-pub use accuracy::size_of;
+pub use accuracy::{largest_double_error, size_of};
 pub use simd::Level;
 pub use statistics::Statistics;
 

@@ -14,6 +14,9 @@ pub struct Options {
     pub polish: bool,
     /// Warm start: one β per variable, clipped to the box and balanced first.
     pub start: Option<Vec<f64>>,
+    /// Whether that start is known to be far from the optimum: it is then measured in working precision, unless it turns
+    /// out to be close.
+    pub rough_start: bool,
     /// Most pair steps; `None`: no limit.
     pub iterations: Option<u64>,
     /// Bytes for kernel rows and factors.
@@ -22,7 +25,15 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { stop: Stop::default(), shrinking: true, polish: true, start: None, iterations: None, memory: 2 << 30 }
+        Self {
+            stop: Stop::default(),
+            shrinking: true,
+            polish: true,
+            start: None,
+            rough_start: false,
+            iterations: None,
+            memory: 2 << 30,
+        }
     }
 }
 

@@ -30,6 +30,9 @@ const USED_MEMORY: f64 = 0.95;
 /// while it is moved, and the variables that are held.
 const POLISH_SQUARES: f64 = 3.5;
 
+/// A rough start whose measurements exceed the stopping rule by less than this factor is measured in double precision.
+const CLEARLY_SHORT: f64 = 30.0;
+
 /// Solves the dual of `problem`.
 pub fn solve(
     problem: &KernelProblem<'_>,
@@ -241,7 +244,18 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
     /// Runs a phase; `goal` is the violation to reach before a check.
     fn perform(&mut self, phase: Phase, goal: f64) -> std::result::Result<PhaseOutcome, Status> {
         match phase {
-            Phase::Start => Ok(PhaseOutcome::Checked(self.measure())),
+            Phase::Start => {
+                let mut rule = self.measure();
+                if self.options.rough_start && self.state.beta.iter().any(|b| *b != 0.0) {
+                    // What was measured in working precision is no point to return to, and decides only what is clear.
+                    (self.best, self.scores) = (None, None);
+                    if !(rule.excess > CLEARLY_SHORT) {
+                        self.scores = Some(self.recompute_gradient(Precision::Double)?);
+                        rule = self.measure();
+                    }
+                }
+                Ok(PhaseOutcome::Checked(rule))
+            }
             Phase::Cascade => {
                 if self.state.beta.iter().any(|b| *b != 0.0) {
                     return Ok(self.newton_outcome(PolishEnd::Slow));
@@ -371,7 +385,8 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
             return outcome;
         }
         if !stop && self.state.beta.iter().any(|b| *b != 0.0) {
-            outcome = self.recompute_gradient(Precision::Double).map(|f| self.scores = Some(f));
+            let precision = if self.options.rough_start { Precision::Single } else { Precision::Double };
+            outcome = self.recompute_gradient(precision).map(|f| self.scores = Some(f));
         }
         if self.state.beta.iter().all(|b| *b == 0.0) {
             let zero = vec![0.0; self.work.problem.gram.shape().0];
@@ -388,7 +403,7 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
         if !self.options.polish {
             return 0.0;
         }
-        let first = self.violation();
+        let first = self.first_violation();
         let tube = self.state.terms.iter().map(|t| t.eps).fold(0.0, f64::max);
         if tube > 0.0 { (0.15 * first).min(tube) } else { 0.15 * first }
     }
@@ -396,7 +411,20 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
     /// The violation from which set Newton rounds are tried where K over the free variables is well conditioned.
     /// Not for regression: nearly all targets are outside the tube at the start, and most are free in the end.
     fn early_threshold(&self) -> f64 {
-        if self.state.terms.iter().any(|t| t.eps > 0.0) { 0.0 } else { 0.5 * self.violation() }
+        if self.state.terms.iter().any(|t| t.eps > 0.0) { 0.0 } else { 0.5 * self.first_violation() }
+    }
+
+    /// The violation at the start, or at β = 0 if that is less: a start may be close to the optimum and violate much at a few
+    /// variables, and Newton rounds from there would release far too many.
+    fn first_violation(&self) -> f64 {
+        let own = self.violation();
+        if !self.options.rough_start {
+            return own;
+        }
+        let problem = self.work.problem;
+        let Ok(mut zero) = DualState::new(problem, None) else { return own };
+        zero.activate_all(problem, &vec![0.0; problem.gram.shape().0]);
+        own.min(zero.violation(&zero.extremes()))
     }
 
     /// Measures the stopping rule at the current β, whose scores in double precision are known. The best point so far

@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use super::centres::CentreSearch;
 use super::recomputed::RecomputedFeatures;
 use super::stored::StoredFeatures;
+use crate::backend::RowSource;
 use crate::control::{Control, Threads};
 use crate::data::Points;
 use crate::error::{Error, Result};
@@ -56,36 +57,37 @@ impl Centres {
 struct Candidates {
     /// Ascending.
     rows: Vec<u32>,
+    points: Points,
     gram: Box<dyn Gram>,
     search: CentreSearch,
 }
 
 /// The features of all rows on nested sets of centres.
-pub struct Features {
+pub struct Features<'a> {
     kernel: Kernel,
-    points: Points,
+    source: RowSource<'a>,
     candidates: Candidates,
     memory: u64,
     entries_before: u64,
 }
 
 /// The features on one set of centres.
-pub struct FeatureSet {
+pub struct FeatureSet<'a> {
     /// The centres.
     pub centres: Centres,
     kernel: Kernel,
-    points: Points,
-    matrix: FeatureMatrix,
+    source: RowSource<'a>,
+    matrix: FeatureMatrix<'a>,
     /// Rows with stored features that solvers may start from, and those features; empty if all are stored.
     pub sample: Option<(Vec<u32>, Points)>,
 }
 
-pub(super) enum FeatureMatrix {
+pub(super) enum FeatureMatrix<'a> {
     Stored(StoredFeatures),
-    Recomputed(RecomputedFeatures),
+    Recomputed(RecomputedFeatures<'a>),
 }
 
-impl FeatureSet {
+impl<'a> FeatureSet<'a> {
     /// F of all rows.
     pub fn matrix(&self) -> &dyn Matrix {
         match &self.matrix {
@@ -100,11 +102,12 @@ impl FeatureSet {
     }
 
     /// The features of some of the rows, recomputed.
-    pub(super) fn of_rows(&self, rows: &[u32], control: &Control) -> Result<RecomputedFeatures> {
-        RecomputedFeatures::new(self.kernel, &self.points.gather(rows), &self.centres, control)
+    pub(super) fn of_rows(&self, rows: &[u32], control: &Control) -> Result<RecomputedFeatures<'a>> {
+        let points = self.source.gather(rows, control)?;
+        RecomputedFeatures::new(self.kernel, &RowSource::Memory(points), &self.centres, control)
     }
 
-    pub(super) fn recomputed(&self) -> Option<&RecomputedFeatures> {
+    pub(super) fn recomputed(&self) -> Option<&RecomputedFeatures<'a>> {
         match &self.matrix {
             FeatureMatrix::Stored(_) => None,
             FeatureMatrix::Recomputed(matrix) => Some(matrix),
@@ -112,17 +115,17 @@ impl FeatureSet {
     }
 }
 
-impl Features {
-    /// Prepares a search for up to `most` centres among the rows of `points`. `memory`: bytes for features.
+impl<'a> Features<'a> {
+    /// Prepares a search for up to `most` centres among the rows of `source`. `memory`: bytes for features.
     pub fn new(
         kernel: Kernel,
-        points: &Points,
+        source: &RowSource<'a>,
         most: usize,
         memory: u64,
         seed: u64,
         control: &Control,
     ) -> Result<Self> {
-        let n = points.len();
+        let n = source.len();
         // Three quarters of the candidates' share of memory are their features.
         let affordable = usize::try_from(memory / (3 * 8 * most.max(1) as u64)).unwrap_or(usize::MAX);
         let wanted = (CANDIDATES_PER_CENTRE * most).max(MIN_CANDIDATES).min(affordable).max(2 * most).min(n);
@@ -134,23 +137,26 @@ impl Features {
             rows.sort_unstable();
             rows
         };
-        Self::among(kernel, points, rows, memory, seed, control)
+        Self::among(kernel, source, rows, memory, seed, control)
     }
 
     /// The same with centres drawn among the given rows, ascending.
     pub fn among(
         kernel: Kernel,
-        points: &Points,
+        source: &RowSource<'a>,
         rows: Vec<u32>,
         memory: u64,
         seed: u64,
         control: &Control,
     ) -> Result<Self> {
-        let chosen = if rows.len() == points.len() { points.clone() } else { points.gather(&rows) };
-        let gram = control.backend().square_gram(kernel, &chosen)?;
+        let points = match source.points() {
+            Some(points) if rows.len() == points.len() => points.clone(),
+            _ => source.gather(&rows, control)?,
+        };
+        let gram = control.backend().square_gram(kernel, &points)?;
         let search = CentreSearch::new(gram.diag(), seed);
-        let candidates = Candidates { rows, gram, search };
-        Ok(Self { kernel, points: points.clone(), candidates, memory, entries_before: 0 })
+        let candidates = Candidates { rows, points, gram, search };
+        Ok(Self { kernel, source: source.clone(), candidates, memory, entries_before: 0 })
     }
 
     /// Kernel entries computed so far for the choice of centres and for stored features.
@@ -164,8 +170,8 @@ impl Features {
     }
 
     /// The features on the first `m` centres, or on fewer if K is exhausted.
-    pub fn on(&mut self, m: usize, control: &Control) -> Result<FeatureSet> {
-        let Candidates { rows, gram, search } = &mut self.candidates;
+    pub fn on(&mut self, m: usize, control: &Control) -> Result<FeatureSet<'a>> {
+        let Candidates { rows, points, gram, search } = &mut self.candidates;
         search.grow(gram.as_ref(), m, control)?;
         let m = m.min(search.pivots().len());
         if m == 0 {
@@ -175,34 +181,34 @@ impl Features {
         let centre_rows: Vec<u32> = places.iter().map(|&at| rows[at as usize]).collect();
         let (factor, m) = factor(gram.as_ref(), places, control)?;
         let centre_rows = centre_rows[..m].to_vec();
-        let points = self.points.gather(&centre_rows);
+        let points = points.gather(&search.pivots()[..m]);
         let least_pivot = least_pivot(&factor);
         let centres = Centres { rows: centre_rows, points, factor, least_pivot };
-        let all = self.candidates.rows.len() == self.points.len();
-        let n = self.points.len();
+        let all = self.candidates.rows.len() == self.source.len();
+        let n = self.source.len();
         let bytes = n as u64 * m as u64 * 8;
         let sampled = |search: &CentreSearch, q: usize| Points::dense_f64(q, m, search.features(m));
         if all && bytes <= self.memory {
             let features = sampled(&self.candidates.search, n)?;
             let matrix = FeatureMatrix::Stored(StoredFeatures::new(features, control));
-            return Ok(FeatureSet { centres, kernel: self.kernel, points: self.points.clone(), matrix, sample: None });
+            return Ok(FeatureSet { centres, kernel: self.kernel, source: self.source.clone(), matrix, sample: None });
         }
         if bytes / 2 <= self.memory {
             let features = self.store(&centres, control)?;
             let matrix = FeatureMatrix::Stored(StoredFeatures::new(features, control));
-            return Ok(FeatureSet { centres, kernel: self.kernel, points: self.points.clone(), matrix, sample: None });
+            return Ok(FeatureSet { centres, kernel: self.kernel, source: self.source.clone(), matrix, sample: None });
         }
         let q = self.candidates.rows.len();
         let sample = (self.candidates.rows.clone(), sampled(&self.candidates.search, q)?);
-        let matrix = RecomputedFeatures::new(self.kernel, &self.points, &centres, control)?;
+        let matrix = RecomputedFeatures::new(self.kernel, &self.source, &centres, control)?;
         let matrix = FeatureMatrix::Recomputed(matrix);
-        Ok(FeatureSet { centres, kernel: self.kernel, points: self.points.clone(), matrix, sample: Some(sample) })
+        Ok(FeatureSet { centres, kernel: self.kernel, source: self.source.clone(), matrix, sample: Some(sample) })
     }
 
     /// F in single precision, computed in double.
     fn store(&mut self, centres: &Centres, control: &Control) -> Result<Points> {
-        let (n, m) = (self.points.len(), centres.len());
-        let gram = control.backend().gram(self.kernel, &self.points, &centres.points)?;
+        let (n, m) = (self.source.len(), centres.len());
+        let gram = self.source.gram(self.kernel, &centres.points, control)?;
         let mut values = vec![0f32; n * m];
         let one = control.with_threads(Threads::one());
         control.threads.chunks(&mut values, TASK_ROWS * m, |task, part| {

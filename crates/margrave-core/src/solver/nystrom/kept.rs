@@ -26,7 +26,7 @@ type Part = (Vec<(usize, f64)>, Vec<f64>);
 const NOWHERE: u32 = u32::MAX;
 
 pub(super) struct KeptRows<'a> {
-    inner: &'a RecomputedFeatures,
+    inner: &'a RecomputedFeatures<'a>,
     most: usize,
     every: Vec<u32>,
     kept: Mutex<Kept>,
@@ -82,7 +82,7 @@ impl Kept {
 
 impl<'a> KeptRows<'a> {
     /// `memory`: bytes for rows. `None` if entries must be double precision.
-    pub(super) fn new(inner: &'a RecomputedFeatures, memory: u64) -> Option<Self> {
+    pub(super) fn new(inner: &'a RecomputedFeatures<'a>, memory: u64) -> Option<Self> {
         let n = inner.rows.shape().0;
         let most = usize::try_from(memory / (4 * inner.m() as u64)).unwrap_or(usize::MAX).min(n);
         let kept = Kept { place: vec![NOWHERE; n], owner: Vec::new(), values: Vec::new(), free: Vec::new(), turn: 0 };

@@ -17,11 +17,20 @@ pub struct Options {
     pub memory: u64,
     /// Seed of subsamples.
     pub seed: u64,
+    /// Whether features that are recomputed are so in double precision.
+    pub precise: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { stop: Stop { tol: None, gap: Some(1e-4) }, start: None, iterations: None, memory: 2 << 30, seed: 0 }
+        Self {
+            stop: Stop { tol: None, gap: Some(1e-4) },
+            start: None,
+            iterations: None,
+            memory: 2 << 30,
+            seed: 0,
+            precise: false,
+        }
     }
 }
 

@@ -5,12 +5,14 @@
 //!
 //! Entries are single precision unless the centres are nearly dependent: L⁻¹ then amplifies their rounding.
 
+use std::sync::Arc;
+
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
 use faer::{Accum, MatMut, MatRef, Par};
 
 use super::features::Centres;
+use crate::backend::RowSource;
 use crate::control::{Control, Interrupt, Threads};
-use crate::data::Points;
 use crate::error::Result;
 use crate::gram::{Gram, Matrix, Pick, Precision};
 use crate::kernel::Kernel;
@@ -23,24 +25,30 @@ const TILE: usize = 256;
 /// Smallest relative pivot of the centres for which single-precision entries suffice.
 const SINGLE_PIVOT: f64 = 1e-3;
 
-pub(super) struct RecomputedFeatures {
+pub(super) struct RecomputedFeatures<'a> {
     /// n × m.
-    pub(super) rows: Box<dyn Gram>,
+    pub(super) rows: Arc<dyn Gram + 'a>,
     /// m × n.
-    columns: Box<dyn Gram>,
+    columns: Arc<dyn Gram + 'a>,
     pub(super) factor: Cholesky<f64>,
     pub(super) precision: Precision,
 }
 
-impl RecomputedFeatures {
-    pub(super) fn new(kernel: Kernel, points: &Points, centres: &Centres, control: &Control) -> Result<Self> {
+impl<'a> RecomputedFeatures<'a> {
+    pub(super) fn new(kernel: Kernel, source: &RowSource<'a>, centres: &Centres, control: &Control) -> Result<Self> {
         let precision = if centres.least_pivot >= SINGLE_PIVOT { Precision::Single } else { Precision::Double };
         Ok(Self {
-            rows: control.backend().gram(kernel, points, &centres.points)?,
-            columns: control.backend().gram(kernel, &centres.points, points)?,
+            rows: Arc::from(source.gram(kernel, &centres.points, control)?),
+            columns: Arc::from(source.transposed_gram(kernel, &centres.points, control)?),
             factor: centres.factor.clone(),
             precision,
         })
+    }
+
+    /// The same with entries in double precision: sums over very many rows show the rounding of single precision.
+    pub(super) fn in_double(&self) -> Self {
+        let (rows, columns) = (self.rows.clone(), self.columns.clone());
+        Self { rows, columns, factor: self.factor.clone(), precision: Precision::Double }
     }
 
     pub(super) fn m(&self) -> usize {
@@ -151,7 +159,7 @@ fn part_of<'r>(rows: Pick<'r>, from: usize, count: usize) -> Pick<'r> {
     }
 }
 
-impl Matrix for RecomputedFeatures {
+impl Matrix for RecomputedFeatures<'_> {
     fn rows(&self) -> usize {
         self.rows.shape().0
     }

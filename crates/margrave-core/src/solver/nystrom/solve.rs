@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use super::features::FeatureSet;
 use super::kept::KeptRows;
 use super::options::Options;
+use super::recomputed::RecomputedFeatures;
 use super::stored::StoredFeatures;
 use crate::control::{Control, Status};
 use crate::error::Result;
@@ -47,7 +48,7 @@ pub struct NystromSolution {
 /// Solves `problem`, whose matrix is that of `features`.
 pub fn solve(
     problem: &LinearProblem<'_>,
-    features: &FeatureSet,
+    features: &FeatureSet<'_>,
     options: &Options,
     control: &Control,
     observer: &mut dyn Observer,
@@ -74,12 +75,21 @@ pub fn solve(
         direct: MAX_DIRECT,
         sampled,
     };
-    let kept = features.recomputed().and_then(|inner| KeptRows::new(inner, options.memory / 2));
-    let with_kept;
-    let problem = match &kept {
-        Some(kept) => {
-            with_kept = LinearProblem::new(kept, problem.targets, problem.costs, problem.loss, problem.bias)?;
-            &with_kept
+    let precise = features.recomputed().filter(|_| options.precise).map(RecomputedFeatures::in_double);
+    let kept = match &precise {
+        Some(inner) => KeptRows::new(inner, options.memory / 2),
+        None => features.recomputed().and_then(|inner| KeptRows::new(inner, options.memory / 2)),
+    };
+    let matrix: Option<&dyn Matrix> = match (&kept, &precise) {
+        (Some(kept), _) => Some(kept),
+        (None, Some(precise)) => Some(precise),
+        (None, None) => None,
+    };
+    let other;
+    let problem = match matrix {
+        Some(matrix) => {
+            other = LinearProblem::new(matrix, problem.targets, problem.costs, problem.loss, problem.bias)?;
+            &other
         }
         None => problem,
     };
@@ -92,7 +102,7 @@ pub fn solve(
 /// as can be kept in memory.
 fn start_from_sample(
     problem: &LinearProblem<'_>,
-    features: &FeatureSet,
+    features: &FeatureSet<'_>,
     options: &Options,
     control: &Control,
 ) -> Result<Option<Start>> {

@@ -2,6 +2,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use crate::backend::RowSource;
 use crate::control::{Control, Threads};
 use crate::data::{Csr, Points};
 use crate::gram::{Gram, Matrix, Pick};
@@ -85,11 +86,12 @@ fn copies_and_a_low_rank_end_the_search() {
     let distinct = uniform(7, 2, 3);
     let rows: Vec<u32> = (0..200).map(|i| i % 7).collect();
     let copies = distinct.gather(&rows);
-    let mut features = Features::new(Kernel::rbf(1.0), &copies, 50, 1 << 30, 0, &control()).unwrap();
+    let mut features = Features::new(Kernel::rbf(1.0), &RowSource::Memory(copies), 50, 1 << 30, 0, &control()).unwrap();
     assert_eq!(features.on(50, &control()).unwrap().centres.len(), 7);
     // (x·y + 1)² in two dimensions has rank 6.
     let kernel = Kernel::Poly { gamma: 1.0, coef0: 1.0, degree: 2 };
-    let mut features = Features::new(kernel, &uniform(100, 2, 4), 40, 1 << 30, 0, &control()).unwrap();
+    let mut features =
+        Features::new(kernel, &RowSource::Memory(uniform(100, 2, 4)), 40, 1 << 30, 0, &control()).unwrap();
     let set = features.on(40, &control()).unwrap();
     assert_eq!(set.centres.len(), 6);
     assert!(features.residual_share() < 1e-9);
@@ -117,11 +119,17 @@ fn every_storage_gives_the_same_products() {
     for points in [dense, sparse] {
         let mut random = |len: usize| -> Vec<f64> { (0..len).map(|_| rng.random_range(-1.0..1.0)).collect() };
         let (w, c, weights) = (random(m), random(n), random(n).iter().map(|a: &f64| a.abs()).collect::<Vec<_>>());
-        let mut features = Features::new(Kernel::rbf(0.7), &points, m, 1 << 30, 3, &control()).unwrap();
+        let mut features =
+            Features::new(Kernel::rbf(0.7), &RowSource::Memory(points.clone()), m, 1 << 30, 3, &control()).unwrap();
         let set = features.on(m, &control()).unwrap();
         assert!(set.is_stored() && set.centres.len() == m);
-        let recomputed =
-            recomputed::RecomputedFeatures::new(Kernel::rbf(0.7), &points, &set.centres, &control()).unwrap();
+        let recomputed = recomputed::RecomputedFeatures::new(
+            Kernel::rbf(0.7),
+            &RowSource::Memory(points.clone()),
+            &set.centres,
+            &control(),
+        )
+        .unwrap();
         let rows: Vec<u32> = (0..n as u32).filter(|i| i % 3 != 1).collect();
         let part: Vec<f64> = rows.iter().map(|&i| weights[i as usize]).collect();
         let products = |x: &dyn Matrix| {
