@@ -66,6 +66,11 @@ impl CudaBackend {
         &self.card.info
     }
 
+    /// The failure of the card itself, if there was one: values in its memory are lost.
+    pub fn card_failure(&self) -> Option<&CudaError> {
+        self.card.failure()
+    }
+
     /// Why the card was given up, if it was: later results come from the processor.
     pub fn failure(&self) -> Option<&CudaError> {
         self.card.failure().or(self.yielded.get())
