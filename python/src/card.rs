@@ -181,6 +181,12 @@ impl CardArray {
         }
     }
 
+    /// How many values of arrays on cards this process has copied to the memory of the processor.
+    #[staticmethod]
+    fn copied() -> u64 {
+        margrave_cuda::copied_values()
+    }
+
     /// The number of the card.
     #[getter]
     fn card(&self) -> u32 {

@@ -6,6 +6,7 @@
 
 mod arithmetic;
 mod backend;
+mod chains;
 mod choose;
 mod driver;
 mod error;

@@ -27,10 +27,12 @@ pub(crate) enum Module {
     Factor,
     /// Questions about points that live on the card.
     Arrays,
+    /// Chains of problems for searches.
+    Chains,
 }
 
 /// All modules.
-pub(crate) const MODULES: [Module; 10] = [
+pub(crate) const MODULES: [Module; 11] = [
     Module::GramF32,
     Module::GramF64,
     Module::Solver,
@@ -41,6 +43,7 @@ pub(crate) const MODULES: [Module; 10] = [
     Module::Hopper,
     Module::Factor,
     Module::Arrays,
+    Module::Chains,
 ];
 
 impl Module {
@@ -57,6 +60,7 @@ impl Module {
             Module::Hopper => "load hopper",
             Module::Factor => "load factor",
             Module::Arrays => "load arrays",
+            Module::Chains => "load chains",
         }
     }
 
@@ -73,6 +77,7 @@ impl Module {
             Module::Hopper => include_bytes!("../ptx/hopper.ptx.gz"),
             Module::Factor => include_bytes!("../ptx/factor.ptx.gz"),
             Module::Arrays => include_bytes!("../ptx/arrays.ptx.gz"),
+            Module::Chains => include_bytes!("../ptx/chains.ptx.gz"),
         };
         let mut text = Vec::new();
         GzDecoder::new(compressed).read_to_end(&mut text).expect("the programs were compressed by scripts/ptx");
@@ -100,6 +105,7 @@ mod tests {
             Module::Packed | Module::Chunked => ("packed.cu", include_str!("../kernels/packed.cu")),
             Module::Factor => ("factor.cu", include_str!("../kernels/factor.cu")),
             Module::Arrays => ("arrays.cu", include_str!("../kernels/arrays.cu")),
+            Module::Chains => ("chains.cu", include_str!("../kernels/chains.cu")),
             Module::Wide | Module::Hopper => ("wide.cu", include_str!("../kernels/wide.cu")),
         };
         for module in MODULES {

@@ -239,8 +239,8 @@ fn held<T: Scalar>(card: &'static Card, matrix: CardMatrix) -> Result<Values<T>,
     let (row, column) = (row as i64, column as i64);
     // SAFETY: the arguments are those of the program; strides are those that the owner gave.
     unsafe {
-        let list = arguments![matrix.address, row, column, rows, dims, out.address()];
-        Resident::<T>::each(&turn, "pack", total, list)?;
+        let address = matrix.address;
+        Resident::<T>::each(&turn, "pack", total, arguments![address, row, column, rows, dims, out.address()])?;
     }
     // The owner may reuse its memory from now on.
     turn.wait()?;
@@ -313,9 +313,11 @@ pub(crate) fn column_sums(points: &Points, height: usize) -> Option<Vec<f64>> {
             let parts = n.div_ceil(height);
             let out: Buffer<f64> = turn.allocate(parts * d, "the centre of the points")?;
             let (from, rows, dims, each) = (held.values.address(), n as u64, d as u32, height as u64);
-            let list = arguments![from, rows, dims, each, out.address()];
+            let count = (parts * d) as u64;
             // SAFETY: the arguments are those of the program; there is room for all sums.
-            unsafe { Resident::<T>::each(turn, "columns", (parts * d) as u64, list)? };
+            unsafe {
+                Resident::<T>::each(turn, "columns", count, arguments![from, rows, dims, each, out.address()])?;
+            }
             let mut sums = vec![0.0; parts * d];
             turn.read(&out, 0, &mut sums)?;
             Ok(sums)
@@ -333,9 +335,10 @@ pub(crate) fn largest(points: &Points, centre: Option<&[f64]>) -> Option<[f64; 2
             let out: Buffer<u64> = turn.upload(&[0, 0], WHAT)?;
             let (from, rows, dims) = (held.values.address(), n as u64, d as u32);
             let centre_at = centre.as_ref().map_or(0, Buffer::address);
-            let list = arguments![from, centre_at, rows, dims, out.address()];
             // SAFETY: the arguments are those of the program.
-            unsafe { Resident::<T>::each(turn, "sizes", rows, list)? };
+            unsafe {
+                Resident::<T>::each(turn, "sizes", rows, arguments![from, centre_at, rows, dims, out.address()])?;
+            }
             let mut bits = [0u64; 2];
             turn.read(&out, 0, &mut bits)?;
             Ok(bits.map(f64::from_bits))
@@ -351,9 +354,10 @@ pub fn row_sums(points: &Points, shift: f64, squared: bool) -> Option<Vec<f64>> 
         held.ask(|turn| {
             let out: Buffer<f64> = turn.allocate(n, "sums of the points")?;
             let (from, rows, dims, squared) = (held.values.address(), n as u64, d as u32, u32::from(squared));
-            let list = arguments![from, rows, dims, shift, squared, out.address()];
             // SAFETY: the arguments are those of the program; there is room for all sums.
-            unsafe { Resident::<T>::each(turn, "sums", rows, list)? };
+            unsafe {
+                Resident::<T>::each(turn, "sums", rows, arguments![from, rows, dims, shift, squared, out.address()])?;
+            }
             let mut sums = vec![0.0; n];
             turn.read(&out, 0, &mut sums)?;
             Ok(sums)

@@ -3,6 +3,7 @@
 //! A solver accesses K only through [`Gram`]: as blocks of entries, or as a product that never stores K. Device memory,
 //! packing, SIMD and sparsity are hidden behind it. User-defined kernels implement this trait.
 
+mod chains;
 mod device;
 mod kept;
 mod matrix;
@@ -11,6 +12,7 @@ mod precomputed;
 mod spectrum;
 mod stored;
 
+pub use chains::{ChainLink, ChainPoint, ChainSolver, ProblemChain, uniform};
 pub use device::{DevicePoint, DeviceProblem, DeviceReport, DeviceSolver, DeviceStep};
 pub use kept::KeptGram;
 pub use matrix::Matrix;
