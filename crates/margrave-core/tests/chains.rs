@@ -145,7 +145,8 @@ fn search(device: Device, task: Task, classes: u32, race: Option<f64>) -> Tuned 
     let n = 200;
     let (x, y) = planar(n, classes, 8);
     let data = Dataset::new(Points::dense_f64(n, 2, x).unwrap(), Targets::Real(y)).unwrap();
-    let options = TrainOptions { device, threads: Threads::new(2), ..TrainOptions::new(task) };
+    let mut options = TrainOptions::new(task);
+    (options.device, options.threads) = (device, Threads::new(2));
     let gammas = vec![0.01, 0.1, 0.5, 2.0, 8.0];
     let grid = Grid { gammas, costs: vec![0.1, 1.0, 10.0, 200.0], ..Grid::default() };
     let tuner = Tuner { race, ..Tuner::new(options, grid) };

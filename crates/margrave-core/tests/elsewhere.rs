@@ -100,8 +100,8 @@ fn a_model_does_not_depend_on_where_its_points_live() {
         let y: Vec<f64> = (0..n).map(|i| f64::from(u8::from((i % 5 + i / 5) % 2 == 0))).collect();
         let train = |points: Points| {
             let data = Dataset::new(points, Targets::Real(y.clone())).unwrap();
-            let kernel = Kernel::rbf(0.5);
-            let options = TrainOptions { kernel, gamma: None, threads: Threads::one(), ..TrainOptions::new(Task::Classify) };
+            let mut options = TrainOptions::new(Task::Classify);
+            (options.kernel, options.gamma, options.threads) = (Kernel::rbf(0.5), None, Threads::one());
             let fit = Plan::new(&options, &data).unwrap().train(&mut Silent).unwrap();
             let expansion = &fit.model().expansion;
             (expansion.rows().to_vec(), expansion.coefficients().to_vec(), expansion.bias().to_vec())
