@@ -83,8 +83,9 @@ fn c_order([_, columns]: [usize; 2], size: isize) -> [isize; 2] {
 /// The array by `__cuda_array_interface__`.
 fn by_interface(object: &Bound<'_, PyAny>, interface: &Bound<'_, PyAny>) -> PyResult<CardMatrix> {
     let interface = interface.cast::<PyDict>()?;
-    let required =
-        |key: &str| interface.get_item(key)?.ok_or_else(|| PyValueError::new_err(format!("an interface without {key}")));
+    let required = |key: &str| {
+        interface.get_item(key)?.ok_or_else(|| PyValueError::new_err(format!("an interface without {key}")))
+    };
     let kind: String = required("typestr")?.extract()?;
     let double = match kind.as_str() {
         "<f8" | "=f8" => true,

@@ -103,7 +103,8 @@ fn links_end_at_points_that_the_engine_accepts() {
         };
         let values = [0.1, 1.0, 4.0];
         let chain = |kernel| {
-            let links = values.iter().enumerate().map(|(at, &c)| link(c, if at == 0 { 1.0 } else { c / values[at - 1] }));
+            let links =
+                values.iter().enumerate().map(|(at, &c)| link(c, if at == 0 { 1.0 } else { c / values[at - 1] }));
             ProblemChain { kernel, links: links.collect(), steps: 20_000 }
         };
         let chains = [chain(0), chain(1)];
@@ -173,32 +174,4 @@ fn a_search_on_a_device_finds_what_a_search_here_finds() {
         let (raced, again) = (search(Device::Backend(&CHAINED), task, classes, Some(4.0)), here.best);
         assert!(raced.best.is_some() && again.is_some());
     }
-}
-
-#[test]
-#[ignore]
-fn tmp_counts() {
-    let bytes = std::fs::read("/tmp/cov.bin").unwrap();
-    let all: Vec<f64> = bytes.chunks(8).map(|c| f64::from_le_bytes(c.try_into().unwrap())).collect();
-    let (n, d) = (5000, 54);
-    let points = Points::dense_f64(n, d, all[..n * d].to_vec()).unwrap();
-    let y = &all[n * d..n * d + n];
-    let fold = &all[n * d + n..];
-    let loss = "hinge".parse::<LossSpec>().unwrap().build().unwrap();
-    let fixed = DualTerm { p: 0.0, eps: 0.0, d: 0.0, lo: 0.0, hi: 0.0 };
-    let which: i32 = std::env::var("G").unwrap().parse().unwrap();
-    let cs: Vec<f64> = (0..10).map(|e| 2f64.powi(2 * e - 5)).collect();
-    let links = (0..10).map(|at| {
-        let term = |i: usize| if fold[i] == 0.0 { fixed } else { loss.dual(y[i], cs[at]).unwrap() };
-        ChainLink { terms: (0..n).map(term).collect(), ratio: if at == 0 { 1.0 } else { 4.0 }, tol: 0.95e-3 }
-    });
-    let chain = ProblemChain { kernel: 0, links: links.collect(), steps: 150_000 };
-    let begun = std::time::Instant::now();
-    let found = ProcessorChains.solve(&points, &[Kernel::rbf(2f64.powi(which))], &[chain], &control()).unwrap();
-    for (c, p) in cs.iter().zip(&found[0]) {
-        let free = p.beta.iter().filter(|b| **b != 0.0 && b.abs() < *c).count();
-        let all = p.beta.iter().filter(|b| **b != 0.0).count();
-        eprintln!("gamma 2^{which} C {c}: steps {} {} free {free} sv {all}", p.steps, p.reached);
-    }
-    eprintln!("{:.1} s", begun.elapsed().as_secs_f64());
 }

@@ -68,7 +68,8 @@ fn away(d: usize, values: Vec<f64>) -> (Result<Points, Error>, Arc<AtomicUsize>)
 
 /// Rows in the plane or in a space of 70 features, a fifth of them copies of others.
 fn rows(n: usize, d: usize) -> Vec<f64> {
-    let row = |i: usize| (0..d).map(move |j| ((i * 37 + j * 11) as f64 * 0.61).sin() * if j % 3 == 2 { 0.0 } else { 1.0 });
+    let row =
+        |i: usize| (0..d).map(move |j| ((i * 37 + j * 11) as f64 * 0.61).sin() * if j % 3 == 2 { 0.0 } else { 1.0 });
     (0..n).flat_map(|i| row(if i % 5 == 4 { i / 5 } else { i })).collect()
 }
 

@@ -147,15 +147,17 @@ fn centre(points: &Points) -> Option<Vec<f64>> {
     let d = points.dims();
     let there = resident::column_sums(points, part_rows(points));
     let there = there.map(|sums| sums.chunks_exact(d.max(1)).map(<[f64]>::to_vec).collect());
-    let parts = there.unwrap_or_else(|| by_parts(points, |rows| {
-        let mut sums = vec![0.0; d];
-        match points.storage() {
-            Storage::DenseF32(m) => add(&mut sums, &m.values()[rows.start * d..rows.end * d]),
-            Storage::DenseF64(m) => add(&mut sums, &m.values()[rows.start * d..rows.end * d]),
-            Storage::SparseF32(_) | Storage::SparseF64(_) => {}
-        }
-        sums
-    }));
+    let parts = there.unwrap_or_else(|| {
+        by_parts(points, |rows| {
+            let mut sums = vec![0.0; d];
+            match points.storage() {
+                Storage::DenseF32(m) => add(&mut sums, &m.values()[rows.start * d..rows.end * d]),
+                Storage::DenseF64(m) => add(&mut sums, &m.values()[rows.start * d..rows.end * d]),
+                Storage::SparseF32(_) | Storage::SparseF64(_) => {}
+            }
+            sums
+        })
+    });
     let mut mean = vec![0.0; d];
     parts.iter().for_each(|sums| mean.iter_mut().zip(sums).for_each(|(m, s)| *m += s));
     mean.iter_mut().for_each(|x| *x /= points.len() as f64);

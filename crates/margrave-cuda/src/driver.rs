@@ -440,7 +440,12 @@ impl<T: Plain> Buffer<T> {
     ///
     /// # Safety
     /// It must be as said, and aligned for `T`.
-    pub(crate) unsafe fn lent(card: &'static Card, address: u64, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
+    pub(crate) unsafe fn lent(
+        card: &'static Card,
+        address: u64,
+        len: usize,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
         Self { card, address, len, owner: Some(owner), kind: PhantomData }
     }
 

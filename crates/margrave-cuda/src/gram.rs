@@ -15,7 +15,7 @@ use margrave_core::backend::Device;
 use margrave_core::control::{Control, Interrupt};
 use margrave_core::data::Points;
 use margrave_core::error::{Error, Result};
-use margrave_core::gram::{Accuracy, Chain, DeviceSolver, Gram, KeptGram, Pick, Precision};
+use margrave_core::gram::{Accuracy, Chain, DeviceFactored, DeviceSolver, Gram, KeptGram, Pick, Precision};
 use margrave_core::kernel::{Kernel, Statistic};
 
 use crate::arithmetic::{Arithmetic, KernelArgument};
@@ -605,6 +605,10 @@ impl Gram for CudaGram {
 
     fn device_solver(&self) -> Option<&dyn DeviceSolver> {
         self.solver()
+    }
+
+    fn factored(&self, rows: &[u32], diagonal: &[f64], control: &Control) -> Option<DeviceFactored> {
+        self.factor_on_card(rows, diagonal, control)
     }
 
     fn effort(&self) -> f64 {

@@ -210,8 +210,9 @@ pub fn points_on_card(matrix: CardMatrix) -> Result<(Points, u32), Error> {
     if matrix.shape.contains(&0) {
         return Err(Error::data("the matrix on the card has no rows or no columns"));
     }
-    let number = card_of(matrix.address)?
-        .ok_or_else(|| Error::data("the address of the matrix is not memory of a card: pass an array that lives on one"))?;
+    let number = card_of(matrix.address)?.ok_or_else(|| {
+        Error::data("the address of the matrix is not memory of a card: pass an array that lives on one")
+    })?;
     let card = Card::open(number)?;
     let points = match matrix.double {
         true => Dense::<f64>::new(matrix.shape[0], matrix.shape[1], held::<f64>(card, matrix)?)?.into(),

@@ -18,12 +18,7 @@ impl<T: Real> Dense<T> {
         let expected = n.checked_mul(d).ok_or_else(|| Error::data(format!("{n} rows × {d} features is too large")))?;
         check_len("values of a dense matrix", expected, values.count())?;
         if let Some((at, value)) = not_finite(&values) {
-            return Err(Error::NotFinite {
-                what: "the feature matrix",
-                row: at / d,
-                column: Some(at % d),
-                value,
-            });
+            return Err(Error::NotFinite { what: "the feature matrix", row: at / d, column: Some(at % d), value });
         }
         Ok(Self { n, d, values })
     }

@@ -58,5 +58,6 @@ pub fn uniform(terms: &[DualTerm]) -> Option<(f64, f64)> {
     let moves = |t: &&DualTerm| t.lo < t.hi;
     let first = terms.iter().find(moves)?;
     let same = |t: &DualTerm| t.eps == first.eps && t.d == first.d && t.lo <= 0.0 && t.hi >= 0.0 && t.p.is_finite();
-    (first.d.is_finite() && first.eps.is_finite() && terms.iter().filter(moves).all(same)).then_some((first.eps, first.d))
+    (first.d.is_finite() && first.eps.is_finite() && terms.iter().filter(moves).all(same))
+        .then_some((first.eps, first.d))
 }

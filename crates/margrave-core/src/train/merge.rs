@@ -91,11 +91,7 @@ fn hashes(n: usize, threads: &Threads, of_row: impl Fn(usize) -> u64 + Sync) -> 
 
 /// For every row, the first row that is equal to it, and the number of copies. `equal` compares two rows with the same hash. `None` if
 /// more than `most` such pairs are different: each takes a comparison.
-fn first_equal(
-    hashes: &[u64],
-    most: usize,
-    mut equal: impl FnMut(usize, usize) -> bool,
-) -> Option<(Vec<u32>, usize)> {
+fn first_equal(hashes: &[u64], most: usize, mut equal: impl FnMut(usize, usize) -> bool) -> Option<(Vec<u32>, usize)> {
     let n = hashes.len();
     let mut first: Vec<u32> = (0..n as u32).collect();
     let (mut copies, mut different) = (0, 0);

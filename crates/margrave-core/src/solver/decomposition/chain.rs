@@ -90,8 +90,7 @@ impl<'a> LinkState<'a> {
             let gradient = terms.iter().map(|t| t.p).collect();
             return Some(Self { terms, eps, d, beta: vec![0.0; n], gradient });
         };
-        let scaled: Vec<f64> =
-            before.beta.iter().zip(terms).map(|(b, t)| (link.ratio * b).clamp(t.lo, t.hi)).collect();
+        let scaled: Vec<f64> = before.beta.iter().zip(terms).map(|(b, t)| (link.ratio * b).clamp(t.lo, t.hi)).collect();
         let scores: Vec<f64> = before.scores.iter().map(|f| link.ratio * f).collect();
         let kept = keep_free(&before.beta, &scaled, terms);
         let (beta, scores) = match kept {

@@ -21,6 +21,11 @@ use super::grid::{cost_of, same_but_cost};
 pub(super) struct Reached(HashMap<(usize, usize), Vec<ChainPoint>>);
 
 impl Reached {
+    /// Whether no device has trained anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The points of a cell on a fold, one per machine; empty if there are none.
     pub(super) fn of(&self, cell: usize, fold: usize) -> &[ChainPoint] {
         self.0.get(&(cell, fold)).map_or(&[], Vec::as_slice)
@@ -47,7 +52,7 @@ pub(super) struct ChainRequest<'a> {
 
 /// Pair steps that a link may take: beyond, a Newton polish is faster.
 fn chain_steps(rows: usize) -> u64 {
-    4 * rows as u64 + 2000
+    2 * rows as u64 + 2000
 }
 
 /// A chain: its fold, the machine of each cell that it trains, and its cells.

@@ -245,8 +245,7 @@ impl FoldTrainer<'_> {
             let WholeProblem { targets, weights } = self.whole(one, cell.fold);
             let (task, formulation, bias) = (cell.machine.task, cell.formulation, cell.machine.bias);
             let setup = Setup::new(task, formulation, &targets, Some(&weights), loss.clone(), bias, Vec::new)?;
-            let found =
-                setup.with(gram, |problem| at_point(problem, &point.beta, &point.scores, cell.machine.stop))?;
+            let found = setup.with(gram, |problem| at_point(problem, &point.beta, &point.scores, cell.machine.stop))?;
             let Some(found) = found else { return Ok(None) };
             let bias = found.bias.first().copied().unwrap_or(0.0);
             for row in from..to {

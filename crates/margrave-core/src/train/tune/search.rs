@@ -230,6 +230,8 @@ impl<'a> Search<'a> {
                 }
                 let tried = if let Some(remote) = elsewhere.as_deref_mut() {
                     self.remote_tasks(batch, &folds, remote, &mut share)
+                } else if !self.reached.is_empty() && batch.len() <= plan.matrices {
+                    self.one_task_per_cell(batch, &folds, &plan, control, &mut share)
                 } else if few {
                     self.one_task_per_kernel_and_fold(batch, &folds, &plan, control, &mut share)
                 } else {
@@ -365,6 +367,39 @@ impl<'a> Search<'a> {
         });
         let kernels = batch.iter().flat_map(|&at| std::iter::repeat_n(at, own.len()));
         kernels.zip(matrices).for_each(|(at, matrix)| self.put_back(at, matrix, plan));
+        Ok(found?.into_iter().flatten().collect())
+    }
+
+    /// One task per cell and fold: what a device has trained is judged, the rest starts from where it ended. All matrices are
+    /// computed first.
+    fn one_task_per_cell(
+        &self,
+        batch: &[usize],
+        folds: &[usize],
+        plan: &MemoryPlan,
+        control: &Control,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Tried>> {
+        let matrices = batch.iter().map(|&at| self.matrix(at, folds[0], plan, control));
+        let matrices: Vec<KernelMatrix> = matrices.collect::<Result<_>>()?;
+        let mut tasks: Vec<(usize, usize, usize)> = Vec::new();
+        for (place, fold) in (0..batch.len()).flat_map(|place| folds.iter().map(move |&fold| (place, fold))) {
+            let cells = self.pending_on_fold(batch[place], folds, fold);
+            tasks.extend(cells.into_iter().map(|cell| (place, fold, cell)));
+        }
+        // What is left to train starts first.
+        let size = |&(_, fold, cell): &(usize, usize, usize)| match self.reached.all(cell, fold) {
+            true => 1,
+            false => 1_000_000 + self.task_size(&[cell]),
+        };
+        let sizes: Vec<u64> = tasks.iter().map(size).collect();
+        let begin = Begin { solver: "tune", n: self.ordered.rows.len(), tol: None, gap: None };
+        let found = run(&sizes, &begin, control, observer, |task, control, _| {
+            let (place, fold, cell) = tasks[task];
+            let earlier = |cell: usize| self.cells[cell].machines.clone();
+            self.train(&[cell], earlier, matrices[place].source(), fold, plan, control)
+        });
+        batch.iter().zip(matrices).for_each(|(&at, matrix)| self.put_back(at, matrix, plan));
         Ok(found?.into_iter().flatten().collect())
     }
 
