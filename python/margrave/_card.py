@@ -1,6 +1,6 @@
 """Arrays in the memory of a graphics card: CuPy's, PyTorch's and others with `__cuda_array_interface__` or DLPack."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def card_array(estimator: Any, X: Any, reset: bool) -> Any:
     return X
 
 
-def not_here(estimator: Any, what: str = "") -> None:
+def not_here(estimator: Any, what: str = "") -> NoReturn:
     """Raise for an estimator that computes on the processor."""
     raise TypeError(
         f"{type(estimator).__name__}{what} computes on the processor, but X is in the memory of a card: copy it first,"

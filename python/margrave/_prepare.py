@@ -80,7 +80,9 @@ def check_rows(estimator: Any, X: Any, card: bool = False) -> Any:
     """
     fitted = estimator.__dict__
     if on_card(X):
-        return card_array(estimator, X, reset=False) if card else not_here(estimator)
+        if not card:
+            not_here(estimator)
+        return card_array(estimator, X, reset=False)
     if is_plain(X) and X.shape[1] == fitted.get("n_features_in_") and "feature_names_in_" not in fitted:
         return X
     return validate_data(estimator, X, **INPUT, reset=False)

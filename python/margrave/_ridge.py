@@ -262,7 +262,9 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Predicted value of each sample, one column per target if there are several."""
         check_is_fitted(self)
         if on_card(X):
-            X = card_array(self, X, reset=False) if self._takes_card() else not_here(self, f" with kernel={self.kernel!r}")
+            if not self._takes_card():
+                not_here(self, f" with kernel={self.kernel!r}")
+            X = card_array(self, X, reset=False)
             # Sparse centres are multiplied on the processor.
             X = X.copy() if sp.issparse(self.X_fit_) else X
         else:
