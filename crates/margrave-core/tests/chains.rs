@@ -105,7 +105,7 @@ fn links_end_at_points_that_the_engine_accepts() {
         let chain = |kernel| {
             let links =
                 values.iter().enumerate().map(|(at, &c)| link(c, if at == 0 { 1.0 } else { c / values[at - 1] }));
-            ProblemChain { kernel, links: links.collect(), steps: 20_000 }
+            ProblemChain { kernel, links: links.collect(), steps: 60, more: 20_000 }
         };
         let chains = [chain(0), chain(1)];
         let found = ProcessorChains.solve(&points, &kernels, &chains, &control()).unwrap();

@@ -21,7 +21,7 @@ struct Task {
     u32 links;
     u64 first;  // link
     u32 link;
-    u32 begun;  // whether the current link has begun
+    u32 begun;  // 0: the current link is to be started; 2: its scores are to be continued from; 1: its gradient is there
     u64 limit;  // steps of a link
 };
 
@@ -159,9 +159,21 @@ __device__ void start(Shared &s, const Request &q, const Task &task, const float
         scaled_dual -= 0.5 * b * f + p[r] * b + link.eps * fabs(b) + 0.5 * link.d * b * b;
         gradient[r] = f;
         if (!two) continue;
-        for (u32 i = 0; i < n; i++) {
-            double by = change[i];
-            if (by != 0) f += by * (double)K[(u64)i * n + r];
+        // Eight entries at a time are on their way; most changes are zero where few variables are free.
+        for (u32 i = 0; i < n; i += 8) {
+            double by[8];
+            bool any = false;
+            #pragma unroll
+            for (int k = 0; k < 8; k++) {
+                by[k] = i + k < n ? change[i + k] : 0;
+                any |= by[k] != 0;
+            }
+            if (!any) continue;
+            float entries[8];
+            #pragma unroll
+            for (int k = 0; k < 8; k++) entries[k] = K[(u64)min(i + k, n - 1) * n + r];
+            #pragma unroll
+            for (int k = 0; k < 8; k++) f += by[k] * (double)entries[k];
         }
         b = kept[r];
         kept_dual -= 0.5 * b * f + p[r] * b + link.eps * fabs(b) + 0.5 * link.d * b * b;
@@ -193,12 +205,12 @@ __device__ __forceinline__ void run(const Request &q) {
     u32 budget = q.budget;
     while (task.link < task.links) {
         u64 index = task.first + task.link, now = index * n;
-        if (!task.begun) {
-            start(s, q, task, K, stored);
-            task.begun = 1;
-            __syncthreads();
-        }
         const Link link = q.links[index];
+        if (task.begun == 0) start(s, q, task, K, stored);
+        if (task.begun == 2)
+            for (u32 r = threadIdx.x; r < n; r += THREADS) stored[r] = q.scores[now + r] + q.p[now + r] + link.d * q.beta[now + r];
+        task.begun = 1;
+        __syncthreads();
         const double *lo = q.lo + now, *hi = q.hi + now;
         double *beta = q.beta + now;
         u64 steps = link.steps;
@@ -331,12 +343,12 @@ __device__ __forceinline__ void run(const Request &q) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) chains2(Request q) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) chains2(Request q) {
     run<2>(q);
 }
-extern "C" __global__ void __launch_bounds__(THREADS) chains5(Request q) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) chains5(Request q) {
     run<5>(q);
 }
-extern "C" __global__ void __launch_bounds__(THREADS) chains12(Request q) {
-    run<12>(q);
+extern "C" __global__ void __launch_bounds__(THREADS, 1) chains8(Request q) {
+    run<8>(q);
 }

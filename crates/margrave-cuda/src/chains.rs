@@ -16,10 +16,12 @@ use crate::ptx::Module;
 /// Threads of a block: `THREADS` of chains.cu.
 const THREADS: u32 = 1024;
 /// Programs by the rows of a thread.
-const PROGRAMS: [(usize, &str); 3] = [(2, "chains2"), (5, "chains5"), (12, "chains12")];
+const PROGRAMS: [(usize, &str); 3] = [(2, "chains2"), (5, "chains5"), (8, "chains8")];
 /// Steps of the first launch, and seconds that a launch should take.
 const FIRST: u32 = 2000;
 const SLICE: f64 = 0.03;
+/// Links that go on side by side: as many as the largest cards run at the same time.
+const MOST_LATER: usize = 160;
 /// Memory on the card that is left for programs and results.
 const SPARE: u64 = 512 << 20;
 
@@ -137,7 +139,7 @@ impl CudaBackend {
         let grams: Result<Vec<CudaGram>, _> =
             kernels.iter().map(|kernel| CudaGram::square(self.raw_card(), *kernel, points)).collect();
         let Ok(grams) = grams else { return Ok(None) };
-        let (per_link, per_chain) = (terms.links.len() * n, chains.len() * n);
+        let (per_link, per_chain) = (terms.links.len() * n, chains.len().max(MOST_LATER) * n);
         let needed = (kernels.len() * n * n * 4 + per_link * 40 + per_chain * 24) as u64 + SPARE;
         if needed > self.raw_card().enter()?.free_memory()? {
             return Ok(None);
@@ -154,12 +156,14 @@ impl CudaBackend {
             Ok::<(), Stop>(())
         })?;
         let room = |len| turn.allocate::<f64>(len, "the problems of a search");
+        // Links that go on later are chains of their own.
+        let most = chains.len().max(MOST_LATER);
         let (p, lo, hi) = (turn.upload(&terms.p, what)?, turn.upload(&terms.lo, what)?, turn.upload(&terms.hi, what)?);
         let (beta, scores) = (room(per_link)?, room(per_link)?);
-        let (gradient, other, change) = (room(per_chain)?, room(per_chain)?, room(per_chain)?);
+        let (gradient, other, change) = (room(most * n)?, room(most * n)?, room(most * n)?);
         let (tasks, links) = (turn.upload(&terms.tasks, what)?, turn.upload(&terms.links, what)?);
         let open: Buffer<u32> = turn.allocate(1, what)?;
-        let request = Request {
+        let mut request = Request {
             matrices: matrices.address(),
             p: p.address(),
             lo: lo.address(),
@@ -178,6 +182,17 @@ impl CudaBackend {
         phase("chains of a search", 0.0, Some(&turn), || run(&turn, program, request, &open, chains.len(), control))?;
         let mut found = terms.links;
         turn.read(&links, 0, &mut found)?;
+        let more = chains.iter().map(|chain| chain.more).max().unwrap_or(0);
+        let open_links: Vec<Task> = terms.tasks.iter().flat_map(|task| going_on(task, &found, more)).collect();
+        phase("links of a search that go on", 0.0, Some(&turn), || {
+            for part in open_links.chunks(MOST_LATER).filter(|_| more > 0) {
+                let later = turn.upload(part, what)?;
+                request.tasks = later.address();
+                run(&turn, program, request, &open, part.len(), control)?;
+            }
+            Ok::<(), Stop>(())
+        })?;
+        turn.read(&links, 0, &mut found)?;
         let mut all = [vec![0.0; per_link], vec![0.0; per_link]];
         turn.read(&beta, 0, &mut all[0])?;
         turn.read(&scores, 0, &mut all[1])?;
@@ -193,6 +208,12 @@ impl CudaBackend {
         let of_chain = |task: &Task| (0..task.links as usize).map(|link| point(task.first as usize + link)).collect();
         Ok(Some(terms.tasks.iter().map(of_chain).collect()))
     }
+}
+
+/// The links of a chain that have not reached their violation, each as a chain of its own that goes on from its scores.
+fn going_on(task: &Task, links: &[Link], more: u64) -> Vec<Task> {
+    let open = (task.first..task.first + u64::from(task.links)).filter(|&link| links[link as usize].reached == 0);
+    open.map(|first| Task { links: 1, first, link: 0, begun: 2, limit: task.limit + more, ..*task }).collect()
 }
 
 /// Launches until all chains have ended.

@@ -23,8 +23,10 @@ pub struct ProblemChain {
     pub kernel: usize,
     /// The problems, costs ascending.
     pub links: Vec<ChainLink>,
-    /// Pair steps that a link may take.
+    /// Pair steps that a link may take before the next one starts from where it is.
     pub steps: u64,
+    /// Further steps of the links that have not reached their violation, all side by side, once the chains have ended.
+    pub more: u64,
 }
 
 /// The point reached for a link.

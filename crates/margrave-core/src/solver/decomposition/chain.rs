@@ -45,23 +45,15 @@ impl ChainSolver for ProcessorChains {
 fn solve_chain(chain: &ProblemChain, gram: &StoredGram, control: &Control) -> Option<Vec<ChainPoint>> {
     let mut found: Vec<ChainPoint> = Vec::with_capacity(chain.links.len());
     for link in &chain.links {
-        control.check().ok()?;
-        let mut state = LinkState::start(link, found.last(), gram)?;
-        let (mut steps, mut reached) = (0, false);
-        while steps < chain.steps {
-            match state.step(link.tol, gram) {
-                Progress::Moved => steps += 1,
-                Progress::Reached => {
-                    reached = true;
-                    break;
-                }
-                Progress::Stuck => break,
-            }
-            if steps % 512 == 0 {
-                control.check().ok()?;
-            }
-        }
-        found.push(ChainPoint { scores: state.scores(), beta: state.beta, steps, reached });
+        let state = LinkState::start(link, found.last(), gram)?;
+        found.push(state.run(0, chain.steps, link.tol, gram, control)?);
+    }
+    for (link, point) in chain.links.iter().zip(&mut found).filter(|(_, point)| !point.reached) {
+        let (eps, d) = uniform(&link.terms)?;
+        let slope = |i: usize| point.scores[i] + link.terms[i].p + d * point.beta[i];
+        let gradient = (0..gram.len()).map(slope).collect();
+        let state = LinkState { terms: &link.terms, eps, d, beta: point.beta.clone(), gradient };
+        *point = state.run(point.steps, chain.steps + chain.more, link.tol, gram, control)?;
     }
     Some(found)
 }
@@ -112,6 +104,25 @@ impl<'a> LinkState<'a> {
         Some(Self { terms, eps, d, beta, gradient })
     }
 
+    /// Takes steps until the violation is reached, `limit` of them are done, or nothing moves.
+    fn run(mut self, done: u64, limit: u64, tol: f64, gram: &StoredGram, control: &Control) -> Option<ChainPoint> {
+        let (mut steps, mut reached) = (done, false);
+        loop {
+            if steps % 512 == 0 {
+                control.check().ok()?;
+            }
+            match self.step(tol, steps < limit, gram) {
+                Progress::Moved => steps += 1,
+                Progress::Reached => {
+                    reached = true;
+                    break;
+                }
+                Progress::Stuck => break,
+            }
+        }
+        Some(ChainPoint { scores: self.scores(), beta: self.beta, steps, reached })
+    }
+
     /// The slopes of the objective as βᵢ grows and as it falls; infinite at the bounds.
     fn slopes(&self, i: usize) -> (f64, f64) {
         let (b, t, g) = (self.beta[i], &self.terms[i], self.gradient[i]);
@@ -120,7 +131,8 @@ impl<'a> LinkState<'a> {
         (up, down)
     }
 
-    fn step(&mut self, tol: f64, gram: &StoredGram) -> Progress {
+    /// One step, if one more is allowed.
+    fn step(&mut self, tol: f64, allowed: bool, gram: &StoredGram) -> Progress {
         let n = self.beta.len();
         let (mut i, mut lowest, mut highest) = (n, f32::INFINITY, f32::NEG_INFINITY);
         let (mut up_i, mut down_most) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -135,6 +147,9 @@ impl<'a> LinkState<'a> {
         }
         if i == n || !(down_most - up_i > tol) {
             return Progress::Reached;
+        }
+        if !allowed {
+            return Progress::Stuck;
         }
         let row = gram.row(i);
         let (mut j, mut most, mut down_j) = (n, 0.0f32, 0.0);

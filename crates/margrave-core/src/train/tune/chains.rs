@@ -50,11 +50,6 @@ pub(super) struct ChainRequest<'a> {
     pub(super) memory: u64,
 }
 
-/// Pair steps that a link may take: beyond, a Newton polish is faster.
-fn chain_steps(rows: usize) -> u64 {
-    2 * rows as u64 + 2000
-}
-
 /// A chain: its fold, the machine of each cell that it trains, and its cells.
 struct Place {
     fold: usize,
@@ -80,7 +75,12 @@ impl ChainRequest<'_> {
                     let Some(made) = self.run(run, fold)? else { continue };
                     for (machine, own) in made.into_iter().enumerate() {
                         links += own.len() as u64;
-                        chains.push(ProblemChain { kernel, links: own, steps: chain_steps(n) });
+                        chains.push(ProblemChain {
+                            kernel,
+                            links: own,
+                            steps: 2 * n as u64 + 2000,
+                            more: 12 * n as u64,
+                        });
                         places.push(Place { fold, machine, cells: run.to_vec() });
                     }
                     // β and scores of every link.
