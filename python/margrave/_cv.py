@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import validate_data
 
 from . import _core
+from ._card import not_here, on_card, to_host
 from ._prepare import INPUT
 from ._scoring import HeldOutClassifier, HeldOutRegressor, imbalance, resolve, takes_scores
 from ._spec import points, resolve_gamma, without
@@ -55,7 +56,9 @@ class _Search:
         """
         if callable(self.kernel):
             raise ValueError("kernel must be the name of a kernel or 'precomputed', not a function")
-        checked, targets = validate_data(self, X, y, **INPUT)
+        if on_card(X):
+            not_here(self)
+        checked, targets = validate_data(self, X, to_host(y), **INPUT)
         weights = self._weights(checked, checked.shape[0], sample_weight)
         if self._task == "classify" and self.scoring is None and self.class_weight is None and weights is None:
             message = imbalance(targets)

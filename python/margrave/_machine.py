@@ -24,6 +24,7 @@ from sklearn.utils.validation import (
 
 from . import _core
 from ._callbacks import CallbackSupportMixin, with_callbacks
+from ._card import rows_of, to_host
 from ._prepare import check_fit, check_rows, check_square, class_codes, class_factors, dense, several
 from ._spec import (
     EXTRA,
@@ -219,7 +220,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features) or (n_samples, n_samples)
             Training points, or the kernel matrix for `kernel="precomputed"`. Arrays of float32 and float64 are not
-            copied.
+            copied. An array of CuPy or PyTorch in the memory of a card is used there, by that card.
         y : array-like of shape (n_samples,), or (n_samples, n_targets) for regression
             Labels or real targets. Several targets are fitted one after the other, or together for the square loss; all
             share one set of support vectors.
@@ -242,11 +243,12 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         if callable(self.kernel):
             check_consistent_length(X, y)
         else:
+            card = self.kernel != "precomputed"
             if self._task == "novelty":
-                X = check_fit(self, X)
+                X = check_fit(self, X, card=card)
             else:
                 options = {"multi_output": True} if self._task == "regress" and several(y) else {}
-                X, y = check_fit(self, X, y, **options)
+                X, y = check_fit(self, X, y, card=card, **options)
         n = _num_samples(X)
         if self.kernel == "precomputed":
             check_square(X)
@@ -297,7 +299,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         if self._kernel_name != "precomputed":
             if centres.shape[1] != X.shape[1] or sp.issparse(centres) != sp.issparse(X):
                 return None
-            different = centres != X[rows]
+            different = centres != (rows_of(X, rows) if type(X) is _core.CardArray else X[rows])
             if different.nnz if sp.issparse(different) else different.any():
                 return None
             centres = centres[order]
@@ -315,7 +317,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
     def _weights(self, X: Any, n: Any, sample_weight: Any) -> Any:
         if sample_weight is None:
             return None
-        weights = np.asarray(sample_weight, dtype=np.float64)
+        weights = np.asarray(to_host(sample_weight), dtype=np.float64)
         if weights.ndim == 0:
             weights = np.full(n, float(weights))
         if weights.shape != (n,):
@@ -333,7 +335,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         if not (weights > 0).any():
             raise ValueError("Invalid input - all samples have zero or negative weights.")
         kept = np.flatnonzero(weights > 0)
-        X = _safe_indexing(X, kept)
+        X = X.take(kept) if type(X) is _core.CardArray else _safe_indexing(X, kept)
         if self.kernel == "precomputed":
             X = np.ascontiguousarray(X[:, kept])
         y = None if y is None else _safe_indexing(y, kept)
@@ -416,7 +418,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
                 self._centres = _safe_indexing(X, rows) if hasattr(X, "shape") else X
                 self._columns = None if hasattr(X, "shape") else rows
         else:
-            self.support_vectors_ = X[rows]
+            self.support_vectors_ = rows_of(X, rows) if type(X) is _core.CardArray else X[rows]
         raw = np.ascontiguousarray(self._sign * coefficients.T)
         self._w = result.get("weights")
         dual = sp.csr_matrix(raw) if self._sparse else raw
@@ -494,7 +496,7 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
     def _check_predict(self, X: Any) -> Any:
         check_is_fitted(self)
         if not callable(self.kernel):
-            X = check_rows(self, X)
+            X = check_rows(self, X, card=self.kernel != "precomputed")
         if sp.issparse(X) and self.kernel == "precomputed":
             raise TypeError("Sparse precomputed kernels are not supported.")
         if self.kernel == "precomputed" and X.shape[1] != self.shape_fit_[0]:
@@ -511,6 +513,9 @@ class _KernelModel(_Versioned, CallbackSupportMixin, BaseEstimator, metaclass=AB
         """Scores with the sign of the engine, one column per binary model: positive for the second class of a pair."""
         X = self._check_predict(X)
         centres = self.support_vectors_
+        if type(X) is _core.CardArray and (self._w is not None or self._sparse):
+            # Weights and sparse centres are multiplied on the processor.
+            X = X.copy()
         if callable(self.kernel):
             X = self._gram(X, self._centres)
             if self._columns is not None:
@@ -631,6 +636,10 @@ class _Classifier(ClassifierMixin, _KernelModel, metaclass=ABCMeta):
             return self.classes_[(scores.ravel() > getattr(self, "threshold_", 0.0)).astype(np.intp)]
         return self.classes_[_core.votes(len(self.classes_), scores)]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy of the predictions."""
+        return super().score(X, to_host(y), to_host(sample_weight))
+
     def _has_probability(self) -> Any:
         if not self._wants_probability():
             raise AttributeError("predict_proba is not available when probability=False")
@@ -714,6 +723,10 @@ class _Regressor(RegressorMixin, _KernelModel, metaclass=ABCMeta):
             return values
         radius = self._radius(return_interval)
         return values, np.stack([values - radius, values + radius], axis=-1)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of the predictions."""
+        return super().score(X, to_host(y), to_host(sample_weight))
 
     def _radius(self, coverage: Any) -> Any:
         """Half the width of the intervals of this coverage: one number, or one per target."""

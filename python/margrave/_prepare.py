@@ -7,7 +7,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, _check_y, check_consistent_length, validate_data
+
+from ._card import card_array, not_here, on_card, to_host
 
 #: How `validate_data` checks X: float32 and float64 stay as they are, sparse matrices become CSR.
 INPUT = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
@@ -45,9 +47,15 @@ def several(y: Any) -> bool:
     return len(shape) == 2 and shape[1] > 1
 
 
-def check_fit(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-    """`validate_data` of X, or of X and y, for a fit: plain arrays of finite numbers skip the general validation."""
+def check_fit(estimator: Any, X: Any, y: Any = "no_validation", card: bool = False, **options: Any) -> Any:
+    """`validate_data` of X, or of X and y, for a fit: plain arrays of finite numbers skip the general validation.
+
+    `card`: X may be in the memory of a card.
+    """
     alone = isinstance(y, str) and y == "no_validation"
+    if on_card(X):
+        return _check_fit_on_card(estimator, X, y, card, alone, options)
+    y = y if alone else to_host(y)
     if y is None or not is_plain(X, None if alone else y):
         return validate_data(estimator, X, y, **INPUT, **options)
     estimator.n_features_in_ = X.shape[1]
@@ -55,9 +63,30 @@ def check_fit(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) 
     return X if alone else (X, y)
 
 
-def check_rows(estimator: Any, X: Any) -> Any:
-    """`validate_data` of X for a prediction: plain arrays of finite numbers skip the general validation."""
+def _check_fit_on_card(estimator: Any, X: Any, y: Any, card: bool, alone: bool, options: Any) -> Any:
+    if not card:
+        not_here(estimator)
+    X = card_array(estimator, X, reset=True)
+    if alone:
+        return X
+    if y is None:
+        name = type(estimator).__name__
+        raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
+    y = _check_y(to_host(y), estimator=estimator, **options)
+    check_consistent_length(X, y)
+    return X, y
+
+
+def check_rows(estimator: Any, X: Any, card: bool = False) -> Any:
+    """`validate_data` of X for a prediction: plain arrays of finite numbers skip the general validation.
+
+    `card`: X may be in the memory of a card.
+    """
     fitted = estimator.__dict__
+    if on_card(X):
+        if not card:
+            not_here(estimator)
+        return card_array(estimator, X, reset=False)
     if is_plain(X) and X.shape[1] == fitted.get("n_features_in_") and "feature_names_in_" not in fitted:
         return X
     return validate_data(estimator, X, **INPUT, reset=False)

@@ -16,8 +16,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _core
+from ._card import card_array, not_here, on_card, to_host
 from ._machine import _Versioned
-from ._prepare import INPUT, check_square, check_weights, dense
+from ._prepare import INPUT, check_fit, check_square, check_weights, dense
 from ._spec import EXTRA, KERNELS, finish, model_parts, params, points, threads
 from .losses import LossLike
 
@@ -135,6 +136,10 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
             extra = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
         return pairwise_kernels(X, Y, metric=self.kernel, filter_params=True, **extra)
 
+    def _takes_card(self) -> Any:
+        """Whether X may be in the memory of a card."""
+        return self._native() and np.all(np.asarray(self.alpha) > 0)
+
     def _points_or_gram(self, X: Any) -> Any:
         """X if the engine evaluates the kernel, the kernel matrix of X otherwise."""
         if self._native():
@@ -167,25 +172,29 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training points, or the kernel matrix for `kernel="precomputed"`.
+            Training points, or the kernel matrix for `kernel="precomputed"`. An array of CuPy or PyTorch in the memory of a
+            card is used there, by that card; `X_fit_` is a NumPy array in any case.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Targets.
         sample_weight : float or array-like of shape (n_samples,), default=None
             Weights of the squared residuals.
         """
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse=("csr", "csc"),
-            dtype=INPUT["dtype"],
-            multi_output=True,
-            y_numeric=True,
-        )
+        if on_card(X):
+            X, y = check_fit(self, X, y, card=self._takes_card(), multi_output=True, y_numeric=True)
+        else:
+            X, y = validate_data(
+                self,
+                X,
+                to_host(y),
+                accept_sparse=("csr", "csc"),
+                dtype=INPUT["dtype"],
+                multi_output=True,
+                y_numeric=True,
+            )
         X = X.tocsr() if sp.issparse(X) else X
         if self.kernel == "precomputed":
             check_square(X)
-        weights = check_weights(sample_weight, X)
+        weights = check_weights(to_host(sample_weight), X)
         targets = y.reshape(X.shape[0], -1).astype(np.float64)
         alpha = np.atleast_1d(np.asarray(self.alpha, dtype=np.float64))
         if alpha.size not in (1, targets.shape[1]):
@@ -197,7 +206,7 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
             dual = self._any_loss(K, targets, alpha, weights)
         else:
             dual = self._least_squares(K, targets, alpha, weights)
-        self.X_fit_ = X
+        self.X_fit_ = to_host(X)
         self.dual_coef_ = dual.ravel() if y.ndim == 1 else dual
         return self
 
@@ -252,7 +261,14 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Predicted value of each sample, one column per target if there are several."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=INPUT["dtype"], reset=False)
+        if on_card(X):
+            if not self._takes_card():
+                not_here(self, f" with kernel={self.kernel!r}")
+            X = card_array(self, X, reset=False)
+            # Sparse centres are multiplied on the processor.
+            X = X.copy() if sp.issparse(self.X_fit_) else X
+        else:
+            X = validate_data(self, X, accept_sparse=("csr", "csc"), dtype=INPUT["dtype"], reset=False)
         if not self._native():
             K = X if self.kernel == "precomputed" else self._gram(X, self.X_fit_)
             return K @ self.dual_coef_
@@ -263,6 +279,10 @@ class KernelRidge(_Versioned, MultiOutputMixin, RegressorMixin, BaseEstimator):
         machine = _core.Machine(self._params(X, work), self._parts(centres))
         scores = machine.scores(points(X), threads(self.n_jobs, work), False)
         return scores.ravel() if self.dual_coef_.ndim == 1 else scores
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of the predictions."""
+        return super().score(X, to_host(y), to_host(sample_weight))
 
     def _parts(self, centres: Any) -> Any:
         """The fitted model as `_core` takes it."""

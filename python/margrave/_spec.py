@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from . import _core
 from ._callbacks import Reports, Steps, StopFit
+from ._card import moments
 from ._certificate import Certificate
 from .losses import Custom, Loss
 from .progress import reporter
@@ -204,7 +205,9 @@ def aligned(array: Any) -> Any:
 
 
 def points(X: Any) -> Any:
-    """X for `_core`: a C-contiguous array, or the parts of a CSR matrix. Copies only where it has to."""
+    """X for `_core`: a C-contiguous array, one on a card, or the parts of a CSR matrix. Copies only where it has to."""
+    if type(X) is _core.CardArray:
+        return X
     if not sp.issparse(X):
         if X.dtype not in (np.float32, np.float64):
             X = X.astype(np.float64)
@@ -228,6 +231,8 @@ def points(X: Any) -> Any:
 
 def variance(X: Any, weights: Any = None) -> Any:
     """Variance of all entries of X; rows count by their weights."""
+    if type(X) is _core.CardArray:
+        return moments(X, weights)
     if weights is None:
         if not sp.issparse(X):
             return float(np.var(X, dtype=np.float64))

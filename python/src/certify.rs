@@ -48,7 +48,7 @@ pub(crate) fn certify<'py>(
         }
     }
     let threads = params.threads();
-    let device = crate::params::device(params.device_name(), data.len())?;
+    let device = crate::params::device(params.device_name(), &data.points)?;
     let ended = supervise(py, None, params.small(), |cancel, _| {
         let control = Control::unlimited(threads).with_cancel(cancel).with_device(device);
         verify(&model, &data, None, &control)

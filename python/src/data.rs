@@ -8,6 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::card::CardArray;
 use crate::errors::raise;
 
 /// A contiguous NumPy array kept alive for its values.
@@ -37,12 +38,15 @@ fn lend<T: Element + Send + Sync + 'static>(array: &Bound<'_, PyAny>, values: &[
 }
 
 /// Points as the estimators send them: a C-contiguous array of f32 or f64, or the tuple (data, indices, indptr, columns) of a
-/// CSR matrix, indices as uint32 and indptr as uint64.
+/// CSR matrix, indices as uint32 and indptr as uint64, or an array on a card.
 pub(crate) struct PyPoints(pub(crate) Points);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for PyPoints {
     type Error = PyErr;
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(array) = object.cast::<CardArray>() {
+            return Ok(Self(array.get().points()));
+        }
         if object.is_instance_of::<PyTuple>() {
             type Parts<'py> = (Bound<'py, PyAny>, PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u64>, usize);
             let (data, indices, indptr, d) = object.extract::<Parts<'py>>()?;

@@ -30,13 +30,14 @@ pub(crate) fn fit<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let data = dataset_of(x, y, outputs, weights)?;
     let trouble = Trouble::default();
-    let mut svm = params.svm(py, data.len(), &data.targets, &trouble)?;
+    let mut svm = params.svm(py, &data.points, &data.targets, &trouble)?;
     if let Some(start) = start {
         svm = svm.start(start.model(&params)?);
     }
     let ended =
         supervise(py, report, params.small(), |cancel, observer| svm.cancel(cancel).fit_observed(&data, observer))?;
     trouble.check()?;
+    crate::card::check(&data.points)?;
     let Supervised { value, history, interrupted } = ended;
     let fit = match (value, interrupted.as_ref()) {
         (Ok(fit), _) => fit,

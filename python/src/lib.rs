@@ -4,6 +4,7 @@
 //! the machine ([`params::Params`], a dictionary) and arrays, and returns arrays. No state is kept between calls except thread
 //! pools, and the [`machine::Machine`] that an estimator keeps for its predictions.
 
+mod card;
 mod certify;
 mod data;
 mod errors;
@@ -31,6 +32,8 @@ fn main(py: Python<'_>, arguments: Vec<String>) -> u8 {
 mod _core {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::card::CardArray;
     #[pymodule_export]
     use super::certify::{certify, certify_libsvm};
     #[pymodule_export]

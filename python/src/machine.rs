@@ -183,11 +183,12 @@ impl Machine {
     ) -> PyResult<Bound<'py, PyArray2<f64>>> {
         let (n, k) = (x.0.len(), self.model.expansion.outputs());
         let pool = crate::supervise::threads(threads);
-        let device = crate::params::device(&self.device, n)?;
+        let device = crate::params::device(&self.device, &x.0)?;
         let ended = supervise(py, None, small && threads == 1, |cancel, _| {
             let control = Control::unlimited(pool).with_cancel(cancel).with_device(device);
             self.model.scores(&x.0, Precision::Double, &control)
         })?;
+        crate::card::check(&x.0)?;
         match (ended.value, ended.interrupted) {
             (_, Some(error)) => Err(error),
             (Err(error), None) => Err(raise(error)),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use margrave::engine::data::Label;
+use margrave::engine::data::{Label, Points};
 use margrave::engine::kernel::Kernel;
 use margrave::engine::model::Scheme;
 use margrave::engine::problem::{ClassWeight, Formulation, Penalty, Task};
@@ -181,9 +181,9 @@ impl Params {
         &self.device
     }
 
-    /// The builder of the machine, for data of so many rows. `targets` are those it will be trained on; `trouble` receives
+    /// The builder of the machine, for these points. `targets` are those it will be trained on; `trouble` receives
     /// the exceptions of a loss.
-    pub(crate) fn svm(&self, py: Python<'_>, rows: usize, targets: &Targets, trouble: &Trouble) -> PyResult<Svm> {
+    pub(crate) fn svm(&self, py: Python<'_>, points: &Points, targets: &Targets, trouble: &Trouble) -> PyResult<Svm> {
         let mut svm = Svm::of(self.task()?)
             .kernel(self.kernel()?)
             .cost(self.c)
@@ -191,7 +191,7 @@ impl Params {
             .bias(self.bias)
             .penalty(if self.penalty == "l1" { Penalty::L1 } else { Penalty::L2 })
             .intercept_scaling(self.intercept_scaling)
-            .device(device(&self.device, rows)?)
+            .device(device(&self.device, points)?)
             .probability_rule(self.probability_rule.parse().map_err(raise)?)
             .solver(self.solver.parse().map_err(raise)?)
             .approx(self.approx.as_deref().map(str::parse).transpose().map_err(raise)?)
@@ -243,9 +243,9 @@ impl Params {
     }
 }
 
-/// Where to compute, by the name of a device, for data of so many rows.
-pub(crate) fn device(name: &str, rows: usize) -> PyResult<Device> {
-    let name = name.parse().map_err(raise)?;
-    let chosen = margrave_cuda::choose(name, rows).map_err(|error| raise(error.into()))?;
+/// Where to compute with these points, by the name of a device: points that live on a card stay there.
+pub(crate) fn device(name: &str, points: &Points) -> PyResult<Device> {
+    let name = margrave_cuda::choose_for(name.parse().map_err(raise)?, points).map_err(raise)?;
+    let chosen = margrave_cuda::choose(name, points.len()).map_err(|error| raise(error.into()))?;
     Ok(chosen.device)
 }

@@ -29,7 +29,7 @@ pub(crate) fn certify_ridge<'py>(
     if beta.len() != points.len() {
         return Err(raise(Error::Shape { what: "number of coefficients", expected: points.len(), found: beta.len() }));
     }
-    let device = crate::params::device(params.device_name(), points.len())?;
+    let device = crate::params::device(params.device_name(), &points)?;
     let ended = supervise(py, None, params.small(), |cancel, _| {
         let control = Control::unlimited(threads).with_cancel(cancel).with_device(device);
         let gram = control.backend().square_gram(kernel, &points)?;

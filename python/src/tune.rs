@@ -41,7 +41,7 @@ pub(crate) fn tune<'py>(
     let score = score.map(|name| name.parse::<Metric>().map_err(raise)).transpose()?;
     let data = dataset(x, Some(y), weights)?;
     let trouble = Trouble::default();
-    let svm = params.svm(py, data.len(), &data.targets, &trouble)?;
+    let svm = params.svm(py, &data.points, &data.targets, &trouble)?;
     let grid = Grid { costs, gammas, epsilons, ..Grid::default() };
     let fold_of: Vec<u32> = fold_of.as_slice()?.iter().map(|&fold| fold as u32).collect();
     let sizes: Vec<usize> = (0..folds).map(|f| fold_of.iter().filter(|&&g| g as usize == f).count()).collect();
@@ -194,7 +194,7 @@ pub(crate) fn tune_task<'py>(
     let score = score.map(|name| name.parse::<Metric>().map_err(raise)).transpose()?;
     let data = dataset(x, Some(y), weights)?;
     let trouble = Trouble::default();
-    let svm = params.svm(py, data.len(), &data.targets, &trouble)?;
+    let svm = params.svm(py, &data.points, &data.targets, &trouble)?;
     let grid = Grid { costs, gammas, epsilons, ..Grid::default() };
     let fold_of = Some(fold_of.as_slice()?.iter().map(|&fold| fold as u32).collect());
     let counts = counts.map(|counts| counts.as_slice().map(<[f64]>::to_vec)).transpose()?;

@@ -25,7 +25,9 @@ def test_the_stub_agrees_with_the_binary():
     for name, node in classes.items():
         own = getattr(_core, name)
         assert own.__bases__[0].__name__ == (node.bases[0].id if node.bases else "object"), name
-        for method in (part for part in node.body if isinstance(part, ast.FunctionDef) and part.name != "__new__"):
+        for method in (part for part in node.body if isinstance(part, ast.FunctionDef)):
+            if method.name == "__new__" or method.decorator_list:
+                continue
             real = list(inspect.signature(getattr(own, method.name)).parameters)
             assert real == [argument.arg for argument in method.args.args], f"{name}.{method.name}"
 

@@ -2,6 +2,8 @@
 
 mod agreement;
 mod approximate;
+mod chains;
+mod elsewhere;
 mod endings;
 mod gram;
 mod gram_paths;

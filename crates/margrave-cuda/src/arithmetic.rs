@@ -13,7 +13,7 @@ use margrave_core::data::{Points, Real, Storage};
 use margrave_core::gram::{Accuracy, Chain};
 use margrave_core::kernel::{Kernel, Statistic};
 
-use crate::{packed, wide};
+use crate::{packed, resident, wide};
 
 /// Error budget of single precision for rounded points and sums; the rest of 2·10⁻⁶ covers exp and storing the result.
 const SINGLE: f64 = 1.6e-6;
@@ -48,13 +48,19 @@ pub(crate) struct Arithmetic {
     pub(crate) norm: f64,
 }
 
+/// Rows of a part.
+fn part_rows(points: &Points) -> usize {
+    /// Values of a part.
+    const PART: usize = 1 << 16;
+    (PART / (points.stored() / points.len().max(1)).max(1)).max(1)
+}
+
 /// `work` on parts of the rows of fixed size, results in order; large data by several threads.
 fn by_parts<R: Send>(points: &Points, work: impl Fn(Range<usize>) -> R + Sync) -> Vec<R> {
-    /// Values of a part, and the number of values from which threads are worth their start.
-    const PART: usize = 1 << 16;
+    /// The number of values from which threads are worth their start.
     const LARGE: usize = 1 << 18;
     let n = points.len();
-    let rows = (PART / (points.stored() / n.max(1)).max(1)).max(1);
+    let rows = part_rows(points);
     let part = |at: usize| work(at * rows..((at + 1) * rows).min(n));
     let parts = n.div_ceil(rows);
     let threads = match points.stored() {
@@ -101,6 +107,11 @@ impl Size {
     fn of(sides: &[&Points], centre: Option<&[f64]>) -> Self {
         let mut size = Self { norm: 0.0, absolute: 0.0 };
         for points in sides {
+            if let Some([square, absolute]) = resident::largest(points, centre) {
+                size.norm = size.norm.max(square.sqrt());
+                size.absolute = size.absolute.max(absolute);
+                continue;
+            }
             let parts = by_parts(points, |rows| {
                 let mut part = Self { norm: 0.0, absolute: 0.0 };
                 for i in rows {
@@ -134,14 +145,18 @@ fn centre(points: &Points) -> Option<Vec<f64>> {
         return None;
     }
     let d = points.dims();
-    let parts = by_parts(points, |rows| {
-        let mut sums = vec![0.0; d];
-        match points.storage() {
-            Storage::DenseF32(m) => add(&mut sums, &m.values()[rows.start * d..rows.end * d]),
-            Storage::DenseF64(m) => add(&mut sums, &m.values()[rows.start * d..rows.end * d]),
-            Storage::SparseF32(_) | Storage::SparseF64(_) => {}
-        }
-        sums
+    let there = resident::column_sums(points, part_rows(points));
+    let there = there.map(|sums| sums.chunks_exact(d.max(1)).map(<[f64]>::to_vec).collect());
+    let parts = there.unwrap_or_else(|| {
+        by_parts(points, |rows| {
+            let mut sums = vec![0.0; d];
+            match points.storage() {
+                Storage::DenseF32(m) => add(&mut sums, &m.values()[rows.start * d..rows.end * d]),
+                Storage::DenseF64(m) => add(&mut sums, &m.values()[rows.start * d..rows.end * d]),
+                Storage::SparseF32(_) | Storage::SparseF64(_) => {}
+            }
+            sums
+        })
     });
     let mut mean = vec![0.0; d];
     parts.iter().for_each(|sums| mean.iter_mut().zip(sums).for_each(|(m, s)| *m += s));

@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use margrave_core::backend::{Backend, Device};
 use margrave_core::data::Points;
 use margrave_core::error::{Error, Result};
-use margrave_core::gram::{Gram, Matrix};
+use margrave_core::gram::{ChainSolver, Gram, Matrix};
 use margrave_core::kernel::Kernel;
 
 use crate::driver::{Card, CardInfo};
@@ -61,9 +61,23 @@ impl CudaBackend {
         }
     }
 
+    pub(crate) fn raw_card(&self) -> &'static Card {
+        self.card
+    }
+
+    /// Records a failure of the card.
+    pub(crate) fn note(&self, error: CudaError) {
+        self.card.note(&error);
+    }
+
     /// The card.
     pub fn card(&self) -> &CardInfo {
         &self.card.info
+    }
+
+    /// The failure of the card itself, if there was one: values in its memory are lost.
+    pub fn card_failure(&self) -> Option<&CudaError> {
+        self.card.failure()
     }
 
     /// Why the card was given up, if it was: later results come from the processor.
@@ -90,5 +104,9 @@ impl Backend for CudaBackend {
 
     fn matrix(&self, points: &Points) -> Box<dyn Matrix> {
         Device::Cpu.backend().matrix(points)
+    }
+
+    fn chains(&self) -> Option<&dyn ChainSolver> {
+        Some(self)
     }
 }

@@ -4,10 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use margrave_core::backend::Device;
+use margrave_core::data::Points;
 use margrave_core::error::{Error, Result};
 
 use crate::backend::CudaBackend;
 use crate::error::CudaError;
+use crate::resident::card_number;
 
 /// Rows from which `auto` takes a card: opening it takes longer than training on fewer.
 pub const WORTHWHILE: usize = 20_000;
@@ -97,6 +99,20 @@ pub fn choose(name: DeviceName, rows: usize) -> Result<Chosen, CudaError> {
         DeviceName::Auto => {
             Ok(CudaBackend::open_yielding(0).map_or_else(|error| processor(Some(WhyNot::Card(error))), card))
         }
+    }
+}
+
+/// The device for points that may live on a card: `auto` is that card. Another device is an error that says what to do.
+pub fn choose_for(name: DeviceName, points: &Points) -> Result<DeviceName> {
+    let Some(number) = card_number(points) else { return Ok(name) };
+    let own = DeviceName::Cuda(number);
+    match name {
+        DeviceName::Auto => Ok(own),
+        named if named == own => Ok(own),
+        named => Err(Error::data(format!(
+            "the points are in the memory of card {number}, but the device is {named}: use the device auto or {own}, or copy \
+             the points to the memory of the processor first (X.get() in CuPy, X.cpu().numpy() in PyTorch)"
+        ))),
     }
 }
 

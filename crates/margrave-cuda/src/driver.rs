@@ -3,9 +3,10 @@
 //! The driver's library is opened on first use, and only after asking whether it is there: cudarc panics otherwise.
 //! All work of a card goes through one stream, so that commands run in the order they are given.
 
+use std::any::Any;
 use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
@@ -89,6 +90,21 @@ fn describe(number: u32, driver: i32) -> Result<(sys::CUdevice, CardInfo), CudaE
     let processors = attribute(device, Ask::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
     let shared = attribute(device, Ask::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
     Ok((device, CardInfo { number, name, capability, memory, processors, shared, driver, problem }))
+}
+
+/// The number of the card whose memory an address belongs to; `None` if it is not memory of a card.
+pub(crate) fn card_of(address: u64) -> Result<Option<u32>, CudaError> {
+    use sys::CUpointer_attribute_enum as Ask;
+    open_driver()?;
+    let ask = |which| {
+        let mut answer = 0i32;
+        // SAFETY: the driver is open, and both questions are answered by one 32-bit number.
+        let asked = unsafe { sys::cuPointerGetAttribute(std::ptr::from_mut(&mut answer).cast(), which, address) };
+        asked.result().ok().map(|()| answer)
+    };
+    // 2: memory of a card, managed memory included.
+    let on_card = ask(Ask::CU_POINTER_ATTRIBUTE_MEMORY_TYPE) == Some(2);
+    Ok(if on_card { ask(Ask::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL).map(|number| number.max(0) as u32) } else { None })
 }
 
 /// All cards that the driver finds.
@@ -263,7 +279,7 @@ impl Turn<'_> {
             }
         };
         match address {
-            Ok(address) => Ok(Buffer { card: self.card, address, len, kind: PhantomData }),
+            Ok(address) => Ok(Buffer { card: self.card, address, len, owner: None, kind: PhantomData }),
             Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => {
                 Err(CudaError::Memory { what, needed: bytes as u64, free: self.free_memory()? })
             }
@@ -387,6 +403,12 @@ impl Turn<'_> {
         Ok(blocks.max(0) as u32 * self.card.info.processors)
     }
 
+    /// Waits until all commands of the process on this card have run, those of other libraries included.
+    pub(crate) fn wait_for_others(&self) -> Result<(), CudaError> {
+        // SAFETY: the context is current.
+        unsafe { sys::cuCtxSynchronize() }.result().map_err(failed("waiting for other commands"))
+    }
+
     /// Waits until all commands have run.
     pub(crate) fn wait(&self) -> Result<(), CudaError> {
         // SAFETY: the stream lives until the process ends.
@@ -408,10 +430,36 @@ pub(crate) struct Buffer<T: Plain> {
     card: &'static Card,
     address: sys::CUdeviceptr,
     len: usize,
+    /// Who frees the memory, if it is not this buffer.
+    owner: Option<Arc<dyn Any + Send + Sync>>,
     kind: PhantomData<T>,
 }
 
 impl<T: Plain> Buffer<T> {
+    /// Memory of another owner, which must be on this card and hold `len` numbers as long as `owner` lives.
+    ///
+    /// # Safety
+    /// It must be as said, and aligned for `T`.
+    pub(crate) unsafe fn lent(
+        card: &'static Card,
+        address: u64,
+        len: usize,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self { card, address, len, owner: Some(owner), kind: PhantomData }
+    }
+
+    /// The same memory once more; it is freed when nobody uses it any more.
+    pub(crate) fn shared(this: &Arc<Self>) -> Self {
+        let owner: Arc<dyn Any + Send + Sync> = Arc::<Self>::clone(this);
+        Self { card: this.card, address: this.address, len: this.len, owner: Some(owner), kind: PhantomData }
+    }
+
+    /// Its card.
+    pub(crate) fn card(&self) -> &'static Card {
+        self.card
+    }
+
     /// Its address on the card.
     pub(crate) fn address(&self) -> u64 {
         self.address
@@ -425,6 +473,9 @@ impl<T: Plain> Buffer<T> {
 
 impl<T: Plain> Drop for Buffer<T> {
     fn drop(&mut self) {
+        if self.owner.is_some() {
+            return;
+        }
         // SAFETY: the memory was allocated in this context and is freed once; the driver waits for commands that use it.
         // A failure leaves nothing to be done: the memory goes back when the process ends.
         unsafe {

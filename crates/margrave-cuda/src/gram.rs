@@ -15,7 +15,7 @@ use margrave_core::backend::Device;
 use margrave_core::control::{Control, Interrupt};
 use margrave_core::data::Points;
 use margrave_core::error::{Error, Result};
-use margrave_core::gram::{Accuracy, Chain, DeviceSolver, Gram, KeptGram, Pick, Precision};
+use margrave_core::gram::{Accuracy, Chain, DeviceFactored, DeviceSolver, Gram, KeptGram, Pick, Precision};
 use margrave_core::kernel::{Kernel, Statistic};
 
 use crate::arithmetic::{Arithmetic, KernelArgument};
@@ -316,6 +316,25 @@ impl CudaGram {
         Ok(())
     }
 
+    /// All entries of a square Gram in single precision, row-major, to `out` on the card.
+    pub(crate) fn fill(&self, turn: &Turn<'_>, out: u64) -> Result<(), CudaError> {
+        let n = self.cols.len();
+        let (argument, statistic) = KernelArgument::of(&self.kernel);
+        let single = self.arithmetic.single;
+        let side = match single {
+            true => Either::Single(Arc::clone(&self.sides_f32(turn)?[1])),
+            false => Either::Double(Arc::clone(&self.sides_f64(turn)?[1])),
+        };
+        let (module, suffix) = if single { (Module::GramF32, "f32") } else { (Module::GramF64, "f64") };
+        let function = turn.function(module, &format!("block_{statistic}_{suffix}"), 0)?;
+        let all = side.side(None, Pick::All, 0, n);
+        let (tiles, narrow) = ((n as u32).div_ceil(TILE), 1u32);
+        // SAFETY: the arguments are those of `block` in gram.cu; the caller has room for n × n numbers.
+        unsafe { turn.launch(function, (tiles * tiles, 1), THREADS, 0, arguments![all, all, argument, out, narrow])? };
+        self.count((n * n) as u64);
+        Ok(())
+    }
+
     fn product(
         &self,
         precision: Precision,
@@ -586,6 +605,10 @@ impl Gram for CudaGram {
 
     fn device_solver(&self) -> Option<&dyn DeviceSolver> {
         self.solver()
+    }
+
+    fn factored(&self, rows: &[u32], diagonal: &[f64], control: &Control) -> Option<DeviceFactored> {
+        self.factor_on_card(rows, diagonal, control)
     }
 
     fn effort(&self) -> f64 {

@@ -6,18 +6,22 @@
 
 mod arithmetic;
 mod backend;
+mod chains;
 mod choose;
 mod driver;
 mod error;
+mod factored;
 mod gram;
 mod packed;
 pub mod phases;
 mod points;
 mod ptx;
+mod resident;
 mod solver;
 mod wide;
 
 pub use backend::CudaBackend;
-pub use choose::{Chosen, DeviceName, WORTHWHILE, WhyNot, choose};
+pub use choose::{Chosen, DeviceName, WORTHWHILE, WhyNot, choose, choose_for};
 pub use driver::{CardInfo, cards};
 pub use error::{CudaError, LEAST_CAPABILITY, LEAST_CUDA};
+pub use resident::{CardMatrix, card_number, copied_values, copy_to_card, points_on_card, row_sums};

@@ -8,6 +8,7 @@ use margrave_core::data::{Csr, Points, Real, Storage};
 use crate::driver::{Buffer, Plain, Turn, arguments};
 use crate::error::CudaError;
 use crate::phases::phase;
+use crate::resident::on_card;
 use crate::wide::{self, THREADS};
 
 /// Values copied to the card at a time.
@@ -98,6 +99,9 @@ impl<T: Scalar> DevicePoints<T> {
 
     /// Copies points to the card as they are.
     pub(crate) fn new(turn: &Turn<'_>, points: &Points) -> Result<Self, CudaError> {
+        if let Some(values) = on_card(turn, points)? {
+            return Ok(Self { values, sparse: None, dims: points.dims() as u32, len: points.len() as u32 });
+        }
         let (values, sparse) = match points.storage() {
             Storage::DenseF32(m) => (upload(turn, m.values())?, None),
             Storage::DenseF64(m) => (upload(turn, m.values())?, None),

@@ -25,10 +25,14 @@ pub(crate) enum Module {
     Hopper,
     /// Cholesky factors of stiff sets.
     Factor,
+    /// Questions about points that live on the card.
+    Arrays,
+    /// Chains of problems for searches.
+    Chains,
 }
 
 /// All modules.
-pub(crate) const MODULES: [Module; 9] = [
+pub(crate) const MODULES: [Module; 11] = [
     Module::GramF32,
     Module::GramF64,
     Module::Solver,
@@ -38,6 +42,8 @@ pub(crate) const MODULES: [Module; 9] = [
     Module::Wide,
     Module::Hopper,
     Module::Factor,
+    Module::Arrays,
+    Module::Chains,
 ];
 
 impl Module {
@@ -53,6 +59,8 @@ impl Module {
             Module::Wide => "load wide",
             Module::Hopper => "load hopper",
             Module::Factor => "load factor",
+            Module::Arrays => "load arrays",
+            Module::Chains => "load chains",
         }
     }
 
@@ -68,6 +76,8 @@ impl Module {
             Module::Wide => include_bytes!("../ptx/wide.ptx.gz"),
             Module::Hopper => include_bytes!("../ptx/hopper.ptx.gz"),
             Module::Factor => include_bytes!("../ptx/factor.ptx.gz"),
+            Module::Arrays => include_bytes!("../ptx/arrays.ptx.gz"),
+            Module::Chains => include_bytes!("../ptx/chains.ptx.gz"),
         };
         let mut text = Vec::new();
         GzDecoder::new(compressed).read_to_end(&mut text).expect("the programs were compressed by scripts/ptx");
@@ -94,6 +104,8 @@ mod tests {
             Module::Tiles => ("tiles.cu", include_str!("../kernels/tiles.cu")),
             Module::Packed | Module::Chunked => ("packed.cu", include_str!("../kernels/packed.cu")),
             Module::Factor => ("factor.cu", include_str!("../kernels/factor.cu")),
+            Module::Arrays => ("arrays.cu", include_str!("../kernels/arrays.cu")),
+            Module::Chains => ("chains.cu", include_str!("../kernels/chains.cu")),
             Module::Wide | Module::Hopper => ("wide.cu", include_str!("../kernels/wide.cu")),
         };
         for module in MODULES {

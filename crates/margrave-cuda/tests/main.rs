@@ -1,7 +1,9 @@
 //! Tests against a card. Without one they check that the reason is given, and pass.
 #![allow(clippy::print_stderr)]
 
+mod chains;
 mod gram;
+mod resident;
 mod solver;
 
 use margrave_cuda::{CudaBackend, CudaError};

@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use crate::data::Points;
 use crate::error::{Error, Result};
-use crate::gram::{Gram, Matrix, PrecomputedGram};
+use crate::gram::{ChainSolver, Gram, Matrix, PrecomputedGram};
 use crate::kernel::Kernel;
 
 /// Computes kernel entries and products with the data on one kind of device.
@@ -30,6 +30,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
     /// X itself.
     fn matrix(&self, points: &Points) -> Box<dyn Matrix>;
+
+    /// A solver of many problems over one set of points at a time, if the device has one: searches use it.
+    fn chains(&self) -> Option<&dyn ChainSolver> {
+        None
+    }
 }
 
 /// Where to compute.

@@ -9,7 +9,7 @@ mod points;
 mod scale;
 mod targets;
 
-pub use buffer::{Buffer, Real};
+pub use buffer::{Buffer, Real, Remote, RowHash};
 pub use csr::Csr;
 pub use dataset::Dataset;
 pub use dense::Dense;

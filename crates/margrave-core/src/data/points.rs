@@ -80,8 +80,8 @@ impl Points {
     /// Number of stored values: `n·d` if dense.
     pub fn stored(&self) -> usize {
         match &self.storage {
-            Storage::DenseF32(m) => m.values().len(),
-            Storage::DenseF64(m) => m.values().len(),
+            Storage::DenseF32(m) => m.len() * m.dims(),
+            Storage::DenseF64(m) => m.len() * m.dims(),
             Storage::SparseF32(m) => m.stored(),
             Storage::SparseF64(m) => m.stored(),
         }
@@ -120,6 +120,9 @@ impl Points {
     /// ‖xᵢ‖² of every point, computed once and cached.
     pub fn squared_norms(&self) -> &[f64] {
         fn dense<T: Real>(m: &Dense<T>) -> Vec<f64> {
+            if let Some(norms) = m.remote().and_then(|values| values.squared_norms(m.dims())) {
+                return norms;
+            }
             match m.dims() {
                 0 => vec![0.0; m.len()],
                 d => m.values().chunks_exact(d).map(sum_of_squares).collect(),
@@ -159,6 +162,9 @@ impl Points {
     /// A copy of the chosen rows, in the order given, same storage kind.
     pub fn gather(&self, rows: &[u32]) -> Self {
         fn dense<T: Real>(m: &Dense<T>, rows: &[u32]) -> Dense<T> {
+            if let Some(there) = m.remote().and_then(|values| values.gather(m.dims(), rows)) {
+                return Dense::of_finite(rows.len(), m.dims(), there);
+            }
             let mut values = Vec::with_capacity(rows.len() * m.dims());
             rows.iter().for_each(|&i| values.extend_from_slice(m.row(i as usize)));
             Dense::new(rows.len(), m.dims(), values).expect("rows of a checked matrix")

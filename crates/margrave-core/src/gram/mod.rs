@@ -3,7 +3,9 @@
 //! A solver accesses K only through [`Gram`]: as blocks of entries, or as a product that never stores K. Device memory,
 //! packing, SIMD and sparsity are hidden behind it. User-defined kernels implement this trait.
 
+mod chains;
 mod device;
+mod factored;
 mod kept;
 mod matrix;
 mod picked;
@@ -11,7 +13,9 @@ mod precomputed;
 mod spectrum;
 mod stored;
 
+pub use chains::{ChainLink, ChainPoint, ChainSolver, ProblemChain, uniform};
 pub use device::{DevicePoint, DeviceProblem, DeviceReport, DeviceSolver, DeviceStep};
+pub use factored::{DeviceFactor, DeviceFactored};
 pub use kept::KeptGram;
 pub use matrix::Matrix;
 pub use picked::{Picked, part};
@@ -115,6 +119,12 @@ pub trait Gram: Send + Sync {
         None
     }
 
+    /// The factor of K[rows, rows] + diag(diagonal) in double precision, computed and kept where the entries are computed. `None` if there is
+    /// nothing to gain, if it does not fit, or if `control` ends it.
+    fn factored(&self, _rows: &[u32], _diagonal: &[f64], _control: &Control) -> Option<DeviceFactored> {
+        None
+    }
+
     /// Approximate number of multiply–adds per entry: solvers use it to decide whether to keep entries or to recompute
     /// them. ∞ means unknown; solvers then treat entries as expensive.
     fn effort(&self) -> f64 {
@@ -183,6 +193,10 @@ impl<G: Gram + ?Sized> Gram for &G {
 
     fn device_solver(&self) -> Option<&dyn DeviceSolver> {
         (**self).device_solver()
+    }
+
+    fn factored(&self, rows: &[u32], diagonal: &[f64], control: &Control) -> Option<DeviceFactored> {
+        (**self).factored(rows, diagonal, control)
     }
 
     fn effort(&self) -> f64 {

@@ -8,7 +8,7 @@
 
 use crate::compose::calibrate::LeftOut;
 use crate::control::Threads;
-use crate::data::{Points, Real, Storage};
+use crate::data::{Dense, Points, Real, RowHash, Storage};
 use crate::gram::Gram;
 use crate::problem::{Constraint, KernelProblem, Losses};
 use crate::solver::Solution;
@@ -22,23 +22,63 @@ const MIN_DUPLICATE_FRACTION: f64 = 0.02;
 /// For every row, the first row that is equal to it; `None` if there are few duplicates.
 pub(crate) fn equal_rows(points: &Points, threads: &Threads) -> Option<Vec<u32>> {
     let n = points.len();
+    if let Some(found) = equal_elsewhere(points) {
+        return found;
+    }
+    let same = |a: usize, b: usize| equal(points, a, b);
     // Long rows that differ do so in a few of their values already; where they do not, all values are hashed.
     let found = match points.storage() {
         Storage::DenseF32(m) if m.dims() >= 2 * SAMPLED => {
             let (values, d) = (m.values(), m.dims());
-            first_equal(points, &hashes(n, threads, |row| hash_some(&values[row * d..(row + 1) * d])), n / 8)
+            first_equal(&hashes(n, threads, |row| hash_some(&values[row * d..(row + 1) * d])), n / 8, same)
         }
         Storage::DenseF64(m) if m.dims() >= 2 * SAMPLED => {
             let (values, d) = (m.values(), m.dims());
-            first_equal(points, &hashes(n, threads, |row| hash_some(&values[row * d..(row + 1) * d])), n / 8)
+            first_equal(&hashes(n, threads, |row| hash_some(&values[row * d..(row + 1) * d])), n / 8, same)
         }
         _ => None,
     };
     let (first, copies) = match found {
         Some(found) => found,
-        None => first_equal(points, &hashes(n, threads, |row| hash(points, row)), usize::MAX)?,
+        None => first_equal(&hashes(n, threads, |row| hash(points, row)), usize::MAX, same)?,
     };
-    (copies as f64 >= MIN_DUPLICATE_FRACTION * n as f64 && copies > 0).then_some(first)
+    enough(copies, n).then_some(first)
+}
+
+/// Whether so many copies among n rows are worth merging.
+fn enough(copies: usize, n: usize) -> bool {
+    copies > 0 && copies as f64 >= MIN_DUPLICATE_FRACTION * n as f64
+}
+
+/// The same for points that live elsewhere, by their hashes there. `None` if the points have to be looked at here.
+fn equal_elsewhere(points: &Points) -> Option<Option<Vec<u32>>> {
+    fn found<T: Real>(m: &Dense<T>) -> Option<Option<Vec<u32>>> {
+        let (values, d, n) = (m.remote()?, m.dims(), m.len());
+        let whole = RowHash { start: START, column: COLUMN, factor: FACTOR, sampled: 0 };
+        let some = (d >= 2 * SAMPLED).then_some(RowHash { sampled: SAMPLED as u64, ..whole });
+        for hash in some.into_iter().chain([whole]) {
+            let hashes = values.hashes(d, hash)?;
+            // Rows of equal hashes are taken for equal, and compared in one go.
+            let mut pairs = Vec::new();
+            let take = |a: usize, b: usize| {
+                pairs.push((a as u32, b as u32));
+                true
+            };
+            let (first, copies) = first_equal(&hashes, usize::MAX, take)?;
+            if !enough(copies, n) {
+                return Some(None);
+            }
+            if values.all_equal(d, &pairs)? {
+                return Some(Some(first));
+            }
+        }
+        None
+    }
+    match points.storage() {
+        Storage::DenseF32(m) => found(m),
+        Storage::DenseF64(m) => found(m),
+        Storage::SparseF32(_) | Storage::SparseF64(_) => None,
+    }
 }
 
 /// The hashes of all rows.
@@ -49,9 +89,9 @@ fn hashes(n: usize, threads: &Threads, of_row: impl Fn(usize) -> u64 + Sync) -> 
     threads.map(n.div_ceil(ROWS), task).concat()
 }
 
-/// For every row, the first row that is equal to it, and the number of copies. `None` if more than `most` pairs of different
-/// rows with the same hash are met: each takes a comparison.
-fn first_equal(points: &Points, hashes: &[u64], most: usize) -> Option<(Vec<u32>, usize)> {
+/// For every row, the first row that is equal to it, and the number of copies. `equal` compares two rows with the same hash. `None` if
+/// more than `most` such pairs are different: each takes a comparison.
+fn first_equal(hashes: &[u64], most: usize, mut equal: impl FnMut(usize, usize) -> bool) -> Option<(Vec<u32>, usize)> {
     let n = hashes.len();
     let mut first: Vec<u32> = (0..n as u32).collect();
     let (mut copies, mut different) = (0, 0);
@@ -68,7 +108,7 @@ fn first_equal(points: &Points, hashes: &[u64], most: usize) -> Option<(Vec<u32>
                     break;
                 }
                 other if hashes[other as usize] == hashes[row] => {
-                    if equal(points, other as usize, row) {
+                    if equal(other as usize, row) {
                         first[row] = other;
                         copies += 1;
                         break;
@@ -100,11 +140,15 @@ pub(crate) fn equal_among(first: &[u32], rows: &[u32]) -> Option<Vec<u32>> {
         }
         own.push(*slot);
     }
-    (copies as f64 >= MIN_DUPLICATE_FRACTION * rows.len() as f64 && copies > 0).then_some(own)
+    enough(copies, rows.len()).then_some(own)
 }
 
 /// The hash of no values.
 const START: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Factor of column numbers.
+const COLUMN: u64 = 0xD6E8_FEB8_6659_FD93;
+/// Factor after each value.
+const FACTOR: u64 = 0x517C_C1B7_2722_0A95;
 
 /// The hash with one more value; zeros of either sign leave it as it is.
 #[inline(always)]
@@ -112,13 +156,13 @@ fn mix(state: u64, column: usize, value: f64) -> u64 {
     if value == 0.0 {
         return state;
     }
-    let word = value.to_bits() ^ (column as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    (state.rotate_left(5) ^ word).wrapping_mul(0x517C_C1B7_2722_0A95)
+    let word = value.to_bits() ^ (column as u64).wrapping_mul(COLUMN);
+    (state.rotate_left(5) ^ word).wrapping_mul(FACTOR)
 }
 
 /// Brings all bits to the upper ones, which the table uses.
 fn finished(state: u64) -> u64 {
-    (state ^ (state >> 29)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    (state ^ (state >> 29)).wrapping_mul(START)
 }
 
 /// A hash of the nonzero values of a row.

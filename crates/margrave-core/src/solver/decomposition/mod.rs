@@ -34,11 +34,13 @@
 //! | `state.rs` | β, gradient, active variables |
 //! | `rows.rs` | kernel rows within the memory budget |
 //! | `resident.rs` | pair steps on a K that is stored in memory, for searches |
+//! | `chain.rs` | chains of such problems as a device solves them |
 
 mod block_steps;
 mod blocks;
 mod cascade;
 mod cg;
+mod chain;
 mod interior;
 mod iterative;
 mod newton;
@@ -62,6 +64,7 @@ mod step;
 mod sums;
 mod workspace;
 
+pub use chain::ProcessorChains;
 pub use options::Options;
-pub use resident::{Scratch, Warm, resident};
+pub use resident::{Scratch, Warm, at_point, resident};
 pub use solve::solve;

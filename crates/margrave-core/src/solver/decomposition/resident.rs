@@ -132,6 +132,40 @@ pub fn resident(
     }
 }
 
+/// The solution at a point with known scores, if it is feasible and as good as `stop` asks.
+pub fn at_point(problem: &KernelProblem<'_>, beta: &[f64], scores: &[f64], stop: Stop) -> Result<Option<Solution>> {
+    stop.check()?;
+    problem.check()?;
+    let mut state = DualState::new(problem, Some(beta))?;
+    // Clipping and balancing may move β by rounding errors; more than that, and the scores are not those of the point.
+    if !state.would_be_feasible(beta, &problem.constraint) || scores.len() != beta.len() {
+        return Ok(None);
+    }
+    state.beta.copy_from_slice(beta);
+    let gradient = (0..beta.len()).map(|i| match beta[i] {
+        0.0 => scores[i] + state.terms[i].p,
+        b => scores[i] + state.terms[i].p + state.terms[i].d * b,
+    });
+    let gradient: Vec<f64> = gradient.collect();
+    state.activate((0..beta.len() as u32).collect(), gradient);
+    let violation = state.violation(&state.extremes());
+    let close = violation <= stop.tol.unwrap_or(1e-3)
+        && stop.gap.is_none_or(|gap| state.gap(problem, |i| scores[i]).relative() <= gap);
+    if !close {
+        return Ok(None);
+    }
+    let bias = if state.paired { vec![-state.multipliers()[0]] } else { vec![] };
+    Ok(Some(Solution {
+        beta: state.beta,
+        bias,
+        exact: None,
+        scores: Some(scores.to_vec()),
+        status: Status::Optimal,
+        iterations: 0,
+        violation,
+    }))
+}
+
 /// The best of the guesses, or zero, and K·β there.
 fn starting_point(problem: &KernelProblem<'_>, gram: &StoredGram, warm: &[Warm]) -> Result<(DualState, Vec<f64>)> {
     let n = problem.len();

@@ -22,7 +22,9 @@ impl SystemSolver<'_> {
     /// Computes and stores K if it fits in memory.
     pub(super) fn store_kernel(&mut self, control: &Control) -> Result<(), Interrupt> {
         let bytes = (self.n as u64).saturating_mul(self.n as u64).saturating_mul(8);
-        if self.linear.is_some() || bytes > self.memory / 3 || self.n == 0 {
+        // A device computes products faster than the memory of the processor is read.
+        let elsewhere = self.gram.device_solver().is_some();
+        if self.linear.is_some() || bytes > self.memory / 3 || self.n == 0 || elsewhere {
             return Ok(());
         }
         // K is symmetric: compute strips from the diagonal to the right, and copy each to its transpose.

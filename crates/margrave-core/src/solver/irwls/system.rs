@@ -1,7 +1,8 @@
-//! The linear system of one iteration: (K_FF + diag(r))·x = v over the free samples F, solved by one of three methods.
+//! The linear system of one iteration: (K_FF + diag(r))·x = v over the free samples F, solved by one of four methods.
 //!
 //! | method | when | cost |
 //! |---|---|---|
+//! | on a device | the Gram has factors on its device ([`Gram::factored`]) | \|F\|³/3 there |
 //! | primal | linear kernel, fewer features than free samples | \|F\|·d² + d³/3 |
 //! | Cholesky | \|F\|² doubles fit in memory | \|F\|³/3, or \|F\|² times the number of samples that changed |
 //! | conjugate gradients | otherwise | one pass over K_FF per step |
@@ -15,7 +16,7 @@
 use super::iterative::{Nystrom, conjugate_gradients, primal};
 use crate::control::Control;
 use crate::data::Points;
-use crate::gram::{Gram, Precision};
+use crate::gram::{DeviceFactored, Gram, Precision};
 use crate::linalg::factor::{Cholesky, FactorError};
 use crate::linalg::pages;
 
@@ -116,6 +117,14 @@ impl<'a> SystemSolver<'a> {
         {
             return primal(points, free, ridge, right, control);
         }
+        if let Some(DeviceFactored::Factor(factor)) = self.gram.factored(free, ridge, control) {
+            let mut x = right.to_vec();
+            self.factorisations += 1;
+            if factor.solve(&mut x) {
+                return Ok(x);
+            }
+        }
+        control.check()?;
         if self.can_factor(free.len()) {
             return self.solve_factored(free, ridge, right, accuracy, control);
         }

@@ -6,14 +6,18 @@
 //! Cost: n² kernel entries, n³/3 multiply–adds to factor, n² per target, n³/3 for leave-one-out. Memory: n² doubles;
 //! the factor overwrites K.
 //!
+//! Where the Gram has a factor on its device, that is used; β is refined and judged in the same way.
+//!
 //! Departures from the paper: the solution is refined against the true K. If K + diag(r) is not positive definite, a
 //! multiple τ of 11ᵀ is added first; with Σβ = s it only changes b by τ·s. It makes a kernel positive definite that is
 //! so on vectors of sum zero, such as a linear kernel minus a constant. Jitter is the last resort (see the module
 //! head).
 
+use std::sync::OnceLock;
+
 use super::{Halt, check_memory, not_semidefinite};
 use crate::control::{Control, Interrupt};
-use crate::gram::{Gram, Pick, Precision};
+use crate::gram::{DeviceFactor, DeviceFactored, Gram, Pick, Precision};
 use crate::linalg::factor::{Cholesky, FactorError};
 use crate::linalg::pages;
 
@@ -24,6 +28,12 @@ const MAX_ROUNDS: usize = 4;
 /// Most rounds of refinement if a jitter separates the factor from the system.
 const MAX_ROUNDS_WITH_JITTER: usize = 60;
 
+/// A factor on the processor, or on the device of the Gram until one is needed here.
+struct Factor {
+    there: Option<Box<dyn DeviceFactor>>,
+    here: OnceLock<Cholesky<f64>>,
+}
+
 /// A factored system over the given rows.
 pub struct System<'a> {
     gram: &'a dyn Gram,
@@ -31,7 +41,7 @@ pub struct System<'a> {
     rows: &'a [u32],
     /// rᵢ = 1/cᵢ of each row used.
     ridge: &'a [f64],
-    factor: Cholesky<f64>,
+    factor: Factor,
     jitter: f64,
     /// τ.
     lift: f64,
@@ -63,6 +73,23 @@ impl<'a> System<'a> {
         control: &Control,
     ) -> Result<Self, Halt> {
         let n = rows.len();
+        if let Some(DeviceFactored::Factor(there)) = gram.factored(rows, ridge, control) {
+            let factor = Factor { there: Some(there), here: OnceLock::new() };
+            let mut this = Self { gram, rows, ridge, factor, jitter: 0.0, lift: 0.0, border: None };
+            if bias {
+                let v = this.factor.there.as_ref().and_then(|there| {
+                    let mut ones = vec![vec![1.0; n]];
+                    there.solve(&mut ones).then(|| ones.remove(0))
+                });
+                this.border = v.map(|v| {
+                    let total = v.iter().sum();
+                    (v, total)
+                });
+            }
+            if !bias || this.border.as_ref().is_some_and(|(_, total)| total.is_finite() && *total > 0.0) {
+                return Ok(this);
+            }
+        }
         check_memory("the matrix of a least-squares system", n * n, memory)?;
         let all = gram.diag();
         let largest = rows.iter().map(|&i| all[i as usize].abs()).fold(f64::MIN_POSITIVE, f64::max);
@@ -89,10 +116,11 @@ impl<'a> System<'a> {
                 }
             }
         };
+        let factor = Factor { there: None, here: OnceLock::from(factor) };
         let mut this = Self { gram, rows, ridge, factor, jitter, lift, border: None };
         if bias {
             let mut v = vec![1.0; n];
-            this.factor.solve(&mut v);
+            this.apply_inverse(&mut v, control)?;
             let total = v.iter().sum();
             this.border = Some((v, total));
         }
@@ -104,20 +132,54 @@ impl<'a> System<'a> {
         self.jitter
     }
 
+    /// The factor in the memory of the processor; a device's is computed again where that is asked for things it cannot do.
+    fn here(&self, control: &Control) -> Result<&Cholesky<f64>, Interrupt> {
+        if let Some(factor) = self.factor.here.get() {
+            return Ok(factor);
+        }
+        let n = self.rows.len();
+        let mut jitter = self.jitter;
+        loop {
+            let mut a = pages::zeros(n * n);
+            self.gram.block_f64(Pick::List(self.rows), Pick::List(self.rows), &mut a, control)?;
+            (0..n).for_each(|i| a[i * n + i] += self.ridge[i] + jitter);
+            match Cholesky::new(a, n, n, control) {
+                Ok(factor) => return Ok(self.factor.here.get_or_init(|| factor)),
+                Err(FactorError::Interrupted(why)) => return Err(why),
+                // The device has factored it: only rounding is missing.
+                Err(FactorError::NotPositive(_)) => jitter = (10.0 * jitter).max(n as f64 * f64::EPSILON),
+            }
+        }
+    }
+
+    /// v = A⁻¹v.
+    fn apply_inverse(&self, v: &mut Vec<f64>, control: &Control) -> Result<(), Interrupt> {
+        if let Some(there) = &self.factor.there {
+            let mut right = [v.clone()];
+            if there.solve(&mut right) {
+                let [solved] = right;
+                *v = solved;
+                return Ok(());
+            }
+        }
+        self.here(control)?.solve(v);
+        Ok(())
+    }
+
     /// (β, b) of the factored system for the right-hand sides y and s.
-    fn eliminate(&self, y: impl Iterator<Item = f64>, s: f64) -> (Vec<f64>, f64) {
+    fn eliminate(&self, y: impl Iterator<Item = f64>, s: f64, control: &Control) -> Result<(Vec<f64>, f64), Interrupt> {
         let mut beta: Vec<f64> = y.collect();
         let Some((v, total)) = &self.border else {
-            self.factor.solve(&mut beta);
-            return (beta, 0.0);
+            self.apply_inverse(&mut beta, control)?;
+            return Ok((beta, 0.0));
         };
         // Targets far from 0 would cancel in β against b: subtract their mean first.
         let mean = beta.iter().sum::<f64>() / beta.len().max(1) as f64;
         beta.iter_mut().for_each(|x| *x -= mean);
-        self.factor.solve(&mut beta);
+        self.apply_inverse(&mut beta, control)?;
         let b = (beta.iter().sum::<f64>() - s) / total;
         beta.iter_mut().zip(v).for_each(|(x, v)| *x -= b * v);
-        (beta, mean + b + self.lift * s)
+        Ok((beta, mean + b + self.lift * s))
     }
 
     /// Solves for k targets (`y` is rows × k) with Σβ = s for each, and refines against the true K as long as that
@@ -136,8 +198,9 @@ impl<'a> System<'a> {
             let steps = control.threads.map(open.len(), |c| {
                 let j = open[c];
                 let missing_sum = s - (0..n).map(|i| best.beta[i * k + j]).sum::<f64>();
-                self.eliminate((0..n).map(|i| residual[i * k + j]), missing_sum)
+                self.eliminate((0..n).map(|i| residual[i * k + j]), missing_sum, control)
             });
+            let steps = steps.into_iter().collect::<Result<Vec<_>, Interrupt>>()?;
             control.check()?;
             let mut next = best.clone();
             for (&j, (beta, bias)) in open.iter().zip(&steps) {
@@ -204,7 +267,7 @@ impl<'a> System<'a> {
 
     /// (M⁻¹)ᵢᵢ of the whole system, border included: leave-one-out residuals are β divided by it.
     pub fn inverse_diag(&self, control: &Control) -> Result<Vec<f64>, Interrupt> {
-        let mut diag = self.factor.inverse_diag(control)?;
+        let mut diag = self.here(control)?.inverse_diag(control)?;
         if let Some((v, total)) = &self.border {
             diag.iter_mut().zip(v).for_each(|(d, v)| *d -= v * v / total);
         }

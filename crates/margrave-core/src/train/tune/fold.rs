@@ -4,12 +4,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::compose::Part;
-use crate::gram::{Gram, Pick, StoredGram, part};
-use crate::loss::Loss;
+use crate::gram::{ChainLink, ChainPoint, Gram, Pick, StoredGram, part, uniform};
+use crate::loss::{DualTerm, Loss};
 use crate::model::Scheme;
 use crate::observe::Silent;
 use crate::problem::{Formulation, Setup, Task};
-use crate::solver::decomposition::{Scratch, Warm, resident};
+use crate::solver::decomposition::{Scratch, Warm, at_point, resident};
 use crate::{Control, Result, Status, Threads};
 
 use super::grid::{cost_of, same_but_cost};
@@ -67,11 +67,13 @@ pub(super) struct FoldTrainer<'a> {
 
 impl FoldTrainer<'_> {
     /// Trains and scores cells on one fold, in order. Returns the result of each (`None` if time ran out) and its seconds.
-    /// `earlier`: the machines of each cell on an earlier fold, if any.
+    /// `earlier`: the machines of each cell on an earlier fold, if any. `reached`: the points that a device reached for the
+    /// machines of each cell on this fold.
     pub(super) fn train_cells(
         &self,
         cells: &[&Params],
         earlier: &[&[FoldMachine]],
+        reached: &[&[ChainPoint]],
         source: KernelEntries<'_>,
         fold: usize,
         control: &Control,
@@ -80,7 +82,7 @@ impl FoldTrainer<'_> {
         let mut scratch = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let mut last: Option<(Params, Vec<FoldMachine>)> = None;
         let mut chain: Option<(Params, Vec<Vec<f64>>)> = None;
-        for (params, earlier) in cells.iter().zip(earlier) {
+        for ((params, earlier), reached) in cells.iter().zip(earlier).zip(reached) {
             let start_time = Instant::now();
             if control.check().is_err() {
                 out.push((None, 0.0));
@@ -100,11 +102,14 @@ impl FoldTrainer<'_> {
                 _ => None,
             };
             let cell = CellSetup { machine: &machine, loss: loss.as_ref(), formulation, fold, control };
+            // Scores of a device are those of its own entries: no training here starts from them.
+            let there = self.at_points(&cell, source, reached, &loss)?.map(|z| (z, Vec::new()));
             let found = match resident {
+                _ if there.is_some() => there,
                 Some(stored) => {
                     let ratio = neighbour.as_ref().map(|(last, _)| cost_of(params, kept) / cost_of(last, kept));
                     let near = neighbour.as_ref().zip(ratio).map(|((_, machines), ratio)| (machines.as_slice(), ratio));
-                    self.train_in_memory(&cell, stored, near, earlier, &mut scratch, &loss)?
+                    self.train_in_memory(&cell, stored, near, earlier, reached, &mut scratch, &loss)?
                 }
                 None => {
                     let start = chain.take().filter(|(last, _)| same_but_cost(last, params)).map(|(last, betas)| {
@@ -142,30 +147,29 @@ impl FoldTrainer<'_> {
         stored: &StoredGram,
         near: Option<(&[FoldMachine], f64)>,
         earlier: &[FoldMachine],
+        reached: &[ChainPoint],
         scratch: &mut Scratch,
         loss: &std::sync::Arc<dyn Loss>,
     ) -> Result<Option<(Vec<f64>, Vec<FoldMachine>)>> {
         let (from, to) = self.ordered.held_out(cell.fold);
         let list = self.parts(cell.machine, None);
         let view = stored.without(0, 0);
+        let n = self.ordered.rows.len();
         let mut z = vec![0.0; (to - from) * list.len()];
         let mut machines = Vec::with_capacity(list.len());
         for (at, one) in list.iter().enumerate() {
-            let n = self.ordered.rows.len();
-            let (mut targets, mut weights) = (vec![1.0; n], vec![0.0; n]);
-            for (&row, y) in one.rows.iter().zip(&one.targets) {
-                let row = row as usize;
-                targets[row] = *y;
-                if row < from || row >= to {
-                    weights[row] = self.ordered.weights.as_ref().map_or(1.0, |w| w[row]);
-                }
-            }
+            let WholeProblem { targets, weights } = self.whole(one, cell.fold);
             let (task, formulation) = (cell.machine.task, cell.formulation);
             let setup =
                 Setup::new(task, formulation, &targets, Some(&weights), loss.clone(), cell.machine.bias, Vec::new)?;
             let Formulation::Cost { c } = formulation else { return Ok(None) };
             let costs: Vec<f64> = weights.iter().map(|w| c * w).collect();
             let mut warm = Vec::new();
+            if let Some(point) = reached.get(at) {
+                // Its scores are those of the device's entries: only β = 0 has the same ones here.
+                let zero = vec![0.0; n];
+                warm.push(Warm { known: zero.clone(), scores: zero, guesses: vec![point.beta.clone()] });
+            }
             if let Some((machines, ratio)) = near {
                 warm.push(along_cost(&machines[at], ratio, &costs, cell.machine.bias));
             }
@@ -199,6 +203,86 @@ impl FoldTrainer<'_> {
             machines.push(FoldMachine { beta: found.beta, scores, bias });
         }
         Ok(Some((z, machines)))
+    }
+
+    /// A binary problem over all rows on a fold: held-out rows, and those of other classes, have no weight.
+    pub(super) fn whole(&self, one: &Part, fold: usize) -> WholeProblem {
+        let ((from, to), n) = (self.ordered.held_out(fold), self.ordered.rows.len());
+        let (mut targets, mut weights) = (vec![1.0; n], vec![0.0; n]);
+        for (&row, y) in one.rows.iter().zip(&one.targets) {
+            let row = row as usize;
+            targets[row] = *y;
+            if row < from || row >= to {
+                weights[row] = self.ordered.weights.as_ref().map_or(1.0, |w| w[row]);
+            }
+        }
+        WholeProblem { targets, weights }
+    }
+
+    /// The scores of the held-out rows by the machines at the points that a device has reached, if all of them are good enough.
+    fn at_points(
+        &self,
+        cell: &CellSetup<'_>,
+        source: KernelEntries<'_>,
+        reached: &[ChainPoint],
+        loss: &std::sync::Arc<dyn Loss>,
+    ) -> Result<Option<Vec<f64>>> {
+        if reached.is_empty() || reached.iter().any(|point| !point.reached) {
+            return Ok(None);
+        }
+        let (from, to) = self.ordered.held_out(cell.fold);
+        let view;
+        let gram: &dyn Gram = match source {
+            KernelEntries::Stored(stored) => {
+                view = stored.without(0, 0);
+                &view
+            }
+            KernelEntries::Live(gram) => gram,
+        };
+        let list = self.parts(cell.machine, None);
+        let mut z = vec![0.0; (to - from) * list.len()];
+        for ((at, one), point) in list.iter().enumerate().zip(reached) {
+            let WholeProblem { targets, weights } = self.whole(one, cell.fold);
+            let (task, formulation, bias) = (cell.machine.task, cell.formulation, cell.machine.bias);
+            let setup = Setup::new(task, formulation, &targets, Some(&weights), loss.clone(), bias, Vec::new)?;
+            let found = setup.with(gram, |problem| at_point(problem, &point.beta, &point.scores, cell.machine.stop))?;
+            let Some(found) = found else { return Ok(None) };
+            let bias = found.bias.first().copied().unwrap_or(0.0);
+            for row in from..to {
+                z[(row - from) * list.len() + at] = point.scores[row] + bias;
+            }
+        }
+        Ok(Some(z))
+    }
+
+    /// The problems of a cell on a fold as links of chains, one per machine; `None` if no device solves them. `ratio`: its costs
+    /// divided by those of the cell before it, which differs in nothing else.
+    pub(super) fn links(&self, params: &Params, fold: usize, ratio: f64) -> Result<Option<Vec<ChainLink>>> {
+        let plain = self.tuner.machine(params);
+        let machine = TrainOptions { threads: Threads::one(), start: None, probability: None, ..plain };
+        let (loss, _) = loss_of(&machine)?;
+        let (from, to) = self.ordered.held_out(fold);
+        let formulation = formulation_of(&machine, self.ordered.rows.len() - (to - from))?;
+        let Formulation::Cost { c } = formulation else { return Ok(None) };
+        if !in_memory(&machine, params, formulation, loss.as_ref()) || !machine.bias {
+            return Ok(None);
+        }
+        let tol = machine.stop.tol.unwrap_or(1e-3);
+        let mut links = Vec::new();
+        for one in &self.parts(&machine, None) {
+            let WholeProblem { targets, weights } = self.whole(one, fold);
+            let fixed = DualTerm { p: 0.0, eps: 0.0, d: 0.0, lo: 0.0, hi: 0.0 };
+            let term = |(y, w): (&f64, &f64)| if *w == 0.0 { Some(fixed) } else { loss.dual(*y, c * w) };
+            let Some(terms) = targets.iter().zip(&weights).map(term).collect::<Option<Vec<_>>>() else {
+                return Ok(None);
+            };
+            if uniform(&terms).is_none() {
+                return Ok(None);
+            }
+            // A little more than asked for: the verdict is made here, in double precision.
+            links.push(ChainLink { terms, ratio, tol: 0.95 * tol });
+        }
+        Ok(Some(links))
     }
 
     /// Trains the machines of a cell on the rows not held out, cold or from a start. Returns the scores of the held-out rows
@@ -304,6 +388,12 @@ pub(super) fn scheme_of(machine: &TrainOptions, prepared: &Prepared) -> Scheme {
         (Task::Classify, 3..) => machine.scheme(&machine.kernel, &Formulation::Cost { c: 1.0 }),
         _ => Scheme::One,
     }
+}
+
+/// A binary problem over all rows, in the order of the folds.
+pub(super) struct WholeProblem {
+    targets: Vec<f64>,
+    weights: Vec<f64>,
 }
 
 /// The options of one cell on one fold.

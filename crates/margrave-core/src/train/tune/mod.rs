@@ -10,6 +10,7 @@
 //! they are judged by; statistics and matrices are then computed once per fold. A rule for γ is resolved once, from all rows: a combination is a number. The
 //! result does not depend on the number of threads.
 
+mod chains;
 mod fold;
 mod grid;
 mod judge;

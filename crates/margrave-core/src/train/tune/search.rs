@@ -5,13 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use crate::backend::cpu::{CpuGram, Statistics};
 use crate::compose::{LANES, run};
 use crate::data::{Dataset, Points, ScaleKind, Scaling};
-use crate::gram::{Gram, Pick, Picked, PrecomputedGram, StoredGram};
+use crate::gram::{ChainPoint, Gram, Pick, Picked, PrecomputedGram, StoredGram};
 use crate::kernel::Kernel;
 use crate::linalg::pages;
 use crate::observe::{Begin, Observer, Step};
 use crate::solver::decomposition::Scratch;
 use crate::{Control, Error, Result, Threads};
 
+use super::chains::{ChainRequest, Reached};
 use super::fold::{self, FoldMachine, FoldTrainer, KernelEntries};
 use super::judge::{Comparison, Judge};
 use super::order::Ordered;
@@ -71,6 +72,8 @@ pub(super) struct Search<'a> {
     kept: Vec<Mutex<Option<StoredGram>>>,
     spare: Mutex<Vec<Vec<f32>>>,
     scratch: Mutex<Vec<Scratch>>,
+    /// The points that a device has reached, by cell and fold.
+    reached: Reached,
 }
 
 /// What folds learn from their own training rows: what stands for missing values, and the scaling.
@@ -130,6 +133,7 @@ impl<'a> Search<'a> {
             kept,
             spare: Mutex::default(),
             scratch: Mutex::default(),
+            reached: Reached::default(),
         }
     }
 
@@ -199,6 +203,9 @@ impl<'a> Search<'a> {
         let plan = self.memory_plan();
         // With few kernels, folds run in parallel; otherwise kernels do, each task with its own matrix.
         let few = self.few();
+        if elsewhere.is_none() && self.by_fold.is_none() && plan.matrices > 0 {
+            self.reached = self.on_device(&plan, control)?;
+        }
         for folds in self.rounds(&plan) {
             if elsewhere.is_none() {
                 match self.compute_statistics(folds[0], &plan, control) {
@@ -223,6 +230,8 @@ impl<'a> Search<'a> {
                 }
                 let tried = if let Some(remote) = elsewhere.as_deref_mut() {
                     self.remote_tasks(batch, &folds, remote, &mut share)
+                } else if !self.reached.is_empty() && batch.len() <= plan.matrices {
+                    self.one_task_per_cell(batch, &folds, &plan, control, &mut share)
                 } else if few {
                     self.one_task_per_kernel_and_fold(batch, &folds, &plan, control, &mut share)
                 } else {
@@ -361,6 +370,39 @@ impl<'a> Search<'a> {
         Ok(found?.into_iter().flatten().collect())
     }
 
+    /// One task per cell and fold: what a device has trained is judged, the rest starts from where it ended. All matrices are
+    /// computed first.
+    fn one_task_per_cell(
+        &self,
+        batch: &[usize],
+        folds: &[usize],
+        plan: &MemoryPlan,
+        control: &Control,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<Tried>> {
+        let matrices = batch.iter().map(|&at| self.matrix(at, folds[0], plan, control));
+        let matrices: Vec<KernelMatrix> = matrices.collect::<Result<_>>()?;
+        let mut tasks: Vec<(usize, usize, usize)> = Vec::new();
+        for (place, fold) in (0..batch.len()).flat_map(|place| folds.iter().map(move |&fold| (place, fold))) {
+            let cells = self.pending_on_fold(batch[place], folds, fold);
+            tasks.extend(cells.into_iter().map(|cell| (place, fold, cell)));
+        }
+        // What is left to train starts first.
+        let size = |&(_, fold, cell): &(usize, usize, usize)| match self.reached.all(cell, fold) {
+            true => 1,
+            false => 1_000_000 + self.task_size(&[cell]),
+        };
+        let sizes: Vec<u64> = tasks.iter().map(size).collect();
+        let begin = Begin { solver: "tune", n: self.ordered.rows.len(), tol: None, gap: None };
+        let found = run(&sizes, &begin, control, observer, |task, control, _| {
+            let (place, fold, cell) = tasks[task];
+            let earlier = |cell: usize| self.cells[cell].machines.clone();
+            self.train(&[cell], earlier, matrices[place].source(), fold, plan, control)
+        });
+        batch.iter().zip(matrices).for_each(|(&at, matrix)| self.put_back(at, matrix, plan));
+        Ok(found?.into_iter().flatten().collect())
+    }
+
     /// One task per kernel, which computes the matrix and goes through the folds in order.
     fn one_task_per_kernel(
         &self,
@@ -412,6 +454,38 @@ impl<'a> Search<'a> {
         self.pending(at, folds).into_iter().filter(|(_, folds)| folds.contains(&fold)).map(|(cell, _)| cell).collect()
     }
 
+    /// What trains cells on folds.
+    fn trainer(&self, plan: &MemoryPlan) -> FoldTrainer<'_> {
+        FoldTrainer {
+            tuner: self.tuner,
+            prepared: self.prepared,
+            ordered: self.ordered,
+            judge: self.judge,
+            memory: plan.training,
+            same_points: self.by_fold.is_none(),
+            spare: &self.scratch,
+        }
+    }
+
+    /// The trainings that are still to be done, by a device that does them side by side: empty if there is none.
+    fn on_device(&self, plan: &MemoryPlan, control: &Control) -> Result<Reached> {
+        let (Some(device), folds) = (control.backend().chains(), 0..self.ordered.folds()) else {
+            return Ok(Reached::default());
+        };
+        let folds: Vec<usize> = folds.collect();
+        let pending: Vec<Vec<usize>> = (0..self.kernels.len())
+            .map(|at| self.pending(at, &folds).into_iter().map(|(cell, _)| cell).collect())
+            .collect();
+        let request = ChainRequest {
+            trainer: &self.trainer(plan),
+            params: &|cell| &self.cells[cell].cell.params,
+            done: &|cell| self.cells[cell].cell.folds.len(),
+            pending: &pending,
+            memory: self.tuner.options.budget.memory / 4,
+        };
+        request.solve(device, &self.points(0)?, &self.kernels, control)
+    }
+
     fn train(
         &self,
         list: &[usize],
@@ -421,19 +495,12 @@ impl<'a> Search<'a> {
         plan: &MemoryPlan,
         control: &Control,
     ) -> Result<Vec<Tried>> {
-        let trainer = FoldTrainer {
-            tuner: self.tuner,
-            prepared: self.prepared,
-            ordered: self.ordered,
-            judge: self.judge,
-            memory: plan.training,
-            same_points: self.by_fold.is_none(),
-            spare: &self.scratch,
-        };
+        let trainer = self.trainer(plan);
         let params: Vec<&Params> = list.iter().map(|&cell| &self.cells[cell].cell.params).collect();
         let machines: Vec<Vec<FoldMachine>> = list.iter().map(|&cell| earlier(cell)).collect();
         let machines: Vec<&[FoldMachine]> = machines.iter().map(Vec::as_slice).collect();
-        let found = trainer.train_cells(&params, &machines, source, fold, control)?;
+        let reached: Vec<&[ChainPoint]> = list.iter().map(|&cell| self.reached.of(cell, fold)).collect();
+        let found = trainer.train_cells(&params, &machines, &reached, source, fold, control)?;
         Ok(list.iter().zip(found).map(|(&cell, (result, seconds))| (cell, fold, result, seconds)).collect())
     }
 
@@ -461,6 +528,11 @@ impl<'a> Search<'a> {
             return Ok(KernelMatrix::Stored(kept));
         }
         let kernel = self.kernels[at];
+        // Where a device has trained everything, no entry is needed.
+        let folds = fold..self.ordered.folds();
+        if (self.firsts[at]..self.firsts[at + 1]).all(|cell| folds.clone().all(|fold| self.reached.all(cell, fold))) {
+            return Ok(KernelMatrix::Live(Box::new(CpuGram::square(kernel, &self.points(fold)?)?)));
+        }
         if let Some(statistics) = &self.statistics {
             let n = statistics.len();
             let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
