@@ -25,10 +25,12 @@ pub(crate) enum Module {
     Hopper,
     /// Cholesky factors of stiff sets.
     Factor,
+    /// Newton's method on the primal objective.
+    Primal,
 }
 
 /// All modules.
-pub(crate) const MODULES: [Module; 9] = [
+pub(crate) const MODULES: [Module; 10] = [
     Module::GramF32,
     Module::GramF64,
     Module::Solver,
@@ -38,6 +40,7 @@ pub(crate) const MODULES: [Module; 9] = [
     Module::Wide,
     Module::Hopper,
     Module::Factor,
+    Module::Primal,
 ];
 
 impl Module {
@@ -53,6 +56,7 @@ impl Module {
             Module::Wide => "load wide",
             Module::Hopper => "load hopper",
             Module::Factor => "load factor",
+            Module::Primal => "load primal",
         }
     }
 
@@ -68,6 +72,7 @@ impl Module {
             Module::Wide => include_bytes!("../ptx/wide.ptx.gz"),
             Module::Hopper => include_bytes!("../ptx/hopper.ptx.gz"),
             Module::Factor => include_bytes!("../ptx/factor.ptx.gz"),
+            Module::Primal => include_bytes!("../ptx/primal.ptx.gz"),
         };
         let mut text = Vec::new();
         GzDecoder::new(compressed).read_to_end(&mut text).expect("the programs were compressed by scripts/ptx");
@@ -94,12 +99,14 @@ mod tests {
             Module::Tiles => ("tiles.cu", include_str!("../kernels/tiles.cu")),
             Module::Packed | Module::Chunked => ("packed.cu", include_str!("../kernels/packed.cu")),
             Module::Factor => ("factor.cu", include_str!("../kernels/factor.cu")),
+            Module::Primal => ("primal.cu", include_str!("../kernels/primal.cu")),
             Module::Wide | Module::Hopper => ("wide.cu", include_str!("../kernels/wide.cu")),
         };
         for module in MODULES {
             let (name, source) = source(module);
             let source = source
                 .replace("#include \"statistics.cuh\"\n", include_str!("../kernels/statistics.cuh"))
+                .replace("#include \"variables.cuh\"\n", include_str!("../kernels/variables.cuh"))
                 .replace("#include \"matrix.cuh\"\n", include_str!("../kernels/matrix.cuh"))
                 .replace("#include \"precondition.cuh\"\n", include_str!("../kernels/precondition.cuh"));
             assert!(!source.contains("#include"), "{name}: a header this test does not know");

@@ -1,0 +1,155 @@
+//! The course of Newton's method on the primal objective: how wide losses are smoothed, and when it ends.
+
+use margrave_core::gram::{DeviceProblem, DeviceStep};
+
+use super::{MOST_ROUNDS, Run, TINY_STEP};
+use crate::gram::Stop;
+use crate::phases::phase;
+
+/// The first width, and the one of every level but the last, relative to the violation of β = 0.
+const FIRST_WIDTH: f64 = 2.0;
+const LEVEL_WIDTH: f64 = 0.05;
+/// The width of the last level, likewise, over the root of the gap that is asked for, and its least value: narrower ones come later.
+const GAP_WIDTH: f64 = 1.1;
+const LAST_WIDTH: f64 = 0.02;
+/// The least width, likewise: sets are found by then.
+const LEAST_WIDTH: f64 = 5e-4;
+/// Widths shrink by this factor until that of the level is reached.
+const NARROWER: f64 = 0.3;
+/// A level ends when the objective falls by less than this share of ½αᵀKα with a step.
+const SETTLED: f64 = 0.02;
+/// Most steps on a level.
+const MOST_STEPS: usize = 60;
+/// Most verdicts.
+const MOST_VERDICTS: usize = 4;
+
+/// The scales of a problem.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Smoothing {
+    /// The violation of β = 0.
+    violation: f64,
+    /// The mean extent of the boxes.
+    across: f64,
+}
+
+impl Smoothing {
+    /// `None` if there is a variable without bounds and without curvature, or nothing to do.
+    pub(super) fn of(problem: &DeviceProblem<'_>) -> Option<Self> {
+        let (mut up, mut down, mut across) = (f64::INFINITY, f64::NEG_INFINITY, 0.0);
+        for t in problem.terms {
+            let bounded = t.lo.is_finite() && t.hi.is_finite();
+            if !bounded && t.d <= 0.0 {
+                return None;
+            }
+            if t.hi > 0.0 {
+                up = up.min(t.p + t.eps);
+            }
+            if t.lo < 0.0 {
+                down = down.max(t.p - t.eps);
+            }
+            across += if bounded { t.hi - t.lo } else { 1.0 / t.d };
+        }
+        let violation = if problem.keeps_sum { down - up } else { down.max(-up) };
+        let across = across / problem.terms.len() as f64;
+        (violation > 0.0 && violation.is_finite() && across > 0.0).then_some(Self { violation, across })
+    }
+}
+
+impl Run<'_> {
+    /// Steps over the first m variables; on the last level until the point is good enough. Whether that was reached.
+    pub(super) fn descend(&mut self, m: usize, last: bool) -> Result<bool, Stop> {
+        let Some(scales) = self.smoothing else { return Ok(false) };
+        let now = self.rounds.violation(m)?;
+        let first = FIRST_WIDTH * now.min(scales.violation);
+        self.rounds.begin_primal(m, first, scales.across)?;
+        let reached = self.steps(m, last, scales)?;
+        if last && self.rounds.infeasible {
+            self.rounds.finish_primal()?;
+        } else if !last {
+            self.rounds.end_primal(m)?;
+        }
+        Ok(reached)
+    }
+
+    fn steps(&mut self, m: usize, last: bool, scales: Smoothing) -> Result<bool, Stop> {
+        let least = LEAST_WIDTH * scales.violation;
+        let by_gap = self.problem.gap.filter(|_| last).map_or(LEVEL_WIDTH, |gap| (GAP_WIDTH * gap.sqrt()).max(LAST_WIDTH));
+        let level = scales.violation * LEVEL_WIDTH.min(by_gap);
+        if self.rounds.width() <= 1.01 * LEVEL_WIDTH * scales.violation {
+            self.rounds.set_width(level.min(self.rounds.width()));
+        }
+        let mut stuck = 0;
+        for _ in 0..MOST_STEPS {
+            let Some(step) = self.rounds.primal_newton(m)? else { return Ok(false) };
+            self.count += 1;
+            let width = self.rounds.width();
+            self.report.step(DeviceStep { rounds: self.count, violation: width, rows: m })?;
+            if std::env::var("MARGRAVE_TRACE").is_ok() {
+                eprintln!("primal m {m} width {width:.4} size {} length {:.3} decrease {:.3e} energy {:.3e}", step.size, step.length, step.decrease, step.energy);
+            }
+            stuck = if step.length < TINY_STEP { stuck + 1 } else { 0 };
+            if stuck >= 4 {
+                return Ok(false);
+            }
+            if step.size == 0 {
+                self.rounds.scale_width(2.0);
+                continue;
+            }
+            let settled = step.decrease <= SETTLED * step.energy;
+            if width > level {
+                if settled {
+                    self.rounds.scale_width(NARROWER.max(level / width));
+                }
+                continue;
+            }
+            if !last {
+                if settled {
+                    return Ok(true);
+                }
+                continue;
+            }
+            if step.length != 1.0 || !settled {
+                continue;
+            }
+            self.rounds.finish_primal()?;
+            let (violation, gap) = self.rounds.quality()?;
+            if std::env::var("MARGRAVE_TRACE").is_ok() {
+                eprintln!("    violation {violation:.4} gap {gap:.3e} free {}", self.rounds.last.free);
+            }
+            if self.looks_good()? {
+                return Ok(true);
+            }
+            self.rounds.infeasible = true;
+            if step.decrease <= 0.1 * gap * step.energy {
+                let by_gap = self.problem.gap.map_or(1.0, |wanted| (0.5 * wanted / gap).sqrt());
+                let by_violation = self.problem.tol.map_or(1.0, |wanted| 0.5 * wanted / violation);
+                self.rounds.scale_width(by_gap.min(by_violation).clamp(0.1, 0.7));
+                if self.rounds.width() < least {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Double precision and verdict; what is missing is left to rounds over sets.
+    pub(super) fn settle_primal(&mut self, n: usize) -> Result<Option<Vec<f64>>, Stop> {
+        for _ in 0..MOST_VERDICTS {
+            let (beta, found) = phase("refresh", 0.0, None, || self.rounds.refresh())?;
+            if !self.looks_good()? {
+                break;
+            }
+            if phase("verdict", 0.0, None, || self.report.verdict(&beta, &found)) {
+                return Ok(Some(found));
+            }
+            self.rounds.scale_width(0.7);
+            if !self.descend(n, true)? {
+                break;
+            }
+        }
+        let across = self.smoothing.map_or(1.0, |scales| scales.across);
+        self.rounds.proximal = 0.1 * self.rounds.width() / across;
+        self.level(n, self.problem.violation, MOST_ROUNDS, false)?;
+        self.settle(n)
+    }
+}
