@@ -75,7 +75,7 @@ fn sine(n: usize) -> (Vec<f64>, Vec<f64>, usize) {
 }
 
 /// Data of a name that is drawn here.
-pub fn drawn(name: &str, n: usize) -> Result<Dataset, Failure> {
+pub(crate) fn drawn(name: &str, n: usize) -> Result<Dataset, Failure> {
     let (x, y, d) = match name {
         "gauss16" => gauss16(n),
         "checker" => checker(n),
@@ -86,7 +86,7 @@ pub fn drawn(name: &str, n: usize) -> Result<Dataset, Failure> {
 }
 
 /// covtype, class 2 against the rest, features scaled to [0, 1].
-pub fn covtype(folder: &Path, n: usize) -> Result<Dataset, Failure> {
+pub(crate) fn covtype(folder: &Path, n: usize) -> Result<Dataset, Failure> {
     let options = ReadOptions { single: true, ..ReadOptions::default() };
     let data = margrave::io::load(folder.join("covtype.csv.gz"), &options)?.data;
     let Targets::Real(classes) = &data.targets else { return Err("covtype: classes are numbers".into()) };
@@ -117,7 +117,7 @@ pub fn covtype(folder: &Path, n: usize) -> Result<Dataset, Failure> {
 }
 
 /// MNIST, pixels from 0 to 1; `part`: "train" or "t10k".
-pub fn mnist(folder: &Path, part: &str) -> Result<Dataset, Failure> {
+pub(crate) fn mnist(folder: &Path, part: &str) -> Result<Dataset, Failure> {
     let labels = folder.join(format!("mnist_{part}_labels.idx1"));
     let options = ReadOptions { single: true, target_file: Some(labels), ..ReadOptions::default() };
     let data = margrave::io::load(folder.join(format!("mnist_{part}_images.idx3.gz")), &options)?.data;
@@ -136,6 +136,6 @@ pub fn mnist(folder: &Path, part: &str) -> Result<Dataset, Failure> {
 }
 
 /// Letters, features as they are; `part`: "" or ".t".
-pub fn letter(folder: &Path, part: &str) -> Result<Dataset, Failure> {
+pub(crate) fn letter(folder: &Path, part: &str) -> Result<Dataset, Failure> {
     Ok(margrave::load(folder.join(format!("letter_scale{part}.svm.gz")))?)
 }

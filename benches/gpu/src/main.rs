@@ -166,7 +166,7 @@ fn data_of(cell: &Cell, options: &Options) -> Result<Option<(Dataset, Option<Dat
 
 /// Rows of `test` whose class the model misses.
 fn errors(fit: &margrave::Fit, test: &Dataset) -> Result<usize, Failure> {
-    let control = Control::unlimited(Threads::available());
+    let control = Control::unlimited(Threads::new(0));
     let Prediction::Labels(found) = fit.model().predict(&test.points, Precision::Single, &control)? else {
         return Err("labels were expected".into());
     };

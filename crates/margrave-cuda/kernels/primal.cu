@@ -71,6 +71,20 @@ extern "C" __global__ void primal_assign(Variables v, const double *p, const dou
     if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
+// What the moves are apart from `left` times those of the step before, whose product is known; `before` becomes the moves. Differences
+// of the size of rounding are none.
+extern "C" __global__ void primal_differences(u32 n, double left, double *moves, double *before, double *differences) {
+    u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    double move = moves[i], known = left * before[i], difference = move - known;
+    if (fabs(difference) <= 1e-12 * (fabs(move) + fabs(known))) {
+        difference = 0;
+        moves[i] = move = known;
+    }
+    differences[i] = difference;
+    before[i] = move;
+}
+
 // taken = what the sum of the moves of F has to make up for. One block.
 extern "C" __global__ void primal_taken(const double *parts, u32 blocks, double total, double *taken) {
     double sum = 0;
@@ -132,10 +146,10 @@ extern "C" __global__ void primal_columns(u32 m, Set f, const u32 *list, const u
     moves[i] = f.x[a];
 }
 
-// change = product, or what is there plus the product.
-extern "C" __global__ void primal_change(u32 n, const double *product, u32 first, double *change) {
+// to = share·from + product.
+extern "C" __global__ void primal_change(u32 n, const double *product, double share, const double *from, double *to) {
     u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) change[i] = first ? product[i] : change[i] + product[i];
+    if (i < n) to[i] = fma(share, from[i], product[i]);
 }
 
 // Parts of the slopes of P along the moves, the k-th at from + k·by; and in the last row those of ½αᵀKα.

@@ -20,6 +20,8 @@ const NARROWER: f64 = 0.3;
 const SETTLED: f64 = 0.02;
 /// Most steps on a level.
 const MOST_STEPS: usize = 60;
+/// Steps that lead nowhere after which it ends.
+const MOST_STUCK: usize = 4;
 /// Most verdicts.
 const MOST_VERDICTS: usize = 4;
 
@@ -55,81 +57,94 @@ impl Smoothing {
     }
 }
 
+/// How steps over some of the variables ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Ended {
+    /// The goal was reached.
+    Reached,
+    /// It was not.
+    Short,
+    /// Most variables are between the ends of their boxes: rounds over sets cost less.
+    Unsuited,
+}
+
 impl Run<'_> {
-    /// Steps over the first m variables; on the last level until the point is good enough. Whether that was reached.
+    /// Steps over the first m variables; on the last level until the point is good enough. Whether that was reached. Where the
+    /// method does not suit the problem it is given up for good.
     pub(super) fn descend(&mut self, m: usize, last: bool) -> Result<bool, Stop> {
         let Some(scales) = self.smoothing else { return Ok(false) };
-        let now = self.rounds.violation(m)?;
+        let (now, new) = (self.rounds.violation(m)?, self.rounds.primal.is_none());
         let first = FIRST_WIDTH * now.min(scales.violation);
         self.rounds.begin_primal(m, first, scales.across)?;
-        let reached = self.steps(m, last, scales)?;
-        if last && self.rounds.infeasible {
-            self.rounds.finish_primal()?;
+        let ended = self.steps(m, last, new, scales)?;
+        if ended == Ended::Unsuited {
+            self.rounds.finish_primal(m)?;
+            (self.rounds.primal, self.rounds.smoothable) = (None, false);
+        } else if last && self.rounds.infeasible {
+            self.rounds.finish_primal(m)?;
         } else if !last {
             self.rounds.end_primal(m)?;
         }
-        Ok(reached)
+        Ok(ended == Ended::Reached)
     }
 
-    fn steps(&mut self, m: usize, last: bool, scales: Smoothing) -> Result<bool, Stop> {
+    fn steps(&mut self, m: usize, last: bool, new: bool, scales: Smoothing) -> Result<Ended, Stop> {
         let least = LEAST_WIDTH * scales.violation;
-        let by_gap = self.problem.gap.filter(|_| last).map_or(LEVEL_WIDTH, |gap| (GAP_WIDTH * gap.sqrt()).max(LAST_WIDTH));
+        let by_gap =
+            self.problem.gap.filter(|_| last).map_or(LEVEL_WIDTH, |gap| (GAP_WIDTH * gap.sqrt()).max(LAST_WIDTH));
         let level = scales.violation * LEVEL_WIDTH.min(by_gap);
         if self.rounds.width() <= 1.01 * LEVEL_WIDTH * scales.violation {
             self.rounds.set_width(level.min(self.rounds.width()));
         }
         let mut stuck = 0;
         for _ in 0..MOST_STEPS {
-            let Some(step) = self.rounds.primal_newton(m)? else { return Ok(false) };
+            let accurate = self.rounds.set_accurate(false);
+            let Some(step) = self.rounds.primal_newton(m)? else { return Ok(Ended::Short) };
             self.count += 1;
             let width = self.rounds.width();
             self.report.step(DeviceStep { rounds: self.count, violation: width, rows: m })?;
-            if std::env::var("MARGRAVE_TRACE").is_ok() {
-                eprintln!("primal m {m} width {width:.4} size {} length {:.3} decrease {:.3e} energy {:.3e}", step.size, step.length, step.decrease, step.energy);
-            }
-            stuck = if step.length < TINY_STEP { stuck + 1 } else { 0 };
-            if stuck >= 4 {
-                return Ok(false);
-            }
             if step.size == 0 {
                 self.rounds.scale_width(2.0);
                 continue;
             }
             let settled = step.decrease <= SETTLED * step.energy;
+            // What is left may be due to systems that were not solved accurately.
+            let stalled = step.length < TINY_STEP && accurate;
+            stuck += usize::from(stalled);
+            if stuck >= MOST_STUCK {
+                return Ok(Ended::Short);
+            }
+            self.rounds.set_accurate(step.length < TINY_STEP || (last && settled));
             if width > level {
                 if settled {
                     self.rounds.scale_width(NARROWER.max(level / width));
                 }
                 continue;
             }
-            if !last {
-                if settled {
-                    return Ok(true);
-                }
-                continue;
+            if settled && new && 2 * step.size > m {
+                return Ok(Ended::Unsuited);
             }
-            if step.length != 1.0 || !settled {
-                continue;
+            match (last, settled) {
+                (false, true) => return Ok(Ended::Reached),
+                (true, true) if step.length == 1.0 || stalled => {}
+                _ => continue,
             }
-            self.rounds.finish_primal()?;
+            self.rounds.finish_primal(m)?;
             let (violation, gap) = self.rounds.quality()?;
-            if std::env::var("MARGRAVE_TRACE").is_ok() {
-                eprintln!("    violation {violation:.4} gap {gap:.3e} free {}", self.rounds.last.free);
-            }
             if self.looks_good()? {
-                return Ok(true);
+                return Ok(Ended::Reached);
             }
             self.rounds.infeasible = true;
-            if step.decrease <= 0.1 * gap * step.energy {
+            if stalled || step.decrease <= 0.1 * gap * step.energy {
                 let by_gap = self.problem.gap.map_or(1.0, |wanted| (0.5 * wanted / gap).sqrt());
                 let by_violation = self.problem.tol.map_or(1.0, |wanted| 0.5 * wanted / violation);
                 self.rounds.scale_width(by_gap.min(by_violation).clamp(0.1, 0.7));
                 if self.rounds.width() < least {
-                    return Ok(false);
+                    return Ok(Ended::Short);
                 }
             }
         }
-        Ok(false)
+        Ok(Ended::Short)
     }
 
     /// Double precision and verdict; what is missing is left to rounds over sets.

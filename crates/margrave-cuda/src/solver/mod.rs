@@ -105,7 +105,7 @@ impl<'a> Run<'a> {
         let state = phase("copy the problem", 0.0, None, || Problem::new(gram, problem))?;
         let mut rounds = phase("begin", 0.0, None, || Rounds::new(gram, state, control))?;
         let smoothing = Smoothing::of(problem);
-        rounds.smoothable = smoothing.is_some() && std::env::var("MARGRAVE_PRIMAL").map_or(true, |v| v != "0");
+        rounds.smoothable = smoothing.is_some();
         Ok(Self { gram, problem, report, rounds, count: 0, smoothing })
     }
 
@@ -131,6 +131,9 @@ impl<'a> Run<'a> {
             }
             if self.rounds.stiff && self.rounds.smoothable {
                 self.descend(m, m == n)?;
+                if !self.rounds.smoothable {
+                    self.level(m, goal, MOST_ROUNDS, true)?;
+                }
             }
         }
         match self.rounds.primal.is_some() {

@@ -13,7 +13,8 @@
 //! At the minimum α lies in the box and is the optimum of the smoothed dual problem, whose gap in the problem itself falls with the
 //! square of the width.
 //!
-//! Cost of a step: a product of all rows with all changes, and one system: a factor in double precision, or conjugate gradients with
+//! Cost of a step: a product of all rows with the variables between the ends and with those whose place has changed (others go on
+//! towards theirs, which is known), and one system: a factor in double precision, or conjugate gradients with
 //! the Nyström preconditioner for more than some thousand variables.
 
 use super::cg::{Aim, ONE};
@@ -26,9 +27,11 @@ use crate::ptx::Module;
 
 /// Largest system that is factored at once.
 const FACTORED: usize = 6_000;
-/// Residual of conjugate gradients, relative to that of no move, and most steps.
-const SHARE: f64 = 0.02;
-const MOST_STEPS: u32 = 400;
+/// Largest residual of conjugate gradients, relative to the width, at first and near the end, and most steps. The residual of no move
+/// may be ten thousand times the width: with one relative to that the line search would end at once.
+const RESIDUAL: f64 = 0.05;
+const LAST_RESIDUAL: f64 = 0.005;
+const MOST_STEPS: u32 = 600;
 /// The curvature is at least this many times what rounding entries to 16 bits may take away per √variables.
 const COARSE: f64 = 5.0 * 8.8e-6;
 /// Places of a line search, and the distance of the first of them.
@@ -55,6 +58,7 @@ struct Own {
     sums: Function,
     step: Function,
     clip: Function,
+    differences: Function,
 }
 
 /// Programs, memory and state.
@@ -64,6 +68,13 @@ pub(super) struct Primal {
     /// K·α, and K times the moves.
     scores: Buffer<f64>,
     change: Buffer<f64>,
+    /// The last moves of variables at the ends of their boxes, K times them, and the share of them that is left to be done.
+    before: Buffer<f64>,
+    before_change: Buffer<f64>,
+    left: f64,
+    differences: Buffer<f64>,
+    /// Whether systems are solved accurately.
+    pub(super) accurate: bool,
     sums: Buffer<f64>,
     /// The multiplier of the sum.
     mu: f64,
@@ -87,9 +98,6 @@ pub(super) struct Newton {
     pub(super) energy: f64,
 }
 
-#[allow(non_snake_case)]
-fn HELD() -> bool { std::env::var("MARGRAVE_HELD").map_or(true, |v| v != "0") }
-
 impl Primal {
     fn new(turn: &Turn<'_>, n: usize, across: f64) -> Result<Self, CudaError> {
         let find = |name: &str| turn.function(Module::Primal, name, 0);
@@ -108,9 +116,15 @@ impl Primal {
                 sums: find("primal_sums")?,
                 step: find("primal_step")?,
                 clip: find("primal_clip")?,
+                differences: find("primal_differences")?,
             },
             scores: turn.allocate(n, what)?,
             change: turn.allocate(n, what)?,
+            before: turn.allocate(n, what)?,
+            before_change: turn.allocate(n, what)?,
+            left: 0.0,
+            differences: turn.allocate(n, what)?,
+            accurate: false,
             sums: turn.allocate(PLACES as usize + 1, what)?,
             mu: 0.0,
             width: 0.0,
@@ -135,6 +149,7 @@ impl Rounds<'_> {
         if self.problem.paired == 0 {
             primal.mu = 0.0;
         }
+        self.forget_moves(&mut primal, m)?;
         let (variables, p, n) = (self.problem.variables(), self.problem.p.address(), m as u32);
         let scores = primal.scores.address();
         // SAFETY: the arguments are those of the program.
@@ -145,12 +160,24 @@ impl Rounds<'_> {
         Ok(())
     }
 
+    /// The moves of the last step are no longer those of the next one's variables.
+    fn forget_moves(&self, primal: &mut Primal, m: usize) -> Result<(), CudaError> {
+        primal.left = 0.0;
+        self.turn.fill(&primal.before, m, 0)?;
+        self.turn.fill(&primal.before_change, m, 0)
+    }
+
     /// Changes the width by a factor.
     pub(super) fn scale_width(&mut self, by: f64) {
         if let Some(primal) = &mut self.primal {
             primal.width *= by;
-            primal.narrowed = by < 1.0 && HELD();
+            primal.narrowed = by < 1.0;
         }
+    }
+
+    /// Whether the next system is to be solved accurately; what was said before.
+    pub(super) fn set_accurate(&mut self, accurate: bool) -> bool {
+        self.primal.as_mut().is_some_and(|primal| std::mem::replace(&mut primal.accurate, accurate))
     }
 
     /// Another width, before the first step on more variables.
@@ -210,15 +237,27 @@ impl Rounds<'_> {
             return Ok(Some(Newton { size, length: 0.0, decrease: 0.0, energy: 0.0 }));
         }
         phases::end(begun, "primal: choose the set", size as f64, Some(&self.turn));
-        let columns = self.nonzero_columns(m, moves)?;
+        let (left, before, differences) = (primal.left, primal.before.address(), primal.differences.address());
+        // SAFETY: the arguments are those of the program.
+        unsafe {
+            self.turn.launch(
+                primal.own.differences,
+                grid(m),
+                THREADS,
+                0,
+                arguments![n, left, moves, before, differences],
+            )?;
+        }
+        let columns = self.nonzero_columns(m, differences)?;
         let noise = ENTRY_ERROR * primal.across * ((columns + size) as f64).sqrt();
         let double = noise > NOISE * width && self.gram.arithmetic.wide.is_some();
         self.product(double, 0, m, columns)?;
-        self.add_change(primal, m, true)?;
+        let known = primal.before_change.address();
+        self.add_change(primal, m, left, known, known)?;
         let set = self.whole.get(&self.turn, size)?;
         let (count, list, rows) = (size as u32, self.whole.list.address(), self.whole.rows.address());
-        let change = primal.change.address();
-        let factored = size <= std::env::var("MARGRAVE_FACTORED").map_or(FACTORED, |v| v.parse().unwrap());
+        let change = primal.before_change.address();
+        let factored = size <= FACTORED;
         let share = if factored || self.problem.paired == 0 { 0.0 } else { 1.0 / size as f64 };
         let f = Current { set, m: count, list, rows };
         // SAFETY: the arguments are those of the program.
@@ -250,7 +289,7 @@ impl Rounds<'_> {
             )?;
         }
         self.product(double, 0, m, size)?;
-        self.add_change(primal, m, false)?;
+        self.add_change(primal, m, 1.0, known, primal.change.address())?;
         let begun = phases::begin();
         let mut found = [0.0];
         self.turn.read(&primal.sums, 0, &mut found)?;
@@ -259,10 +298,11 @@ impl Rounds<'_> {
         Ok(Some(step))
     }
 
-    fn add_change(&self, primal: &Primal, m: usize, first: bool) -> Result<(), CudaError> {
-        let (n, first, product, change) = (m as u32, u32::from(first), self.kd.address(), primal.change.address());
+    /// to = share·from + the last product.
+    fn add_change(&self, primal: &Primal, m: usize, share: f64, from: u64, to: u64) -> Result<(), CudaError> {
+        let (n, product) = (m as u32, self.kd.address());
         // SAFETY: the arguments are those of the program.
-        unsafe { self.turn.launch(primal.own.change, grid(m), THREADS, 0, arguments![n, product, first, change]) }
+        unsafe { self.turn.launch(primal.own.change, grid(m), THREADS, 0, arguments![n, product, share, from, to]) }
     }
 
     /// The moves of F, in its x; the new multiplier goes to `sums`.
@@ -296,7 +336,7 @@ impl Rounds<'_> {
     /// Conjugate gradients; K·x is in `kq` afterwards. `false`: a factor would be better, and fits.
     fn solve_by_steps(&mut self, primal: &Primal, f: Current, level: usize) -> Result<bool, Stop> {
         let (added, paired) = (primal.width / primal.across, self.problem.paired);
-        self.coarse = added > COARSE * f64::from(f.m).sqrt();
+        self.coarse = !primal.accurate && added > COARSE * f64::from(f.m).sqrt();
         self.fill_matrix(f, None)?;
         let preconditioned = self.prepare(level, f)?;
         let again = self.programs.cg_again;
@@ -305,7 +345,8 @@ impl Rounds<'_> {
         if paired == 1 {
             self.matrix.multiply(&self.turn, &self.programs, f.set, false)?;
         }
-        let aim = Aim { aim: f64::MAX, floor: 1e-3 * primal.width, share: std::env::var("MARGRAVE_SHARE").map_or(SHARE, |v| v.parse().unwrap()), most: MOST_STEPS };
+        let residual = primal.width * if primal.accurate { LAST_RESIDUAL } else { RESIDUAL };
+        let aim = Aim { aim: 0.0, floor: residual, share: 1.0, most: MOST_STEPS };
         self.matrix.start(&self.turn, &self.programs, f.set, paired == 1, paired, aim)?;
         if preconditioned {
             if !self.build_preconditioner(f, added)? {
@@ -325,10 +366,7 @@ impl Rounds<'_> {
             }
         };
         phases::end(begun, "primal: conjugate gradients", f64::from(cg.steps), Some(&self.turn));
-        if std::env::var("MARGRAVE_TRACE").is_ok() {
-            eprintln!("   cg size {} coarse {} preconditioned {preconditioned} steps {} done {} rr/limit {:.2e}", f.m, self.coarse, cg.steps, cg.done, cg.rr / cg.limit);
-        }
-        let reached = cg.done == 1 && cg.rr <= 25.0 * cg.limit;
+        let reached = cg.largest <= 20.0 * residual;
         if !reached && self.fits_factor(f.m as usize) {
             return Ok(false);
         }
@@ -377,6 +415,7 @@ impl Rounds<'_> {
             )?;
         }
         primal.mu += length * mu_move;
+        primal.left = 1.0 - length;
         Ok(Newton { size, length, decrease: -first, energy })
     }
 
@@ -415,9 +454,8 @@ impl Rounds<'_> {
         self.balance()
     }
 
-    /// The point in the box that α has become, with its slopes.
-    pub(super) fn finish_primal(&mut self) -> Result<(), Stop> {
-        let n = self.problem.n;
+    /// The point in the box that α has become, with the slopes of the first n variables; the others are zero.
+    pub(super) fn finish_primal(&mut self, n: usize) -> Result<(), Stop> {
         self.clip()?;
         let (count, beta, moves) = (n as u32, self.problem.beta.address(), self.moves.address());
         // SAFETY: the arguments are those of the program.
@@ -426,12 +464,10 @@ impl Rounds<'_> {
         }
         let columns = self.nonzero_columns(n, moves)?;
         self.product(false, 0, n, columns)?;
-        if let Some(primal) = self.primal.take() {
-            let (product, zero, scores) = (self.kd.address(), 0u32, primal.scores.address());
-            // SAFETY: the arguments are those of the program.
-            unsafe {
-                self.turn.launch(primal.own.change, grid(n), THREADS, 0, arguments![count, product, zero, scores])?;
-            }
+        if let Some(mut primal) = self.primal.take() {
+            let scores = primal.scores.address();
+            self.add_change(&primal, n, 1.0, scores, scores)?;
+            self.forget_moves(&mut primal, n)?;
             self.primal = Some(primal);
         }
         Ok(self.end_primal(n)?)
