@@ -212,7 +212,8 @@ fn measure(
             }
             before = Some(now);
         }
-        let slow = seconds > 60.0;
+        // A slow line is not repeated.
+        let slow = seconds > 20.0;
         if rep + 1 == reps || slow {
             let missed = test.map(|test| errors(&fit, test)).transpose()?;
             println!(

@@ -37,6 +37,8 @@ const COARSE: f64 = 5.0 * 8.8e-6;
 /// Places of a line search, and the distance of the first of them.
 const PLACES: u32 = 33;
 const APART: f64 = 1.0 / 16.0;
+/// The whole step is also taken where the objective falls by less than this share of ½αᵀKα.
+const ROUNDING: f64 = 5e-5;
 /// The whole step is taken where the slope has fallen to this share at its end.
 const FLAT: f64 = 0.1;
 /// Typical error of an entry in single precision, and the share of the width that errors of scores may have.
@@ -401,7 +403,12 @@ impl Rounds<'_> {
     fn search_primal(&mut self, primal: &mut Primal, m: usize, size: usize, mu_move: f64) -> Result<Newton, CudaError> {
         let slopes = self.slopes(primal, m, mu_move, 0.0, APART)?;
         let (first, energy) = (slopes[0], slopes[PLACES as usize]);
-        let length = if first < 0.0 && first.is_finite() { self.line_search(primal, m, mu_move, &slopes)? } else { 0.0 };
+        let length = match first < 0.0 && first.is_finite() {
+            // Slopes this small are mostly rounding of the products; the whole step puts all variables into their boxes.
+            true if -first <= ROUNDING * energy => 1.0,
+            true => self.line_search(primal, m, mu_move, &slopes)?,
+            false => 0.0,
+        };
         let (variables, n) = (self.problem.variables(), m as u32);
         let (scores, change, moves) = (primal.scores.address(), primal.change.address(), self.moves.address());
         // SAFETY: the arguments are those of the program.
@@ -471,5 +478,23 @@ impl Rounds<'_> {
             self.primal = Some(primal);
         }
         Ok(self.end_primal(n)?)
+    }
+
+    /// α as it was before `finish_primal`, if nothing was computed since but how good the point is.
+    pub(super) fn undo_finish(&mut self, n: usize) -> Result<(), CudaError> {
+        let Some(primal) = &self.primal else { return Ok(()) };
+        let (variables, count, back) = (self.problem.variables(), n as u32, -1.0f64);
+        let (moves, change, scores) = (self.moves.address(), self.kd.address(), primal.scores.address());
+        self.infeasible = true;
+        // SAFETY: the arguments are those of the program; `moves` and the product are those of the last call.
+        unsafe {
+            self.turn.launch(
+                primal.own.step,
+                grid(n),
+                THREADS,
+                0,
+                arguments![variables, count, moves, change, back, scores],
+            )
+        }
     }
 }
