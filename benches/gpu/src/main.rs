@@ -141,8 +141,7 @@ fn options() -> Result<Options, Failure> {
 /// The phases of the last run.
 fn show_phases(seconds: f64, rounds: &Rounds) {
     println!("    {:8.1} ms in all; {}", 1e3 * seconds, {
-        let heard: Vec<String> =
-            rounds.3.iter().take(20).map(|(name, at)| format!("{name} {:.1}", 1e3 * at)).collect();
+        let heard: Vec<String> = rounds.3.iter().take(20).map(|(name, at)| format!("{name} {:.1}", 1e3 * at)).collect();
         heard.join(", ")
     });
     for phase in margrave_cuda::phases::take() {

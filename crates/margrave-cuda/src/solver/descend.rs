@@ -24,6 +24,8 @@ const MOST_STEPS: usize = 60;
 /// at a few times that.
 const MANY: f64 = 0.5;
 const MANY_EARLY: f64 = 0.6;
+/// A width is done with when a whole step does not make the gap smaller than this share of it.
+const BETTER: f64 = 0.7;
 /// Steps that lead nowhere after which it ends.
 const MOST_STUCK: usize = 4;
 /// Most verdicts.
@@ -100,16 +102,13 @@ impl Run<'_> {
         if self.rounds.width() <= 1.01 * LEVEL_WIDTH * scales.violation {
             self.rounds.set_width(level.min(self.rounds.width()));
         }
-        let (mut stuck, mut whole) = (0, 0);
+        let (mut stuck, mut least_gap) = (0, f64::INFINITY);
         for _ in 0..MOST_STEPS {
             let accurate = self.rounds.set_accurate(false);
             let Some(step) = self.rounds.primal_newton(m)? else { return Ok(Ended::Short) };
             self.count += 1;
             let width = self.rounds.width();
             self.report.step(DeviceStep { rounds: self.count, violation: width, rows: m })?;
-            if std::env::var("MARGRAVE_TRACE").is_ok() {
-                eprintln!("primal m {m} width {width:.4} accurate {accurate} size {} length {:.3} decrease {:.3e} energy {:.3e}", step.size, step.length, step.decrease, step.energy);
-            }
             if step.size == 0 {
                 self.rounds.scale_width(2.0);
                 continue;
@@ -118,7 +117,6 @@ impl Run<'_> {
             // What is left may be due to systems that were not solved accurately.
             let stalled = step.length < TINY_STEP && accurate;
             stuck += usize::from(stalled);
-            whole = if step.length == 1.0 { whole + 1 } else { 0 };
             if stuck >= MOST_STUCK {
                 return Ok(Ended::Short);
             }
@@ -140,15 +138,16 @@ impl Run<'_> {
             }
             self.rounds.finish_primal(m)?;
             let (violation, gap) = self.rounds.quality()?;
-            if std::env::var("MARGRAVE_TRACE").is_ok() {
-                eprintln!("    violation {violation:.4} gap {gap:.3e} free {}", self.rounds.last.free);
-            }
             if self.looks_good()? {
                 return Ok(Ended::Reached);
             }
             // Variables that have left their boxes are a part of the point until the last whole step has put them right.
             self.rounds.undo_finish(m)?;
-            if stalled || whole > 1 {
+            // While whole steps still make it better, they go on.
+            let better = gap < BETTER * least_gap;
+            least_gap = least_gap.min(gap);
+            if stalled || !better {
+                least_gap = f64::INFINITY;
                 let by_gap = self.problem.gap.map_or(1.0, |wanted| (0.5 * wanted / gap).sqrt());
                 let by_violation = self.problem.tol.map_or(1.0, |wanted| 0.5 * wanted / violation);
                 self.rounds.scale_width(by_gap.min(by_violation).clamp(0.1, 0.7));

@@ -168,7 +168,14 @@ impl Rounds<'_> {
     }
 
     /// The matrix of the n kept variables of F and the right-hand sides; `product`: K times what was pinned.
-    fn make_system(&mut self, factor: &mut Factor, f: Current, n: u32, size: u32, product: u64) -> Result<(), CudaError> {
+    fn make_system(
+        &mut self,
+        factor: &mut Factor,
+        f: Current,
+        n: u32,
+        size: u32,
+        product: u64,
+    ) -> Result<(), CudaError> {
         let (m, k, kept) = (f.m, factor.k.address(), self.kept.address());
         let w = factor.w.get(&self.turn, (size as usize).pow(2))?.address();
         let v = factor.v.get(&self.turn, 2 * size as usize)?.address();

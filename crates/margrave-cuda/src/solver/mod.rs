@@ -157,9 +157,6 @@ impl<'a> Run<'a> {
             self.rounds.adapt(violation < before);
             self.count += 1;
             self.report.step(DeviceStep { rounds: self.count, violation, rows: m })?;
-            if std::env::var("MARGRAVE_TRACE").is_ok() {
-                eprintln!("round m {m} goal {goal:.2e} violation {violation:.3e} step {step:.3} free {} pins {} proximal {:.1e} stiff {}", self.rounds.last.free, self.rounds.pins, self.rounds.proximal, self.rounds.stiff);
-            }
             careful = step < 0.3;
             stuck = if step < TINY_STEP { stuck + 1 } else { 0 };
             if stuck >= 4 {

@@ -38,7 +38,7 @@ const COARSE: f64 = 5.0 * 8.8e-6;
 const PLACES: u32 = 33;
 const APART: f64 = 1.0 / 16.0;
 /// The whole step is also taken where the objective falls by less than this share of ½αᵀKα.
-const ROUNDING: f64 = 5e-5;
+const ROUNDING: f64 = 2e-5;
 /// The whole step is taken where the slope has fallen to this share at its end.
 const FLAT: f64 = 0.1;
 /// Typical error of an entry in single precision, and the share of the width that errors of scores may have.
@@ -269,9 +269,7 @@ impl Rounds<'_> {
                 grid(size),
                 THREADS,
                 0,
-                arguments![
-                    variables, p, order, scores, change, list, count, width, mu, held, taken, share, set, rows
-                ],
+                arguments![variables, p, order, scores, change, list, count, width, mu, held, taken, share, set, rows],
             )?;
         }
         self.solve_system(primal, f, m, factored)?;
@@ -381,8 +379,7 @@ impl Rounds<'_> {
     fn slopes(&self, primal: &Primal, m: usize, mu_move: f64, from: f64, by: f64) -> Result<Vec<f64>, CudaError> {
         let (variables, p, n) = (self.problem.variables(), self.problem.p.address(), m as u32);
         let (scores, change, moves) = (primal.scores.address(), primal.change.address(), self.moves.address());
-        let (parts, out, width, mu) =
-            (self.matrix.parts.address(), primal.sums.address(), primal.width, primal.mu);
+        let (parts, out, width, mu) = (self.matrix.parts.address(), primal.sums.address(), primal.width, primal.mu);
         // SAFETY: the arguments are those of the programs; `parts` has room for all blocks of all places.
         unsafe {
             self.turn.launch(
