@@ -104,7 +104,7 @@ impl Run<'_> {
         }
         let (mut stuck, mut least_gap) = (0, f64::INFINITY);
         for _ in 0..MOST_STEPS {
-            let accurate = self.rounds.set_accurate(false);
+            let accurate = self.rounds.is_accurate();
             let Some(step) = self.rounds.primal_newton(m)? else { return Ok(Ended::Short) };
             self.count += 1;
             let width = self.rounds.width();

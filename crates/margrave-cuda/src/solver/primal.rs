@@ -76,7 +76,7 @@ pub(super) struct Primal {
     left: f64,
     differences: Buffer<f64>,
     /// Whether systems are solved accurately.
-    pub(super) accurate: bool,
+    accurate: bool,
     sums: Buffer<f64>,
     /// The multiplier of the sum.
     mu: f64,
@@ -177,9 +177,16 @@ impl Rounds<'_> {
         }
     }
 
-    /// Whether the next system is to be solved accurately; what was said before.
-    pub(super) fn set_accurate(&mut self, accurate: bool) -> bool {
-        self.primal.as_mut().is_some_and(|primal| std::mem::replace(&mut primal.accurate, accurate))
+    /// Whether the next system is to be solved accurately.
+    pub(super) fn set_accurate(&mut self, accurate: bool) {
+        if let Some(primal) = &mut self.primal {
+            primal.accurate = accurate;
+        }
+    }
+
+    /// What was said last.
+    pub(super) fn is_accurate(&self) -> bool {
+        self.primal.as_ref().is_some_and(|primal| primal.accurate)
     }
 
     /// Another width, before the first step on more variables.
