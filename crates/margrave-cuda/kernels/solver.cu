@@ -7,75 +7,9 @@
 //
 // Everything that adds up does so in a fixed order: runs on one card are bit-identical.
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef unsigned char u8;
-typedef unsigned short u16;
-#define INFINITE __longlong_as_double(0x7ff0000000000000LL)
+#include "variables.cuh"
 // Rows and columns of a stored tile of K over F.
 #define SIDE 128
-
-// ---------------------------------------------------------------- sums over a block
-
-__device__ double block_sum(double v) {
-    __shared__ double warp[33];
-    int lane = threadIdx.x & 31, w = threadIdx.x >> 5;
-    for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
-    __syncthreads();
-    if (lane == 0) warp[w] = v;
-    __syncthreads();
-    if (w == 0) {
-        double t = lane < (int)(blockDim.x >> 5) ? warp[lane] : 0;
-        for (int o = 16; o; o >>= 1) t += __shfl_xor_sync(~0u, t, o);
-        if (lane == 0) warp[32] = t;
-    }
-    __syncthreads();
-    return warp[32];
-}
-
-__device__ double block_max(double v) {
-    __shared__ double warp[33];
-    int lane = threadIdx.x & 31, w = threadIdx.x >> 5;
-    for (int o = 16; o; o >>= 1) v = fmax(v, __shfl_xor_sync(~0u, v, o));
-    __syncthreads();
-    if (lane == 0) warp[w] = v;
-    __syncthreads();
-    if (w == 0) {
-        double t = lane < (int)(blockDim.x >> 5) ? warp[lane] : -INFINITE;
-        for (int o = 16; o; o >>= 1) t = fmax(t, __shfl_xor_sync(~0u, t, o));
-        if (lane == 0) warp[32] = t;
-    }
-    __syncthreads();
-    return warp[32];
-}
-
-// ---------------------------------------------------------------- the variables
-
-struct Variables {
-    double *beta, *g;
-    const double *lo, *hi, *eps, *d;
-};
-
-// What the host reads after each part of a round: `State` in src/solver/state.rs.
-struct State {
-    double up, low, mu, violation, threshold, step, slope, curvature, gap, dual;
-    int free, released, out, left, done, steps;
-};
-
-__device__ __forceinline__ double up_offset(double b, double eps) { return b >= 0 ? eps : -eps; }
-__device__ __forceinline__ double down_offset(double b, double eps) { return b > 0 ? eps : -eps; }
-__device__ __forceinline__ bool is_free(double b, double lo, double hi, double eps) {
-    return b > lo && b < hi && (b != 0 || eps == 0);
-}
-
-// How far the slope of a fixed variable is on the wrong side; `side`: where it wants to go.
-__device__ __forceinline__ double wish(const Variables &v, u32 i, double mu, int &side) {
-    double b = v.beta[i], g = v.g[i], eps = v.eps[i];
-    double rise = b < v.hi[i] ? mu - (g + up_offset(b, eps)) : -INFINITE;
-    double fall = b > v.lo[i] ? g + down_offset(b, eps) - mu : -INFINITE;
-    side = rise >= fall ? 1 : -1;
-    return fmax(rise, fall);
-}
 
 extern "C" __global__ void measure_parts(Variables v, u32 n, double *parts) {
     double up = INFINITE, low = -INFINITE, sum = 0, count = 0;
@@ -223,13 +157,6 @@ extern "C" __global__ void select_list(const u8 *flags, u32 n, const u32 *starts
 }
 
 // ---------------------------------------------------------------- the set F
-
-// Variables of F: x is the move, between `low` and `high`; `slope` at the start of the round, kink included.
-struct Set {
-    double *slope, *low, *high, *d, *x;
-    float *q;
-    u8 *mask;
-};
 
 // `rows` are the points of the variables; `proximal` is added to the curvature of each.
 extern "C" __global__ void gather_set(Variables v, const u32 *order, const State *state, const u32 *list, u32 m, double proximal, Set f, u32 *rows) {

@@ -5,7 +5,7 @@
 //
 // A block of 256 threads computes tiles of 128 × 64 entries; a warp has 32 × 32 of them. Features pass through two buffers of
 // shared memory in chunks of 16. An entry depends on its two points alone and K is exactly symmetric: products of coordinates are
-// added in the order of the features. Columns are added up in a fixed order that does not depend on the rows: 8 of a tile's
+// added in the order of the features, with more than 64 features in parts of 32 that are then added in order. Columns are added up in a fixed order that does not depend on the rows: 8 of a tile's
 // 64 columns by one thread, one after the other over the 16 tiles of a split, then the 8 threads of a row, then the splits.
 
 typedef unsigned char u8;
@@ -18,6 +18,8 @@ typedef unsigned long long u64;
 // Doubles of a row in shared memory: rows must start in different banks.
 #define LINE (STEP + 4)
 #define THREADS 256
+// Features of a part.
+#define PART 32
 // Tiles of columns that one block adds up: fixed, as it determines the order of summation.
 #define TILES 16
 
@@ -44,27 +46,35 @@ __device__ __forceinline__ u64 row_of(const Side &side, u32 i) {
     return side.pick ? side.pick[at] : side.first + at;
 }
 
+// sum + rest += x·x, where rest collects what rounding takes away: the result is as good as in twice the precision.
+__device__ __forceinline__ void add_square(double x, double &sum, double &rest) {
+    double square = __dmul_rn(x, x), lost = fma(x, x, -square), all = __dadd_rn(sum, square), back = __dadd_rn(all, -sum);
+    rest += __dadd_rn(__dadd_rn(sum, -__dadd_rn(all, -back)), __dadd_rn(square, -back)) + lost;
+    sum = all;
+}
+
 // Rows of dense or sparse values of either precision, less the centre, a warp each.
 template <typename T>
 __device__ __forceinline__ void widen(const T *values, const u64 *starts, const u32 *columns, const double *centre, u32 n, u32 dims, u32 stride, double *rows, double *norms) {
     u32 i = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (i >= n) return;
-    double *to = rows + (u64)i * stride, sum = 0;
+    double *to = rows + (u64)i * stride, sum = 0, rest = 0;
     if (starts) {
         for (u32 k = lane; k < stride; k += 32) to[k] = 0;
         __syncwarp();
         for (u64 at = starts[i] + lane; at < starts[i + 1]; at += 32) {
             double x = values[at];
             to[columns[at]] = x;
-            sum = fma(x, x, sum);
+            add_square(x, sum, rest);
         }
     } else {
         for (u32 k = lane; k < stride; k += 32) {
             double x = k < dims ? (double)values[(u64)i * dims + k] - (centre ? centre[k] : 0) : 0;
             to[k] = x;
-            sum = fma(x, x, sum);
+            add_square(x, sum, rest);
         }
     }
+    sum += rest;
     for (int o = 16; o; o >>= 1) sum += __shfl_xor_sync(~0u, sum, o);
     if (lane == 0) norms[i] = sum;
 }
@@ -137,8 +147,8 @@ template <int COUNT> __device__ __forceinline__ void load_rows(double *to, const
 
 enum { PRODUCT, BLOCK };
 
-// PRODUCT: part[y][r] = Σ K[r, c]·v[c] over the columns of split y. BLOCK: out[r·b.count + c] = K[r, c].
-template <int MODE> __device__ __forceinline__ void entries(const Side &a, const Side &b, const Kernel &kernel, const double *v, double *out) {
+// PRODUCT: part[y][r] = Σ K[r, c]·v[c] over the columns of split y. BLOCK: out[r·b.count + c] = K[r, c]. MANY: features come in parts.
+template <int MODE, bool MANY> __device__ __forceinline__ void entries(const Side &a, const Side &b, const Kernel &kernel, const double *v, double *out) {
     extern __shared__ __align__(16) u8 memory[];
     double *left = (double *)memory, *right = left + 2 * ROWS * LINE;
     u32 t = threadIdx.x, lane = t % 32, w = t / 32, r0 = blockIdx.x * ROWS;
@@ -156,11 +166,11 @@ template <int MODE> __device__ __forceinline__ void entries(const Side &a, const
     u32 buffer = 0;
     load(from, 0, 0);
     for (u32 c0 = from; c0 < to; c0 += COLUMNS) {
-        double acc[4][4][2];
+        double acc[4][4][2], total[4][4][2];
         #pragma unroll
         for (int i = 0; i < 4; i++)
             #pragma unroll
-            for (int j = 0; j < 4; j++) acc[i][j][0] = acc[i][j][1] = 0;
+            for (int j = 0; j < 4; j++) acc[i][j][0] = acc[i][j][1] = total[i][j][0] = total[i][j][1] = 0;
         for (u32 feature = 0; feature < a.stride; feature += STEP, buffer ^= 1) {
             if (feature + STEP < a.stride) load(c0, feature + STEP, buffer ^ 1);
             else if (c0 + COLUMNS < to) load(c0 + COLUMNS, 0, buffer ^ 1);
@@ -208,6 +218,17 @@ template <int MODE> __device__ __forceinline__ void entries(const Side &a, const
                     for (int j = 0; j < 4; j++) multiply(acc[i][j], one[i], two[j]);
             }
             __syncthreads();
+            if (MANY && ((feature + STEP) % PART == 0 || feature + STEP >= a.stride)) {
+                #pragma unroll
+                for (int i = 0; i < 4; i++)
+                    #pragma unroll
+                    for (int j = 0; j < 4; j++)
+                        #pragma unroll
+                        for (int h = 0; h < 2; h++) {
+                            total[i][j][h] += acc[i][j][h];
+                            acc[i][j][h] = 0;
+                        }
+            }
         }
         #pragma unroll
         for (int j = 0; j < 4; j++)
@@ -217,7 +238,7 @@ template <int MODE> __device__ __forceinline__ void entries(const Side &a, const
                 double norm = -kernel.gamma * b.norms[row_of(b, c)], value = MODE == PRODUCT && c < to ? v[c] : 0;
                 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    double k = exp_of(fma(twice, acc[i][j][h], own[i] + norm));
+                    double k = exp_of(fma(twice, MANY ? total[i][j][h] : acc[i][j][h], own[i] + norm));
                     if (MODE == PRODUCT) sums[i] = fma(k, value, sums[i]);
                     else if (r0 + row + i * 8 < a.count && c < b.count) out[(u64)(r0 + row + i * 8) * b.count + c] = k;
                 }
@@ -237,10 +258,18 @@ template <int MODE> __device__ __forceinline__ void entries(const Side &a, const
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) wide_product(Side a, Side b, Kernel kernel, const double *v, double *part) {
-    entries<PRODUCT>(a, b, kernel, v, part);
+    entries<PRODUCT, false>(a, b, kernel, v, part);
 }
 extern "C" __global__ void __launch_bounds__(THREADS, 2) wide_block(Side a, Side b, Kernel kernel, double *out) {
-    entries<BLOCK>(a, b, kernel, nullptr, out);
+    entries<BLOCK, false>(a, b, kernel, nullptr, out);
+}
+
+// For more than 64 features.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_product_many(Side a, Side b, Kernel kernel, const double *v, double *part) {
+    entries<PRODUCT, true>(a, b, kernel, v, part);
+}
+extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_block_many(Side a, Side b, Kernel kernel, double *out) {
+    entries<BLOCK, true>(a, b, kernel, nullptr, out);
 }
 
 // out[r] = Σ part[split][r], in the order of the splits.

@@ -29,10 +29,12 @@ pub(crate) enum Module {
     Arrays,
     /// Chains of problems for searches.
     Chains,
+    /// Newton's method on the primal objective.
+    Primal,
 }
 
 /// All modules.
-pub(crate) const MODULES: [Module; 11] = [
+pub(crate) const MODULES: [Module; 12] = [
     Module::GramF32,
     Module::GramF64,
     Module::Solver,
@@ -44,6 +46,7 @@ pub(crate) const MODULES: [Module; 11] = [
     Module::Factor,
     Module::Arrays,
     Module::Chains,
+    Module::Primal,
 ];
 
 impl Module {
@@ -61,6 +64,7 @@ impl Module {
             Module::Factor => "load factor",
             Module::Arrays => "load arrays",
             Module::Chains => "load chains",
+            Module::Primal => "load primal",
         }
     }
 
@@ -78,6 +82,7 @@ impl Module {
             Module::Factor => include_bytes!("../ptx/factor.ptx.gz"),
             Module::Arrays => include_bytes!("../ptx/arrays.ptx.gz"),
             Module::Chains => include_bytes!("../ptx/chains.ptx.gz"),
+            Module::Primal => include_bytes!("../ptx/primal.ptx.gz"),
         };
         let mut text = Vec::new();
         GzDecoder::new(compressed).read_to_end(&mut text).expect("the programs were compressed by scripts/ptx");
@@ -106,12 +111,14 @@ mod tests {
             Module::Factor => ("factor.cu", include_str!("../kernels/factor.cu")),
             Module::Arrays => ("arrays.cu", include_str!("../kernels/arrays.cu")),
             Module::Chains => ("chains.cu", include_str!("../kernels/chains.cu")),
+            Module::Primal => ("primal.cu", include_str!("../kernels/primal.cu")),
             Module::Wide | Module::Hopper => ("wide.cu", include_str!("../kernels/wide.cu")),
         };
         for module in MODULES {
             let (name, source) = source(module);
             let source = source
                 .replace("#include \"statistics.cuh\"\n", include_str!("../kernels/statistics.cuh"))
+                .replace("#include \"variables.cuh\"\n", include_str!("../kernels/variables.cuh"))
                 .replace("#include \"matrix.cuh\"\n", include_str!("../kernels/matrix.cuh"))
                 .replace("#include \"precondition.cuh\"\n", include_str!("../kernels/precondition.cuh"));
             assert!(!source.contains("#include"), "{name}: a header this test does not know");

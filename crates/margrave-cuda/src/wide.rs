@@ -3,12 +3,14 @@
 //! With X = ‖x − c‖, Z = ‖z − c‖ and unit roundoff u, to first order in u:
 //!
 //! - the rounding of x − c and z − c changes ‖x − z‖² by at most 2‖x − z‖·u(X + Z) ≤ 2u(X + Z)²;
-//! - a squared norm is added up in chains of d/32 + 6 roundings, so both have errors of at most (d/32 + 6)u(X² + Z²);
+//! - a squared norm is added up with compensation, by 32 threads each, and then over these: both have errors of at most 8u(X² + Z²);
 //! - x·z is added up in the order of the features; with a rounding for each product and each addition its error is at most
-//!   (d + 4)·u·XZ for d features (a multiple of 4), of which 2x·z has twice that, at most (d + 4)/2·u(X + Z)²;
+//!   (d + 4)·u·XZ for d features (a multiple of 4). More than 64 features are added up in parts of 32, whose sums are then added in
+//!   order: the parts have errors of at most (32 + 4)·u·X_pZ_p, together (32 + 4)·u·XZ by Cauchy and Schwarz, and the additions
+//!   of at most d/32 + 1 sums one of as many u·XZ. With c = d + 4 or 37 + d/32 the error of 2x·z is at most c/2·u(X + Z)²;
 //! - γX² and γZ² are rounded, their sum is, and so is the sum with 2γx·z: at most 3uγ(X + Z)².
 //!
-//! The exponential of s ≤ 0 has a slope of at most 1, so an entry has an error of γ(X + Z)²·(d/2 + d/32 + 13) units of roundoff, and four
+//! The exponential of s ≤ 0 has a slope of at most 1, so an entry has an error of γ(X + Z)²·(c/2 + 13) units of roundoff, and four
 //! more for the exponential itself. Sums over differences do not cancel and are used where this is too coarse.
 
 use margrave_core::data::Points;
@@ -32,6 +34,8 @@ pub(crate) const THREADS: u32 = 256;
 pub(crate) const SHARED: u32 = 2 * (ROWS + COLUMNS) * 20 * 8;
 /// Largest error of an entry in double precision that every backend guarantees.
 const LARGEST_ERROR: f64 = 1e-13;
+/// Features whose products are added up in one chain; more come in parts of 32: `PART` of wide.cu.
+const ONE_PART: u32 = 64;
 /// Sparse points of more features are not stored as dense ones.
 pub(crate) const MOST_DENSE: usize = 1024;
 /// Additions in the longest chain of a product: see wide.cu.
@@ -43,8 +47,9 @@ pub(crate) fn entry_error(kernel: &Kernel, points: &Points, norm: f64) -> Option
     if points.dims() == 0 || (points.is_sparse() && points.dims() > MOST_DENSE) {
         return None;
     }
-    let d = f64::from(stride(points.dims()));
-    let error = gamma * (2.0 * norm).powi(2) * (d / 2.0 + d / 32.0 + 13.0) + 4.0;
+    let d = stride(points.dims());
+    let chain = if d > ONE_PART { 37.0 + f64::from(d) / 32.0 } else { f64::from(d) + 4.0 };
+    let error = gamma * (2.0 * norm).powi(2) * (chain / 2.0 + 13.0) + 4.0;
     (error * 0.5 * f64::EPSILON <= LARGEST_ERROR).then_some(error)
 }
 
@@ -175,7 +180,8 @@ pub(crate) fn product(
     out: u64,
 ) -> Result<(), CudaError> {
     let (count, splits) = (rows.count(), columns.count().div_ceil(SPLIT));
-    let product = turn.function(module(turn), "wide_product", SHARED)?;
+    let name = if rows.stride > ONE_PART { "wide_product_many" } else { "wide_product" };
+    let product = turn.function(module(turn), name, SHARED)?;
     let sum = turn.function(module(turn), "wide_sum", 0)?;
     // SAFETY: the arguments are those of the programs; the caller has room for parts and results.
     unsafe {
@@ -198,7 +204,8 @@ pub(crate) fn block(
     kernel: crate::arithmetic::KernelArgument,
     out: u64,
 ) -> Result<(), CudaError> {
-    let function = turn.function(module(turn), "wide_block", SHARED)?;
+    let name = if rows.stride > ONE_PART { "wide_block_many" } else { "wide_block" };
+    let function = turn.function(module(turn), name, SHARED)?;
     let grid = (rows.count().div_ceil(ROWS), columns.count().div_ceil(SPLIT));
     // SAFETY: the arguments are those of the program; the caller has room for all entries.
     unsafe { turn.launch(function, grid, THREADS, SHARED, arguments![rows, columns, kernel, out]) }
@@ -213,6 +220,9 @@ mod tests {
         let points = Points::dense_f64(2, 50, vec![0.0; 100]).unwrap();
         let error = |gamma, norm| entry_error(&Kernel::rbf(gamma), &points, norm);
         assert!(error(0.02, 10.0).is_some() && error(0.02, 100.0).is_none() && error(2.0, 10.0).is_none());
+        // Sums of many features come in parts: their error grows with the number of parts, not of features.
+        let many = Points::dense_f64(2, 784, vec![0.0; 1568]).unwrap();
+        assert!(entry_error(&Kernel::rbf(0.02), &many, 13.0).is_some_and(|error| error < 900.0));
         assert_eq!(entry_error(&Kernel::Laplacian { gamma: 0.02 }, &points, 1.0), None);
     }
 }

@@ -120,3 +120,46 @@ fn problems_are_solved_on_the_card() {
     }
     assert_eq!(backend.failure(), None, "the processor took over");
 }
+
+/// Many noisy samples of a smooth kernel: most coefficients end at a bound, and K over the others is stiff. Rounds over sets do not end
+/// there, Newton's method on the primal objective does.
+#[test]
+fn noisy_samples_of_a_smooth_kernel_end_on_the_card() {
+    let Some(backend) = crate::card() else { return };
+    let (n, d) = (24_000, 6);
+    let points = points::dense(n, d, 7);
+    let noise = points::normal(n, 1, 1.0, 0.0, 8);
+    let mut row = vec![0.0; d];
+    let values: Vec<f64> = (0..n)
+        .map(|i| {
+            points.copy_row(i, &mut row);
+            (2.0 * row[0]).sin() + row[1] * row[2] + noise[i]
+        })
+        .collect();
+    let classes: Vec<f64> = values.iter().map(|z| if *z > 0.0 { 1.0 } else { -1.0 }).collect();
+    let even = vec![3.0; n];
+    let uneven: Vec<f64> = (0..n).map(|i| if i % 3 == 0 { 0.0 } else { 1.0 + (i % 5) as f64 }).collect();
+    let bias = Constraint::free_bias;
+    type Problem<'a> = (&'a str, &'a dyn Loss, &'a [f64], &'a [f64], Constraint, f64);
+    let problems: [Problem<'_>; 6] = [
+        ("hinge", &Hinge, &classes, &even, bias(), 1e-3),
+        ("hinge, gap 1e-6", &Hinge, &classes, &even, bias(), 1e-6),
+        ("weights, some of them zero", &Hinge, &classes, &uneven, bias(), 1e-4),
+        ("without a bias", &Hinge, &classes, &even, Constraint::None, 1e-4),
+        ("pinball", &Pinball { tau: 0.8 }, &values, &even, bias(), 1e-4),
+        ("epsilon", &Epsilon { epsilon: 0.5 }, &values, &even, bias(), 1e-4),
+    ];
+    let gram = backend.square_gram(Kernel::rbf(0.1), &points).expect("a Gram on the card");
+    for (name, loss, targets, costs, constraint, wanted) in problems {
+        let problem = KernelProblem::new(gram.as_ref(), targets, costs, loss, constraint).unwrap();
+        let (solution, gap, phases) = run(&problem, wanted);
+        let on_card = phases.iter().filter(|p| **p == "device").count();
+        let others = phases.iter().filter(|p| !["device", "certify", "done"].contains(p)).count();
+        eprintln!("{name}: gap {gap:e}, {on_card} rounds, {others} other steps, {:?}", solution.status);
+        assert!(gap <= 1.01 * wanted, "{name}: gap {gap:e}");
+        assert!(on_card > 0 && others == 0, "{name}: {on_card} rounds on the card, {others} other steps");
+        let (again, _, _) = run(&problem, wanted);
+        assert!(again.beta == solution.beta, "{name}: another result the second time");
+    }
+    assert_eq!(backend.failure(), None, "the processor took over");
+}

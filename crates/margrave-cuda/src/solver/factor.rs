@@ -131,6 +131,76 @@ impl Rounds<'_> {
         Ok(done)
     }
 
+    /// Whether there is room for the factor of a set.
+    pub(super) fn fits_factor(&self, size: usize) -> bool {
+        let bytes = 2 * size.next_multiple_of(PANEL as usize).pow(2) as u64 * 8;
+        size <= LARGEST && bytes <= self.memory
+    }
+
+    /// Solutions of K over F with its diagonal, for minus its slopes and for ones: where they are, and where the second begins.
+    pub(super) fn solve_by_factor(&mut self, f: Current) -> Result<(u64, u32), Stop> {
+        let mut factor = match self.factor.take() {
+            Some(factor) => factor,
+            None => Factor::new(&self.turn)?,
+        };
+        let solved = self.one_factor(&mut factor, f);
+        let at = (factor.v.address(), f.m.next_multiple_of(PANEL));
+        self.factor = Some(factor);
+        solved.map(|()| at)
+    }
+
+    fn one_factor(&mut self, factor: &mut Factor, f: Current) -> Result<(), Stop> {
+        let (m, size) = (f.m, f.m.next_multiple_of(PANEL));
+        let k = factor.k.get(&self.turn, (m as usize).pow(2))?.address();
+        self.double_block_of_set(f, k)?;
+        self.entries += u64::from(m).pow(2);
+        let product = self.matrix.kq.get(&self.turn, m as usize)?.address();
+        self.turn.fill(self.matrix.kq.held(), m as usize, 0)?;
+        self.kept.get(&self.turn, m as usize)?;
+        let kept = self.select(self.whole.mask.held(), m as usize, self.kept.held())? as u32;
+        debug_assert_eq!(kept, m, "nothing is pinned");
+        self.make_system(factor, f, kept, size, product)?;
+        match factor.solve(&self.turn, size, self.control)? {
+            true => Ok(()),
+            // The diagonal makes the matrix positive definite but for rounding: no move is the answer then.
+            false => Ok(self.turn.fill(factor.v.held(), 2 * size as usize, 0)?),
+        }
+    }
+
+    /// The matrix of the n kept variables of F and the right-hand sides; `product`: K times what was pinned.
+    fn make_system(
+        &mut self,
+        factor: &mut Factor,
+        f: Current,
+        n: u32,
+        size: u32,
+        product: u64,
+    ) -> Result<(), CudaError> {
+        let (m, k, kept) = (f.m, factor.k.address(), self.kept.address());
+        let w = factor.w.get(&self.turn, (size as usize).pow(2))?.address();
+        let v = factor.v.get(&self.turn, 2 * size as usize)?.address();
+        factor.y.get(&self.turn, 2 * size as usize)?;
+        factor.inverses.get(&self.turn, (size * PANEL) as usize)?;
+        let (tiles, diagonal) = ((size / PANEL) * (size / PANEL + 1) / 2, f.set.d);
+        // SAFETY: the arguments are those of the programs.
+        unsafe {
+            self.turn.launch(
+                factor.fill,
+                (tiles, 1),
+                THREADS,
+                0,
+                arguments![k, m, kept, n, size, diagonal, LEAST, w],
+            )?;
+            self.turn.launch(
+                factor.sides,
+                grid(size as usize),
+                THREADS,
+                0,
+                arguments![f.set, kept, n, size, product, v],
+            )
+        }
+    }
+
     fn passes(&mut self, factor: &mut Factor, f: Current, careful: bool) -> Result<bool, Stop> {
         let (part, few) = if careful { (4u32, 4096u32) } else { (2, 8) };
         let (m, paired, taken) = (f.m, self.problem.paired, self.taken.address());
@@ -148,30 +218,13 @@ impl Rounds<'_> {
                 break;
             }
             let (size, kept) = (n.next_multiple_of(PANEL), self.kept.address());
-            let w = factor.w.get(&self.turn, (size as usize).pow(2))?.address();
-            let v = factor.v.get(&self.turn, 2 * size as usize)?.address();
-            factor.y.get(&self.turn, 2 * size as usize)?;
-            factor.inverses.get(&self.turn, (size * PANEL) as usize)?;
-            let (tiles, diagonal) = ((size / PANEL) * (size / PANEL + 1) / 2, self.whole.again().d);
-            // SAFETY: the arguments are those of the programs.
+            // SAFETY: the arguments are those of the program.
             unsafe {
                 let multiply = factor.pinned_product;
                 self.turn.launch(multiply, (m.div_ceil(8), 1), THREADS, 0, arguments![k, m, f.set, product])?;
-                self.turn.launch(
-                    factor.fill,
-                    (tiles, 1),
-                    THREADS,
-                    0,
-                    arguments![k, m, kept, n, size, diagonal, LEAST, w],
-                )?;
-                self.turn.launch(
-                    factor.sides,
-                    grid(size as usize),
-                    THREADS,
-                    0,
-                    arguments![f.set, kept, n, size, product, v],
-                )?;
             }
+            self.make_system(factor, f, n, size, product)?;
+            let v = factor.v.address();
             if !factor.solve(&self.turn, size, self.control)? {
                 return Ok(false);
             }

@@ -35,6 +35,7 @@ impl Rounds<'_> {
     ) -> Result<bool, Stop> {
         let (part, few) = if careful { (4u32, 4096u32) } else { (2, 8) };
         let paired = self.problem.paired;
+        self.coarse = false;
         self.fill_matrix(f, None)?;
         let preconditioned = (self.stiff || f.m >= PRECONDITIONED) && self.prepare(level, f)?;
         let (mut tight, mut restart, mut have, mut place, mut built) = (false, true, false, 0, false);
@@ -52,7 +53,8 @@ impl Rounds<'_> {
                 }
                 self.matrix.start(&self.turn, &self.programs, f.set, have, paired, aim)?;
                 if preconditioned {
-                    if !built && !self.build_preconditioner(f)? {
+                    let added = if self.stiff { self.proximal } else { 0.0 };
+                    if !built && !self.build_preconditioner(f, added)? {
                         return Ok(false);
                     }
                     built = true;
@@ -117,7 +119,7 @@ impl Rounds<'_> {
     }
 
     /// x becomes the vector of the next product.
-    fn reload(&self, f: Current) -> Result<(), CudaError> {
+    pub(super) fn reload(&self, f: Current) -> Result<(), CudaError> {
         let (m, zero) = (f.m, 0u32);
         // SAFETY: the arguments are those of the programs.
         unsafe {
@@ -127,7 +129,7 @@ impl Rounds<'_> {
     }
 
     /// Makes the preconditioner's sums over F; `false` if there is no room for it, or too few variables.
-    fn prepare(&mut self, level: usize, f: Current) -> Result<bool, Stop> {
+    pub(super) fn prepare(&mut self, level: usize, f: Current) -> Result<bool, Stop> {
         let r = if self.problem.n > MANY { 2 * CENTRES } else { CENTRES };
         if self.no_preconditioner || level < 2 * r as usize {
             return Ok(false);
@@ -187,9 +189,9 @@ impl Rounds<'_> {
         unsafe { self.turn.launch(function, (blocks, 1), THREADS, 0, arguments![a, b, self.kernel, out, narrow]) }
     }
 
-    fn build_preconditioner(&mut self, f: Current) -> Result<bool, CudaError> {
+    /// `added`: what was added to the diagonal of K.
+    pub(super) fn build_preconditioner(&mut self, f: Current, added: f64) -> Result<bool, CudaError> {
         let begun = phases::begin();
-        let added = if self.stiff { self.proximal } else { 0.0 };
         let cg = self.matrix.cg.address();
         let built = match &mut self.matrix.preconditioner {
             Some(made) => made.build(&self.turn, f.set, f.list, f.m, cg, added),
@@ -213,13 +215,13 @@ impl Rounds<'_> {
     }
 
     /// K over the points of F; `place`: which of the shrunk sets it is.
-    fn fill_matrix(&mut self, f: Current, place: Option<usize>) -> Result<(), CudaError> {
+    pub(super) fn fill_matrix(&mut self, f: Current, place: Option<usize>) -> Result<(), CudaError> {
         let rows = match place {
             None => self.whole.rows.held(),
             Some(place) => self.shrunk[place].rows.held(),
         };
         let begun = phases::begin();
-        let small = self.small && !self.stiff;
+        let small = self.small && (!self.stiff || self.coarse);
         let side = self.points.side(Some(rows), 0, f.m);
         let out = self.matrix.make_room(&self.turn, f.m, small)?;
         match &self.packed {

@@ -25,9 +25,11 @@
 //! Cost of a round: |F|²/2 entries per step of conjugate gradients, n·|moved| entries once. Memory: |F|² bytes.
 
 mod cg;
+mod descend;
 mod factor;
 mod minimise;
 mod precondition;
+mod primal;
 mod products;
 mod programs;
 mod round;
@@ -36,6 +38,7 @@ mod state;
 use margrave_core::control::{Control, Interrupt};
 use margrave_core::gram::{DevicePoint, DeviceProblem, DeviceReport, DeviceSolver, DeviceStep, Gram};
 
+use self::descend::Smoothing;
 use self::round::Rounds;
 use self::state::Problem;
 use crate::error::CudaError;
@@ -88,6 +91,8 @@ struct Run<'a> {
     report: &'a mut dyn DeviceReport,
     rounds: Rounds<'a>,
     count: u64,
+    /// What the primal objective is smoothed by, if it can be.
+    smoothing: Option<Smoothing>,
 }
 
 impl<'a> Run<'a> {
@@ -98,8 +103,10 @@ impl<'a> Run<'a> {
         control: &'a Control,
     ) -> Result<Self, CudaError> {
         let state = phase("copy the problem", 0.0, None, || Problem::new(gram, problem))?;
-        let rounds = phase("begin", 0.0, None, || Rounds::new(gram, state, control))?;
-        Ok(Self { gram, problem, report, rounds, count: 0 })
+        let mut rounds = phase("begin", 0.0, None, || Rounds::new(gram, state, control))?;
+        let smoothing = Smoothing::of(problem);
+        rounds.smoothable = smoothing.is_some();
+        Ok(Self { gram, problem, report, rounds, count: 0, smoothing })
     }
 
     /// Runs all levels; K·β in double precision if it was judged at the end.
@@ -119,9 +126,20 @@ impl<'a> Run<'a> {
             self.rounds.extend(before, m)?;
             before = m;
             let goal = if m == n { self.problem.violation } else { LEVEL_VIOLATION.max(self.problem.violation) };
-            self.level(m, goal, MOST_ROUNDS, true)?;
+            if self.rounds.primal.is_none() {
+                self.level(m, goal, MOST_ROUNDS, true)?;
+            }
+            if self.rounds.stiff && self.rounds.smoothable {
+                self.descend(m, m == n)?;
+                if !self.rounds.smoothable {
+                    self.level(m, goal, MOST_ROUNDS, true)?;
+                }
+            }
         }
-        self.settle(n)
+        match self.rounds.primal.is_some() {
+            true => self.settle_primal(n),
+            false => self.settle(n),
+        }
     }
 
     /// Rounds over the first m variables until the violation is at most `goal`. `new`: the level begins, so that all
@@ -194,6 +212,9 @@ impl<'a> Run<'a> {
     /// The point reached, however the run ended.
     fn point(&mut self, ended: Result<Option<Vec<f64>>, Stop>) -> Result<DevicePoint, CudaError> {
         self.gram.count(self.rounds.entries);
+        if self.rounds.infeasible {
+            self.rounds.clip()?;
+        }
         let scores = match ended {
             Ok(scores) => scores,
             Err(Stop::Interrupt(Interrupt::Deadline | Interrupt::Cancelled | Interrupt::Stalled)) => None,

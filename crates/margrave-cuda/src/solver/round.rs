@@ -6,6 +6,7 @@ use margrave_core::control::Control;
 
 use super::cg::{Matrix, ONE, SIDE};
 use super::factor::Factor;
+use super::primal::Primal;
 use super::programs::Programs;
 use super::state::{Problem, Room, Set, SetRoom, State};
 use crate::arithmetic::KernelArgument;
@@ -17,7 +18,7 @@ use crate::phases;
 use crate::points::DevicePoints;
 
 /// Blocks of programs that add up over all variables.
-const BLOCKS: u32 = 264;
+pub(super) const BLOCKS: u32 = 264;
 /// Threads of programs with one thread per variable.
 pub(super) const THREADS: u32 = 256;
 /// In all but the first round of a level at most this many variables are released, or half as many as are free.
@@ -76,6 +77,13 @@ pub(super) struct Rounds<'a> {
     known: bool,
     /// Programs and memory for factors of stiff sets, once there are any.
     pub(super) factor: Option<Factor>,
+    /// Programs and state of Newton's method on the primal objective, once it is used; whether β is one of its points, which need not
+    /// lie in the box; whether entries of its systems may be rounded to 16 bits.
+    pub(super) primal: Option<Primal>,
+    pub(super) infeasible: bool,
+    pub(super) coarse: bool,
+    /// Whether stiff problems are left to it.
+    pub(super) smoothable: bool,
 }
 
 /// F as it is in a round: the whole, or what is left of it.
@@ -138,6 +146,10 @@ impl<'a> Rounds<'a> {
             kept_scores: Room::default(),
             known: false,
             factor: None,
+            primal: None,
+            infeasible: false,
+            coarse: false,
+            smoothable: false,
             gram,
             control,
             problem,
@@ -195,7 +207,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// The nonzero ones of m values by variable (at the address `beta`) become the columns of the next product; their number.
-    fn nonzero_columns(&mut self, m: usize, beta: u64) -> Result<usize, CudaError> {
+    pub(super) fn nonzero_columns(&mut self, m: usize, beta: u64) -> Result<usize, CudaError> {
         let n = m as u32;
         let kept = self.kept.get(&self.turn, m)?.address();
         // SAFETY: the arguments are those of the program.
@@ -226,7 +238,7 @@ impl<'a> Rounds<'a> {
         Ok(count)
     }
 
-    fn set_gradient(&mut self, first: usize, count: usize, scores: u64) -> Result<(), CudaError> {
+    pub(super) fn set_gradient(&mut self, first: usize, count: usize, scores: u64) -> Result<(), CudaError> {
         let (n, from, variables) = (count as u32, first as u32, self.problem.variables());
         // SAFETY: the arguments are those of the program.
         unsafe {
@@ -289,7 +301,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Corrects Σβ for rounding, by free variables.
-    fn balance(&self) -> Result<(), CudaError> {
+    pub(super) fn balance(&self) -> Result<(), CudaError> {
         if self.problem.paired == 0 {
             return Ok(());
         }
@@ -327,16 +339,21 @@ impl<'a> Rounds<'a> {
         Ok((violation, gap / dual.abs().max((dual + gap).abs()).max(f64::MIN_POSITIVE)))
     }
 
+    /// How large sets may be: what is free on the card at first, less a share for vectors and for other programs.
+    pub(super) fn set_limits(&mut self) -> Result<(), CudaError> {
+        if self.most == 0 {
+            self.memory = (0.8 * self.turn.free_memory()? as f64) as u64;
+            self.most = Matrix::most(self.memory, self.small);
+        }
+        Ok(())
+    }
+
     /// One round over the first m variables; the length of its step. `None`: the set does not fit the card, or
     /// conjugate gradients make no progress on it.
     pub(super) fn round(&mut self, m: usize, goal: f64, first: bool, careful: bool) -> Result<Option<f64>, Stop> {
         self.control.check()?;
         let violation = self.last.violation;
-        if self.most == 0 {
-            // What is free now, less a share for vectors and for other programs.
-            self.memory = (0.8 * self.turn.free_memory()? as f64) as u64;
-            self.most = Matrix::most(self.memory, self.small);
-        }
+        self.set_limits()?;
         let begun = phases::begin();
         let size = self.choose_set(m, goal, first)?;
         if size == 0 {
@@ -356,6 +373,9 @@ impl<'a> Rounds<'a> {
         }
         if !self.stiff {
             (self.stiff, self.proximal) = (true, 1.0);
+            if self.smoothable {
+                return Ok(None);
+            }
             if !self.is_factored(size, false) && Matrix::bytes(size, false) <= self.memory {
                 let f = self.gather(size)?;
                 if self.minimise(f, m, goal, violation, careful)? {
