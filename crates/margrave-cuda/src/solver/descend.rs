@@ -103,9 +103,14 @@ impl Run<'_> {
             self.rounds.set_width(level.min(self.rounds.width()));
         }
         let (mut stuck, mut least_gap) = (0, f64::INFINITY);
-        for _ in 0..MOST_STEPS {
+        for count in 0..MOST_STEPS {
             let accurate = self.rounds.is_accurate();
-            let Some(step) = self.rounds.primal_newton(m)? else { return Ok(Ended::Short) };
+            // Begun from a point that is nearly right, the first step tells.
+            let early = new && count == 0 && self.rounds.width() <= level;
+            let limit = if early { (MANY * m as f64) as usize } else { usize::MAX };
+            let Some(step) = self.rounds.primal_newton(m, limit)? else {
+                return Ok(if early { Ended::Unsuited } else { Ended::Short });
+            };
             self.count += 1;
             let width = self.rounds.width();
             self.report.step(DeviceStep { rounds: self.count, violation: width, rows: m })?;

@@ -4,7 +4,7 @@
 //! minimise ½βᵀKβ + Σᵢ hᵢ(βᵢ),   loᵢ ≤ βᵢ ≤ hiᵢ,   Σβ kept if there is a bias
 //! ```
 //!
-//! There are no pair steps. Three ideas:
+//! There are no pair steps. Four ideas:
 //!
 //! 1. **Cascade.** Variables are in random order. The first 1 500 to 3 000 are solved roughly, then twice as many from that
 //!    answer, and so on.
@@ -14,7 +14,9 @@
 //!    one product K·move that stores nothing. The violation falls about tenfold a round.
 //! 3. **Conjugate gradients on `K_FF`** (`cg.rs`), stored as the upper triangle of tiles in 16-bit fixed point (for kernels with values
 //!    from 0 to 1; single precision otherwise), so that each tile is read once a product. Sets of 16 000 and more are preconditioned
-//!    (`precondition.rs`). A set on which this makes no progress is stiff: from then on a proximal term ½ρ‖move‖² is added, which
+//!    (`precondition.rs`). A set on which this makes no progress is stiff.
+//! 4. **Stiff problems** are left to Newton's method on the primal objective (`primal.rs`, `descend.rs`), level by level. Where most variables
+//!    would be between the ends of their boxes, or boxes have no ends, rounds over sets go on with a proximal term ½ρ‖move‖², which
 //!    shrinks from round to round; sets of up to 6 000, and larger ones on which conjugate gradients still fail, are factored in double
 //!    precision (`factor.rs`), and the others are preconditioned with single-precision entries.
 //!

@@ -209,15 +209,15 @@ impl Rounds<'_> {
         }
     }
 
-    /// One step over the first m variables. `None`: the system does not fit the card.
-    pub(super) fn primal_newton(&mut self, m: usize) -> Result<Option<Newton>, Stop> {
+    /// One step over the first m variables. `None`: the system has more than `limit` variables, or does not fit the card.
+    pub(super) fn primal_newton(&mut self, m: usize, limit: usize) -> Result<Option<Newton>, Stop> {
         let Some(mut primal) = self.primal.take() else { return Ok(None) };
-        let done = self.newton(&mut primal, m);
+        let done = self.newton(&mut primal, m, limit);
         self.primal = Some(primal);
         done
     }
 
-    fn newton(&mut self, primal: &mut Primal, m: usize) -> Result<Option<Newton>, Stop> {
+    fn newton(&mut self, primal: &mut Primal, m: usize, limit: usize) -> Result<Option<Newton>, Stop> {
         self.control.check()?;
         self.set_limits()?;
         let begun = phases::begin();
@@ -239,7 +239,7 @@ impl Rounds<'_> {
             self.turn.launch(primal.own.taken, (1, 1), THREADS, 0, arguments![parts, BLOCKS, total, taken])?;
         }
         let size = self.select(&self.flags, m, self.whole.list.held())?;
-        if size > self.most {
+        if size > self.most.min(limit) {
             return Ok(None);
         }
         if size == 0 {
