@@ -119,7 +119,7 @@ impl<T: Scalar> Remote<T> for Resident<T> {
         /// Blocks that keep a card busy.
         const BLOCKS: u64 = 2048;
         let total = self.values.len() as u64;
-        let found = self.ask(|turn| {
+        self.ask(|turn| {
             let first: Buffer<u64> = turn.upload(&[u64::MAX], WHAT)?;
             let count = total.min(BLOCKS * u64::from(THREADS));
             // SAFETY: the arguments are those of the program.
@@ -131,8 +131,7 @@ impl<T: Scalar> Remote<T> for Resident<T> {
             }
             turn.read(&self.values, at[0] as usize, &mut value)?;
             Ok(Some((at[0] as usize, value[0].to_f64())))
-        });
-        found
+        })
     }
 
     fn squared_norms(&self, dims: usize) -> Option<Vec<f64>> {
