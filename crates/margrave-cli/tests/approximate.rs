@@ -107,7 +107,7 @@ fn rows_larger_than_memory_are_read_in_blocks() {
     let rows = |name: fn(usize) -> &'static str| -> String {
         let line = |i: usize| {
             let (a, b) = place(i);
-            let side = usize::from(a.floor() as i64 % 2 == b.floor() as i64 % 2) + usize::from(i % 97 == 0);
+            let side = usize::from(a.floor() as i64 % 2 == b.floor() as i64 % 2) + usize::from(i.is_multiple_of(97));
             format!("{a},{b},{}\n", name(side))
         };
         "a,b,y\n".chars().chain((0..3000).map(line).collect::<String>().chars()).collect()
