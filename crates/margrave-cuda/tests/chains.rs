@@ -20,7 +20,8 @@ fn chain(points: &Points, loss: &str, kernel: usize, costs: &[f64], steps: u64) 
         if row[0] * row[1] + 0.3 * row[2] + 0.2 * ((i % 7) as f64 - 3.0) > 0.0 { 1.0 } else { -1.0 }
     };
     let targets: Vec<f64> = (0..points.len()).map(&mut target).collect();
-    let term = |i: usize, c: f64| if i % 5 == 0 { fixed } else { loss.dual(targets[i], c).expect("a dual term") };
+    let term =
+        |i: usize, c: f64| if i.is_multiple_of(5) { fixed } else { loss.dual(targets[i], c).expect("a dual term") };
     let link = |at: usize| ChainLink {
         terms: (0..points.len()).map(|i| term(i, costs[at])).collect(),
         ratio: if at == 0 { 1.0 } else { costs[at] / costs[at - 1] },

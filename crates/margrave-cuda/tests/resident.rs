@@ -5,7 +5,7 @@ use std::sync::Arc;
 use margrave_core::backend::{Backend, Device};
 use margrave_core::control::{Control, Threads};
 use margrave_core::data::{Dataset, Points, Storage, Targets};
-use margrave_core::gram::{DeviceFactored, Gram, Pick, Precision};
+use margrave_core::gram::{DeviceFactored, Pick, Precision};
 use margrave_core::kernel::Kernel;
 use margrave_core::observe::Silent;
 use margrave_core::problem::Task;
