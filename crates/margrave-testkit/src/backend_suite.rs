@@ -332,6 +332,11 @@ pub fn threads_do_not_change_bits(make: Make<'_>) {
 /// Interrupts end the computation, before any work and soon after it begins.
 pub fn interrupts_are_obeyed(make: Make<'_>) {
     let points = points::dense(3000, 300, 1);
+    // A device may have to compile its programs once, for seconds.
+    let few = make(Kernel::rbf(0.001), &points::dense(300, 300, 2), None);
+    let unlimited = Control::unlimited(Threads::new(1));
+    few.block_f64(Pick::All, Pick::All, &mut vec![0.0; 300 * 300], &unlimited).expect("no limit");
+    few.apply(Precision::Double, Pick::All, &[1.0; 300], 1, &mut [0.0; 300], &unlimited).expect("no limit");
     let gram = make(Kernel::rbf(0.001), &points, None);
     let n = points.len();
     let v = vec![1.0; n];
