@@ -1,7 +1,5 @@
 //! Chains of problems on a card beside their transcription for the processor.
 
-use std::time::Instant;
-
 use margrave_core::control::{Control, Threads};
 use margrave_core::data::Points;
 use margrave_core::gram::{ChainLink, ChainSolver, ProblemChain};
@@ -66,32 +64,4 @@ fn chains_end_where_their_transcription_ends() {
         }
     }
     assert_eq!(backend.failure(), None);
-}
-
-/// Prints how long a step takes: `--ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn steps_are_counted_and_timed() {
-    let Some(backend) = crate::card() else { return };
-    let control = Control::unlimited(Threads::new(4));
-    let points = points::dense(5000, 54, 3);
-    let gammas: Vec<Kernel> = (0..10).map(|e| Kernel::rbf(2f64.powi(2 * e - 15))).collect();
-    let costs: Vec<f64> = (0..10).map(|e| 2f64.powi(2 * e - 5)).collect();
-    for count in [1, 10, 50, 130] {
-        let chains: Vec<ProblemChain> = (0..count)
-            .map(|at| chain(&points, "hinge", at % 10, &costs[..4], 4_000))
-            .map(|chain| ProblemChain { more: 0, ..chain })
-            .collect();
-        margrave_cuda::phases::record(true);
-        let begun = Instant::now();
-        let found = backend.solve(&points, &gammas, &chains, &control).expect("chains");
-        let seconds = begun.elapsed().as_secs_f64();
-        let steps: Vec<u64> = found.iter().map(|chain| chain.iter().map(|point| point.steps).sum()).collect();
-        let (total, longest) = (steps.iter().sum::<u64>(), steps.iter().max().copied().unwrap_or(0));
-        eprintln!("{count} chains: {seconds:.3} s, {total} steps, longest {longest}");
-        for phase in margrave_cuda::phases::take() {
-            eprintln!("    {} {:.4} s", phase.name, phase.seconds);
-        }
-        margrave_cuda::phases::record(false);
-    }
 }
