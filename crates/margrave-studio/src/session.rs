@@ -427,7 +427,7 @@ impl Session {
             "loading": inner.loading.as_ref().map(|name| json!({ "name": name })),
             "failed": inner.failed,
             "settings": settings,
-            "job": inner.running.as_ref().map(job_json),
+            "job": inner.running.as_ref().map(job_json).or_else(|| inner.jobs.front().map(waiting_json)),
             "current": inner.current,
             "runs": inner.runs.iter().rev().map(|run| run.json(LISTED_MACHINES)).collect::<Vec<_>>(),
         })
@@ -441,7 +441,7 @@ impl Session {
             "data": inner.data.as_ref().map(|data| data.name.clone()),
             "n": inner.data.as_ref().map(|data| data.len()),
             "runs": inner.runs.len(),
-            "running": inner.running.is_some(),
+            "running": inner.running.is_some() || !inner.jobs.is_empty(),
             "age_seconds": self.begun.elapsed().as_secs_f64(),
         })
     }
@@ -562,6 +562,16 @@ fn job_json(running: &Running) -> Value {
     })
 }
 
+/// A job that the engine thread has not taken up yet: a client that asks right after it gave the order must not read that
+/// nothing is under way, and take the last status of a run that goes on for its new one.
+fn waiting_json(job: &Job) -> Value {
+    let mode = if let Job::Train(job) = job { Some(job.mode.name()) } else { None };
+    json!({
+        "kind": job.kind(), "run": job.run(), "mode": mode,
+        "phase": "waiting", "iteration": 0, "seconds": 0.0, "fraction": null,
+    })
+}
+
 impl Inner {
     /// A run by its number, or the current one.
     pub(crate) fn find(&self, run: &str) -> Result<&Run, Refusal> {
@@ -602,5 +612,24 @@ impl Inner {
                 run.dropped = true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_seen_from_the_moment_it_is_asked_for() {
+        // No engine thread: nothing takes the job up.
+        let session = Session::new("a".into());
+        assert_eq!(session.state()["job"], Value::Null);
+        session.submit(Job::Evaluate(3));
+        let job = &session.state()["job"];
+        assert_eq!((&job["kind"], &job["run"], &job["phase"]), (&json!("evaluate"), &json!(3), &json!("waiting")));
+        assert_eq!(session.summary()["running"], true);
+        let taken = session.next();
+        assert!(taken.is_some());
+        assert_eq!(session.state()["job"]["phase"], "begin");
     }
 }
