@@ -80,16 +80,28 @@ fn check(gram: &dyn Gram, exact: &[f64], what: &str) {
 
 #[test]
 fn points_on_a_grid_have_accurate_entries() {
-    for d in [8, 37, 130] {
-        for (most, low, step) in [(1, 0.0, 1.0), (255, 0.0, 1.0 / 255.0), (10, -3.0, 0.1)] {
+    // Numbers of every packing, with the largest and the smallest that are packed alike, and rows of several parts.
+    let grids = [(1, 0.0, 1.0), (255, 0.0, 1.0 / 255.0), (10, -3.0, 0.1), (63, 0.0, 1.0), (64, 0.0, 1.0)];
+    for (d, zeros) in [(8, 0), (37, 0), (130, 3), (431, 9)] {
+        for (most, low, step) in grids {
             let place = |k: &f64| low + step * k;
-            let (rows, cols) = (numbers(45, d, most, 1), numbers(70, d, most, 2));
+            let (mut rows, mut cols) = (numbers(45, d, most, 1), numbers(70, d, most, 2));
+            for (values, seed) in [(&mut rows, 11), (&mut cols, 12)] {
+                let kept = numbers(values.len() / d, d, zeros, seed);
+                values.iter_mut().zip(kept).for_each(|(k, kept)| *k *= f64::from(u8::from(kept == 0.0)));
+                // The largest sums there are.
+                values[..2 * d].fill(most as f64);
+                values[2 * d..3 * d].fill(0.0);
+            }
             let gamma = 1.0 / (d as f64 * (step * most as f64).powi(2) / 6.0);
             for kernel in [Kernel::rbf(gamma), Kernel::Matern32 { gamma }, Kernel::Matern52 { gamma }] {
                 let dense = |v: &[f64], n| Points::dense_f64(n, d, v.iter().map(place).collect::<Vec<_>>()).unwrap();
                 let (x, y) = (dense(&rows, 45), dense(&cols, 70));
                 let exact = naive::gram(&kernel, &x, &y);
-                check(&CpuGram::new(kernel, &x, &y).unwrap(), &exact, &format!("{kernel} d={d} {most}"));
+                for level in Level::available() {
+                    let gram = CpuGram::new(kernel, &x, &y).unwrap().with_level(level);
+                    check(&gram, &exact, &format!("{kernel} d={d} {most} {level:?}"));
+                }
                 if low == 0.0 {
                     let spread = |v: &[f64], n| sparse(n, d, &v.iter().map(place).collect::<Vec<_>>());
                     let (x, y) = (spread(&rows, 45), spread(&cols, 70));

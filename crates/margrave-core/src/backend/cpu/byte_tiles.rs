@@ -1,10 +1,13 @@
-//! Register tiles of bytes, on processors with AVX-512 VNNI.
+//! Register tiles of whole numbers.
+//!
+//! With AVX-512 VNNI one instruction multiplies and adds four bytes per lane. With AVX2 it takes two instructions: rows are
+//! lists of their words that are not zero, so that pixels, counts and indicators, most of which are zero, cost what is there.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::bytes::{ByteRows, ByteSource, LINE, Line};
-use super::finish::{Tile, finish};
+use super::bytes::{ByteRows, ByteRun, LINE, Line, NumberJob, Packing, Word};
+use super::finish::{LaneColumns, Tile, finish};
 use super::fused::{self, Dots, MOST_VECTORS};
 use super::math::{self, ExpTable};
 use super::pack::GROUP;
@@ -13,7 +16,25 @@ use super::tile::PanelRun;
 use crate::data::Real;
 use crate::kernel::Kernel;
 
-/// A vector that whole numbers convert to.
+/// Σ(k − k′)² of rows with panels of columns.
+///
+/// # Safety
+/// Methods need the instructions of the implementation and of `V`, and rows and columns packed for them, as many as named.
+pub(super) trait WholeSums<'a, V: Simd> {
+    /// Panels that are prepared at once.
+    const PANELS: usize;
+    /// The sums of one group of rows with one panel.
+    type Group;
+    fn new(job: &'a NumberJob<'a>) -> Self;
+    /// Turns to these groups of rows and panels, of which there are at most [`Self::PANELS`].
+    unsafe fn prepare(&mut self, groups: Range<usize>, panels: ByteRun<'_>);
+    /// Group `g` with a panel, number `p` of those prepared; `height` of its rows are wanted.
+    unsafe fn group(&self, g: usize, height: usize, p: usize, panel: ByteRun<'_>) -> Self::Group;
+    /// Vector `at` of row `i`.
+    unsafe fn get(group: &Self::Group, i: usize, at: usize) -> V;
+}
+
+/// A vector that sixteen whole numbers convert to.
 pub(super) trait FromInts: Simd {
     /// Numbers `part·N ..` of sixteen.
     ///
@@ -43,14 +64,54 @@ impl FromInts for __m512d {
     }
 }
 
+/// Sums with AVX-512 VNNI, for panels of `W` lines: all in registers.
+pub(super) struct Vnni<'a, const W: usize>(&'a NumberJob<'a>);
+
+impl<'a, V: FromInts, const W: usize> WholeSums<'a, V> for Vnni<'a, W> {
+    const PANELS: usize = fused::PANELS;
+    type Group = [[__m512i; W]; GROUP];
+
+    fn new(job: &'a NumberJob<'a>) -> Self {
+        Self(job)
+    }
+
+    #[inline(always)]
+    unsafe fn prepare(&mut self, _groups: Range<usize>, _panels: ByteRun<'_>) {}
+
+    #[inline(always)]
+    unsafe fn group(&self, g: usize, height: usize, _p: usize, panel: ByteRun<'_>) -> Self::Group {
+        let NumberJob { rows, steps, .. } = *self.0;
+        let (columns, terms) = (panel.lines.as_ptr(), panel.terms.as_ptr());
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let own = rows.words.as_ptr().add(g * GROUP * steps);
+            let own_terms = rows.terms.as_ptr().add(g * GROUP);
+            if height <= 2 {
+                let mut all = [[_mm512_setzero_si512(); W]; GROUP];
+                all[..2].copy_from_slice(&distances::<2, W>(steps, own, own_terms, columns, terms));
+                all
+            } else {
+                distances::<GROUP, W>(steps, own, own_terms, columns, terms)
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn get(group: &Self::Group, i: usize, at: usize) -> V {
+        let lane = at * V::N;
+        // SAFETY: guaranteed by the caller.
+        unsafe { V::from_ints(group[i][lane / LINE], lane % LINE / V::N) }
+    }
+}
+
 /// Σ(k − k′)² of `M` rows of a group with `W` lines of columns.
 ///
 /// # Safety
-/// Needs the instruction; `rows` has `quads` lines of `GROUP` words, `columns` `W·quads` lines and `terms` `W` times
+/// Needs the instruction; `rows` has `steps` lines of `GROUP` words, `columns` `W·steps` lines and `terms` `W` times
 /// as many as a line.
 #[inline(always)]
-pub(super) unsafe fn distances<const M: usize, const W: usize>(
-    quads: usize,
+unsafe fn distances<const M: usize, const W: usize>(
+    steps: usize,
     rows: *const u32,
     row_terms: *const i32,
     columns: *const Line,
@@ -59,10 +120,10 @@ pub(super) unsafe fn distances<const M: usize, const W: usize>(
     // SAFETY: see the contract above.
     unsafe {
         let mut sums = [[_mm512_setzero_si512(); W]; M];
-        for q in 0..quads {
+        for q in 0..steps {
             let mut right = [_mm512_setzero_si512(); W];
             for w in 0..W {
-                right[w] = _mm512_load_si512(columns.add(w * quads + q).cast());
+                right[w] = _mm512_load_si512(columns.add(w * steps + q).cast());
             }
             for i in 0..M {
                 let left = _mm512_set1_epi32(rows.add(q * GROUP + i).read() as i32);
@@ -84,14 +145,188 @@ pub(super) unsafe fn distances<const M: usize, const W: usize>(
     }
 }
 
+/// A vector that whole numbers in memory convert to.
+pub(super) trait FromSums: Simd {
+    /// `row + columns[j] − 2·sums[j]`.
+    ///
+    /// # Safety
+    /// Needs the instructions of the vector and `N` numbers at both pointers.
+    unsafe fn distance(row: i32, columns: *const i32, sums: *const i32) -> Self;
+}
+
+impl FromSums for __m256 {
+    #[inline(always)]
+    unsafe fn distance(row: i32, columns: *const i32, sums: *const i32) -> Self {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let norms = _mm256_add_epi32(_mm256_set1_epi32(row), _mm256_loadu_si256(columns.cast()));
+            let twice = _mm256_slli_epi32::<1>(_mm256_loadu_si256(sums.cast()));
+            _mm256_cvtepi32_ps(_mm256_sub_epi32(norms, twice))
+        }
+    }
+}
+
+impl FromSums for __m256d {
+    #[inline(always)]
+    unsafe fn distance(row: i32, columns: *const i32, sums: *const i32) -> Self {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let norms = _mm_add_epi32(_mm_set1_epi32(row), _mm_loadu_si128(columns.cast()));
+            let twice = _mm_slli_epi32::<1>(_mm_loadu_si128(sums.cast()));
+            _mm256_cvtepi32_pd(_mm_sub_epi32(norms, twice))
+        }
+    }
+}
+
+/// Lines of columns that are processed with a row together: two vectors each, half of the registers.
+const LINES: usize = 4;
+/// Sums of a row in the buffer.
+const STRIDE: usize = LINES * LINE;
+
+/// Sums with AVX2: products Σk·k′ of some rows and panels in memory.
+pub(super) struct Listed<'a> {
+    job: &'a NumberJob<'a>,
+    products: Vec<i32>,
+    first: usize,
+}
+
+/// Where the sums of a group are.
+#[derive(Clone, Copy)]
+pub(super) struct Placed {
+    products: *const i32,
+    row_terms: *const i32,
+    terms: *const i32,
+}
+
+impl<'a, V: FromSums> WholeSums<'a, V> for Listed<'a> {
+    const PANELS: usize = STRIDE / V::T::NR;
+    type Group = Placed;
+
+    fn new(job: &'a NumberJob<'a>) -> Self {
+        Self { job, products: Vec::new(), first: 0 }
+    }
+
+    #[inline(always)]
+    unsafe fn prepare(&mut self, groups: Range<usize>, panels: ByteRun<'_>) {
+        let NumberJob { rows, steps, .. } = *self.job;
+        let lines = panels.terms.len() / LINE;
+        assert!(lines <= LINES && panels.lines.len() >= lines * steps && groups.end * GROUP <= rows.terms.len());
+        self.first = groups.start * GROUP;
+        self.products.clear();
+        self.products.resize(groups.len() * GROUP * STRIDE, 0);
+        let to = self.products.as_mut_ptr();
+        // SAFETY: the sizes were checked above; words of a list lie below `steps`.
+        unsafe {
+            match (lines, rows.packing) {
+                (4, Packing::Pairs) => listed::<4, false>(rows, steps, groups, panels.lines.as_ptr(), to),
+                (3, Packing::Pairs) => listed::<3, false>(rows, steps, groups, panels.lines.as_ptr(), to),
+                (2, Packing::Pairs) => listed::<2, false>(rows, steps, groups, panels.lines.as_ptr(), to),
+                (_, Packing::Pairs) => listed::<1, false>(rows, steps, groups, panels.lines.as_ptr(), to),
+                (4, _) => listed::<4, true>(rows, steps, groups, panels.lines.as_ptr(), to),
+                (3, _) => listed::<3, true>(rows, steps, groups, panels.lines.as_ptr(), to),
+                (2, _) => listed::<2, true>(rows, steps, groups, panels.lines.as_ptr(), to),
+                _ => listed::<1, true>(rows, steps, groups, panels.lines.as_ptr(), to),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn group(&self, g: usize, _height: usize, p: usize, panel: ByteRun<'_>) -> Placed {
+        // SAFETY: the group and the panel are among those prepared.
+        unsafe {
+            Placed {
+                products: self.products.as_ptr().add((g * GROUP - self.first) * STRIDE + p * V::T::NR),
+                row_terms: self.job.rows.terms.as_ptr().add(g * GROUP),
+                terms: panel.terms.as_ptr(),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn get(group: &Placed, i: usize, at: usize) -> V {
+        // SAFETY: as above.
+        unsafe {
+            V::distance(*group.row_terms.add(i), group.terms.add(at * V::N), group.products.add(i * STRIDE + at * V::N))
+        }
+    }
+}
+
+/// Adds Σk·k′ of the rows of `groups` with `L` lines of columns to `to`, [`STRIDE`] numbers a row: a part of the features at
+/// a time, so that the columns stay in the first-level cache for all the rows.
+///
+/// # Safety
+/// Needs AVX2; `columns` has `L·steps` lines; `to` room for every row.
+#[inline(always)]
+unsafe fn listed<const L: usize, const BYTES: bool>(
+    rows: &ByteRows,
+    steps: usize,
+    groups: Range<usize>,
+    columns: *const Line,
+    to: *mut i32,
+) {
+    let run = rows.packing.words_before_overflow();
+    for part in 0..rows.parts {
+        for (at, row) in (groups.start * GROUP..groups.end * GROUP).enumerate() {
+            let list = rows.list(row, part);
+            if !list.is_empty() {
+                // SAFETY: guaranteed by the caller.
+                unsafe { add_products::<L, BYTES>(list, run, steps, columns, to.add(at * STRIDE)) };
+            }
+        }
+    }
+}
+
+/// Adds Σk·k′ of one row with `L` lines of columns to `to`. Bytes are multiplied to sums of 16 bits, at most `run` of them;
+/// otherwise a word is two numbers of 16 bits.
+///
+/// # Safety
+/// As [`listed`].
+#[inline(always)]
+unsafe fn add_products<const L: usize, const BYTES: bool>(
+    list: &[Word],
+    run: usize,
+    steps: usize,
+    columns: *const Line,
+    to: *mut i32,
+) {
+    // SAFETY: see the contract above.
+    unsafe {
+        for words in list.chunks(run) {
+            let mut sums = [[_mm256_setzero_si256(); 2]; L];
+            for word in words {
+                let left = _mm256_set1_epi32(word.value as i32);
+                let line = columns.add(word.at as usize);
+                for w in 0..L {
+                    for half in 0..2 {
+                        let right = _mm256_load_si256(line.add(w * steps).cast::<__m256i>().add(half));
+                        sums[w][half] = if BYTES {
+                            _mm256_add_epi16(sums[w][half], _mm256_maddubs_epi16(left, right))
+                        } else {
+                            _mm256_add_epi32(sums[w][half], _mm256_madd_epi16(left, right))
+                        };
+                    }
+                }
+            }
+            for w in 0..L {
+                for half in 0..2 {
+                    let own =
+                        if BYTES { _mm256_madd_epi16(sums[w][half], _mm256_set1_epi16(1)) } else { sums[w][half] };
+                    let to = to.add(w * LINE + half * 8).cast::<__m256i>();
+                    _mm256_storeu_si256(to, _mm256_add_epi32(_mm256_loadu_si256(to), own));
+                }
+            }
+        }
+    }
+}
+
 /// See `EntrySource::tiles`.
 ///
 /// # Safety
-/// As documented there; also needs the instructions.
+/// As documented there; also needs the instructions of `N` and `V`, and rows and columns packed for them.
 #[inline(always)]
-pub(super) unsafe fn tiles<V: FromInts, const W: usize>(
-    source: &ByteSource<'_, V::T>,
-    rows: &ByteRows,
+pub(super) unsafe fn tiles<'a, V: Simd, N: WholeSums<'a, V>>(
+    kernel: Kernel,
+    job: &'a NumberJob<'a>,
     groups: Range<usize>,
     run: PanelRun<'_, V::T>,
     to: *mut V::T,
@@ -100,54 +335,36 @@ pub(super) unsafe fn tiles<V: FromInts, const W: usize>(
 ) where
     V::T: ExpTable,
 {
-    let (nr, quads) = (V::T::NR, source.cols.quads);
+    let (nr, rows) = (V::T::NR, job.rows);
     let none = [V::T::ZERO; 32];
-    assert!(W * LINE == nr && scratch.len() >= GROUP * nr && groups.end * GROUP <= rows.terms.len());
-    assert!(run.bytes.lines.len() >= run.count * W * quads && run.bytes.terms.len() >= run.count * nr);
-    assert!(rows.words.len() >= groups.end * GROUP * quads);
+    assert!(scratch.len() >= GROUP * nr);
+    job.check(groups.end, run.bytes, run.count * nr);
+    let mut sums = N::new(job);
     // SAFETY: offsets stay inside the slices checked above; the caller guarantees `to`.
     unsafe {
-        for p in 0..run.count {
-            let columns = run.bytes.lines.as_ptr().add(p * W * quads);
-            let terms = run.bytes.terms.as_ptr().add(p * nr);
-            for g in groups.clone() {
-                let first = g * GROUP;
-                let height = GROUP.min(rows.count - first);
-                let (own, own_terms) = (rows.words.as_ptr().add(first * quads), rows.terms.as_ptr().add(first));
-                let at = scratch.as_mut_ptr();
-                if height <= 2 {
-                    put::<V, 2, W>(distances::<2, W>(quads, own, own_terms, columns, terms), at);
-                } else {
-                    put::<V, 8, W>(distances::<8, W>(quads, own, own_terms, columns, terms), at);
-                }
-                let tile = Tile {
-                    height,
-                    sums: scratch.as_ptr(),
-                    row_norms: none.as_ptr(),
-                    norms: none.as_ptr(),
-                    rows: &[],
-                    columns: run.columns,
-                };
-                let to = to.add((g - groups.start) * GROUP * stride + p * nr);
-                finish::<V>(source.kernel, false, None, tile, to, stride);
-            }
-        }
-    }
-}
-
-/// Writes whole numbers as scalars, lines of `NR`.
-///
-/// # Safety
-/// Needs the instructions; `to` has `M` lines.
-#[inline(always)]
-unsafe fn put<V: FromInts, const M: usize, const W: usize>(ints: [[__m512i; W]; M], to: *mut V::T) {
-    // SAFETY: see the contract above.
-    unsafe {
-        for i in 0..M {
-            for w in 0..W {
-                for part in 0..LINE / V::N {
-                    let to = to.add(i * V::T::NR + w * LINE + part * V::N);
-                    V::from_ints(ints[i][w], part).store(to);
+        for from in (0..run.count).step_by(N::PANELS) {
+            let until = (from + N::PANELS).min(run.count);
+            sums.prepare(groups.clone(), run.bytes.panels(from..until, run.count));
+            for p in from..until {
+                let panel = run.bytes.panels(p..p + 1, run.count);
+                for g in groups.clone() {
+                    let height = GROUP.min(rows.count - g * GROUP);
+                    let group = sums.group(g, height, p - from, panel);
+                    for i in 0..GROUP {
+                        for at in 0..nr / V::N {
+                            N::get(&group, i, at).store(scratch.as_mut_ptr().add(i * nr + at * V::N));
+                        }
+                    }
+                    let tile = Tile {
+                        height,
+                        sums: scratch.as_ptr(),
+                        row_norms: none.as_ptr(),
+                        norms: none.as_ptr(),
+                        rows: &[],
+                        columns: LaneColumns::List(&[]),
+                    };
+                    let to = to.add((g - groups.start) * GROUP * stride + p * nr);
+                    finish::<V>(kernel, false, None, tile, to, stride);
                 }
             }
         }
@@ -157,55 +374,53 @@ unsafe fn put<V: FromInts, const M: usize, const W: usize>(ints: [[__m512i; W]; 
 /// See `EntrySource::add_dots`.
 ///
 /// # Safety
-/// Needs the instructions.
+/// As [`tiles`].
 #[inline(always)]
-pub(super) unsafe fn dots<V: FromInts, const W: usize>(
-    source: &ByteSource<'_, V::T>,
-    rows: &ByteRows,
+pub(super) unsafe fn dots<'a, V: Simd, N: WholeSums<'a, V>>(
+    kernel: Kernel,
+    job: &'a NumberJob<'a>,
     groups: usize,
     run: PanelRun<'_, V::T>,
     dots: Dots<'_, V::T>,
 ) where
     V::T: ExpTable,
 {
-    let Kernel::Rbf { gamma } = source.kernel else { unreachable!("only RBF kernels are fused") };
-    let (nr, quads, lanes) = (V::T::NR, source.cols.quads, fused::lanes::<V::T>());
+    let Kernel::Rbf { gamma } = kernel else { unreachable!("only RBF kernels are fused") };
+    let (nr, lanes) = (V::T::NR, fused::lanes::<V::T>());
     let Dots { weights, sums, mut mirror } = dots;
-    assert!(W * LINE == nr && groups * GROUP <= rows.terms.len() && V::N <= lanes);
-    assert!(run.bytes.lines.len() >= run.count * W * quads && run.bytes.terms.len() >= run.count * nr);
-    assert!(rows.words.len() >= groups * GROUP * quads && weights.len() >= run.count * nr);
-    assert!(sums.len() >= groups * GROUP * lanes);
+    job.check(groups, run.bytes, run.count * nr);
+    assert!(weights.len() >= run.count * nr && sums.len() >= groups * GROUP * lanes && V::N <= lanes);
     assert!(mirror.as_ref().is_none_or(|mirror| mirror.row_weights.len() >= groups * GROUP));
+    let mut whole = N::new(job);
     // SAFETY: offsets stay inside the slices checked above.
     unsafe {
         let gamma = V::splat(V::T::from_f64(-gamma));
-        for p in 0..run.count {
-            let columns = run.bytes.lines.as_ptr().add(p * W * quads);
-            let terms = run.bytes.terms.as_ptr().add(p * nr);
-            let weights = weights.as_ptr().add(p * nr);
-            let mut mirrored = [V::splat(V::T::ZERO); MOST_VECTORS];
-            for g in 0..groups {
-                let first = g * GROUP;
-                let (own, own_terms) = (rows.words.as_ptr().add(first * quads), rows.terms.as_ptr().add(first));
-                let ints = distances::<8, W>(quads, own, own_terms, columns, terms);
-                for i in 0..GROUP {
-                    let sum = sums.as_mut_ptr().add((first + i) * lanes);
-                    let mut total = V::load(sum);
-                    let row_weight = mirror.as_ref().map(|mirror| V::splat(mirror.row_weights[first + i]));
-                    for w in 0..W {
-                        for part in 0..LINE / V::N {
-                            let e = math::exp(V::from_ints(ints[i][w], part).mul(gamma));
-                            let at = w * LINE / V::N + part;
+        for from in (0..run.count).step_by(N::PANELS) {
+            let until = (from + N::PANELS).min(run.count);
+            whole.prepare(0..groups, run.bytes.panels(from..until, run.count));
+            for p in from..until {
+                let panel = run.bytes.panels(p..p + 1, run.count);
+                let weights = weights.as_ptr().add(p * nr);
+                let mut mirrored = [V::splat(V::T::ZERO); MOST_VECTORS];
+                for g in 0..groups {
+                    let first = g * GROUP;
+                    let group = whole.group(g, GROUP, p - from, panel);
+                    for i in 0..GROUP {
+                        let sum = sums.as_mut_ptr().add((first + i) * lanes);
+                        let mut total = V::load(sum);
+                        let row_weight = mirror.as_ref().map(|mirror| V::splat(mirror.row_weights[first + i]));
+                        for at in 0..nr / V::N {
+                            let e = math::exp(N::get(&group, i, at).mul(gamma));
                             total = e.fma(V::load(weights.add(at * V::N)), total);
                             if let Some(row_weight) = row_weight {
                                 mirrored[at] = e.fma(row_weight, mirrored[at]);
                             }
                         }
+                        total.store(sum);
                     }
-                    total.store(sum);
-                }
-                if let Some(mirror) = &mut mirror {
-                    mirror.flush(g, groups, p, &mut mirrored);
+                    if let Some(mirror) = &mut mirror {
+                        mirror.flush(g, groups, p, &mut mirrored);
+                    }
                 }
             }
         }

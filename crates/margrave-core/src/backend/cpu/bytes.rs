@@ -1,13 +1,13 @@
 //! Entries of points on a grid, from exact integer sums.
 //!
 //! Pixels, counts, one-hot and binary features take at most 256 evenly spaced values, x = low + step·k. The squared
-//! distance of two such points is step²·Σ(k − k′)², a sum of bytes that the processor computes exactly, four products per
-//! lane and instruction: four times as fast as single and eight times as fast as double precision, and without rounding.
-//! Both precisions are therefore computed from the same sums; only the exponential differs.
+//! distance of two such points is step²·Σ(k − k′)², a sum of small whole numbers that the processor computes exactly and two
+//! to four times as fast as in single precision, four to eight times as fast as in double precision. Both precisions are
+//! computed from the same sums; only the exponential differs.
 //!
-//! Σ(k − k′)² = Σk² + Σk′² − 2 Σk·k′. The instruction multiplies unsigned by signed bytes, so columns are stored as
-//! k′ − 128, and 256·Σk is subtracted from the term of the row. All sums are taken modulo 2³², which is exact because the
-//! distance itself is smaller.
+//! Σ(k − k′)² = Σk² + Σk′² − 2 Σk·k′, and terms with k = 0 need not be computed. How numbers are packed into words depends
+//! on the instructions and on the largest number: see [`Packing`]. All sums are taken modulo 2³², which is exact because
+//! the distance itself is smaller.
 
 use std::ops::Range;
 
@@ -27,58 +27,99 @@ use crate::kernel::Kernel;
 
 /// Columns whose words form a line.
 pub(super) const LINE: usize = 16;
-/// Four features of a column that are all k = 0.
-const ZERO_COLUMN: u32 = 0x8080_8080;
+/// Words of a row whose columns are kept in the first-level cache together, where rows are lists.
+const PART: usize = 48;
 
-/// Four features of [`LINE`] columns, a byte each.
+/// A word of each of [`LINE`] columns.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u32; LINE]);
 
-/// Whether the processor has the instruction, and `level` allows it.
+/// Whether the processor has the instructions, and `level` allows them.
 pub(crate) fn supported(level: Level) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        level == Level::Avx512 && is_x86_feature_detected!("avx512vnni")
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
+    cfg!(target_arch = "x86_64") && level >= Level::Avx2
+}
+
+/// How numbers are packed into words of 32 bits, and multiplied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packing {
+    /// Four bytes, by AVX-512 VNNI. The instruction multiplies unsigned by signed bytes, so columns are stored as k′ − 128,
+    /// and 256·Σk is subtracted from the term of the row.
+    Vnni,
+    /// Four bytes, by AVX2: products of two are added up in 16 bits, which this many words cannot exceed.
+    Bytes { words: usize },
+    /// Two numbers of 16 bits, by AVX2.
+    Pairs,
+}
+
+impl Packing {
+    /// The packing for numbers up to `largest`.
+    pub(crate) fn choose(level: Level, largest: u8) -> Self {
+        /// Words from which adding them up in 16 bits is faster than multiplying 16 bits.
+        const LEAST_WORDS: usize = 4;
+        #[cfg(target_arch = "x86_64")]
+        if level == Level::Avx512 && is_x86_feature_detected!("avx512vnni") {
+            return Packing::Vnni;
+        }
         let _ = level;
-        false
+        let words = i16::MAX as usize / (2 * usize::from(largest.max(1)).pow(2));
+        if words >= LEAST_WORDS { Packing::Bytes { words } } else { Packing::Pairs }
+    }
+
+    /// Numbers in a word.
+    fn numbers(self) -> usize {
+        if self == Packing::Pairs { 2 } else { 4 }
+    }
+
+    /// Words whose products may be added up before they are widened.
+    pub(super) fn words_before_overflow(self) -> usize {
+        if let Packing::Bytes { words } = self { words } else { usize::MAX }
+    }
+
+    /// What the words of columns are changed by.
+    fn column_mask(self) -> u32 {
+        if self == Packing::Vnni { 0x8080_8080 } else { 0 }
+    }
+
+    /// How many multiply–adds of single precision a number costs.
+    pub(crate) fn cost(self) -> f64 {
+        if self == Packing::Pairs { 0.5 } else { 0.25 }
     }
 }
 
 /// Points as numbers of their grid.
 pub(crate) struct BytePoints {
-    /// Four features each, `quads` words a point.
+    /// `steps` words a point.
     words: Vec<u32>,
-    pub(super) quads: usize,
+    pub(super) steps: usize,
+    packing: Packing,
     /// Σk² of every point.
     squares: Vec<i32>,
-    /// Σk² − 256·Σk of every point.
+    /// Σk² of every point, less 256·Σk where columns are offset.
     row_terms: Vec<i32>,
 }
 
 impl BytePoints {
     /// Encodes every point.
-    pub(crate) fn new(points: &Points, grid: Grid, control: &Control) -> Result<Self, Interrupt> {
-        Self::coded(points.len(), points.dims(), |i, codes| encode(points, i, grid, codes), control)
+    pub(crate) fn new(points: &Points, grid: Grid, packing: Packing, control: &Control) -> Result<Self, Interrupt> {
+        Self::coded(points.len(), points.dims(), packing, |i, codes| encode(points, i, grid, codes), control)
     }
 
     /// Points of `d` numbers each, which `encode(i, numbers)` writes, on threads of its own: see `Panels::new`.
     pub(crate) fn coded(
         n: usize,
         d: usize,
+        packing: Packing,
         encode: impl Fn(usize, &mut [u8]) + Sync,
         control: &Control,
     ) -> Result<Self, Interrupt> {
-        let quads = d.div_ceil(4);
-        let mut words = vec![0u32; n * quads];
+        let steps = d.div_ceil(packing.numbers());
+        let mut words = vec![0u32; n * steps];
         let (mut squares, mut row_terms) = (vec![0i32; n], vec![0i32; n]);
         let threads = if n * d < 1 << 20 { 1 } else { control.threads.count().max(1) };
         let share = n.div_ceil(threads).max(1);
         let fill = |first: usize, words: &mut [u32], squares: &mut [i32], terms: &mut [i32]| {
-            let mut codes = vec![0u8; 4 * quads];
+            let mut codes = vec![0u8; packing.numbers() * steps];
             for (i, (square, term)) in squares.iter_mut().zip(terms).enumerate() {
                 if i % 1024 == 0 {
                     control.check()?;
@@ -86,14 +127,20 @@ impl BytePoints {
                 encode(first + i, &mut codes[..d]);
                 let sum = |total: i32, by: i32| total.wrapping_add(by);
                 *square = codes.iter().map(|k| i32::from(*k).pow(2)).fold(0, sum);
-                *term = square.wrapping_sub(codes.iter().map(|k| 256 * i32::from(*k)).fold(0, sum));
-                let line = &mut words[i * quads..(i + 1) * quads];
-                line.iter_mut().zip(codes.as_chunks::<4>().0).for_each(|(w, k)| *w = u32::from_le_bytes(*k));
+                let offset = if packing == Packing::Vnni { 256 } else { 0 };
+                *term = square.wrapping_sub(codes.iter().map(|k| offset * i32::from(*k)).fold(0, sum));
+                let line = &mut words[i * steps..(i + 1) * steps];
+                if packing == Packing::Pairs {
+                    let pairs = codes.as_chunks::<2>().0;
+                    line.iter_mut().zip(pairs).for_each(|(w, k)| *w = u32::from(k[0]) | u32::from(k[1]) << 16);
+                } else {
+                    line.iter_mut().zip(codes.as_chunks::<4>().0).for_each(|(w, k)| *w = u32::from_le_bytes(*k));
+                }
             }
             Ok(())
         };
         std::thread::scope(|scope| {
-            let parts = words.chunks_mut((share * quads).max(1)).zip(squares.chunks_mut(share));
+            let parts = words.chunks_mut((share * steps).max(1)).zip(squares.chunks_mut(share));
             let parts = parts.zip(row_terms.chunks_mut(share)).enumerate();
             let fill = &fill;
             let workers: Vec<_> = parts
@@ -104,7 +151,7 @@ impl BytePoints {
                 Err(panic) => std::panic::resume_unwind(panic),
             })
         })?;
-        Ok(Self { words, quads, squares, row_terms })
+        Ok(Self { words, steps, packing, squares, row_terms })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -113,20 +160,22 @@ impl BytePoints {
 
     /// Some of the points, in the order of the list.
     pub(crate) fn gather(&self, list: &[u32]) -> Self {
-        let quads = self.quads;
-        let words = list.iter().flat_map(|&i| &self.words[i as usize * quads..(i as usize + 1) * quads]);
+        let (steps, packing) = (self.steps, self.packing);
+        let words = list.iter().flat_map(|&i| &self.words[i as usize * steps..(i as usize + 1) * steps]);
         let of = |terms: &[i32]| list.iter().map(|&i| terms[i as usize]).collect();
-        Self { words: words.copied().collect(), quads, squares: of(&self.squares), row_terms: of(&self.row_terms) }
+        let (squares, row_terms) = (of(&self.squares), of(&self.row_terms));
+        Self { words: words.copied().collect(), steps, packing, squares, row_terms }
     }
 
     /// Packs up to [`LINE`] points of `list` side by side into `lines`, as columns.
     fn pack_columns(&self, list: impl ExactSizeIterator<Item = usize>, lines: &mut [Line], terms: &mut [i32]) {
-        lines.fill(Line([ZERO_COLUMN; LINE]));
+        let mask = self.packing.column_mask();
+        lines.fill(Line([mask; LINE]));
         terms.fill(0);
         for (j, column) in list.enumerate() {
             terms[j] = self.squares[column];
-            let words = &self.words[column * self.quads..(column + 1) * self.quads];
-            lines.iter_mut().zip(words).for_each(|(line, word)| line.0[j] = word ^ ZERO_COLUMN);
+            let words = &self.words[column * self.steps..(column + 1) * self.steps];
+            lines.iter_mut().zip(words).for_each(|(line, word)| line.0[j] = word ^ mask);
         }
     }
 }
@@ -140,11 +189,11 @@ impl BytePoints {
         lines: &'b mut Vec<Line>,
         terms: &'b mut Vec<i32>,
     ) -> ByteRun<'b> {
-        lines.resize(width / LINE * self.quads, Line([0; LINE]));
+        lines.resize(width / LINE * self.steps, Line([0; LINE]));
         terms.resize(width, 0);
         for (part, terms) in terms.chunks_mut(LINE).enumerate() {
             let own = &list[(part * LINE).min(list.len())..((part + 1) * LINE).min(list.len())];
-            let lines = &mut lines[part * self.quads..(part + 1) * self.quads];
+            let lines = &mut lines[part * self.steps..(part + 1) * self.steps];
             self.pack_columns(own.iter().map(|&j| j as usize), lines, terms);
         }
         ByteRun { lines, terms }
@@ -166,7 +215,7 @@ fn encode(points: &Points, i: usize, grid: Grid, out: &mut [u8]) {
     }
 }
 
-/// Columns packed in lines: `quads` lines for every [`LINE`] of them.
+/// Columns packed in lines: `steps` lines for every [`LINE`] of them.
 pub(crate) struct ByteColumns {
     lines: Vec<Line>,
     terms: Vec<i32>,
@@ -177,19 +226,19 @@ impl ByteColumns {
     pub(crate) fn new(points: &BytePoints) -> Self {
         let (count, widest) = (points.len(), <f32 as SimdScalar>::NR);
         let padded = count.div_ceil(widest) * widest;
-        let quads = points.quads;
-        let mut lines = vec![Line([0; LINE]); padded / LINE * quads];
+        let steps = points.steps;
+        let mut lines = vec![Line([0; LINE]); padded / LINE * steps];
         let mut terms = vec![0; padded];
         for (part, terms) in terms.chunks_mut(LINE).enumerate() {
             let (from, to) = ((part * LINE).min(count), ((part + 1) * LINE).min(count));
-            points.pack_columns(from..to, &mut lines[part * quads..(part + 1) * quads], terms);
+            points.pack_columns(from..to, &mut lines[part * steps..(part + 1) * steps], terms);
         }
         Self { lines, terms }
     }
 
     /// Columns `from` up to `to`, multiples of [`LINE`].
-    pub(crate) fn run(&self, quads: usize, from: usize, to: usize) -> ByteRun<'_> {
-        ByteRun { lines: &self.lines[from / LINE * quads..to / LINE * quads], terms: &self.terms[from..to] }
+    pub(crate) fn run(&self, steps: usize, from: usize, to: usize) -> ByteRun<'_> {
+        ByteRun { lines: &self.lines[from / LINE * steps..to / LINE * steps], terms: &self.terms[from..to] }
     }
 }
 
@@ -201,17 +250,35 @@ pub(crate) struct ByteRun<'a> {
 }
 
 impl ByteRun<'_> {
-    /// Part `p` of `count`.
-    pub(crate) fn part(&self, p: usize, count: usize) -> Self {
+    /// Panels `range` of `count`.
+    #[inline(always)]
+    pub(crate) fn panels(&self, range: Range<usize>, count: usize) -> Self {
         let (lines, terms) = (self.lines.len() / count, self.terms.len() / count);
-        Self { lines: &self.lines[p * lines..(p + 1) * lines], terms: &self.terms[p * terms..(p + 1) * terms] }
+        Self {
+            lines: &self.lines[range.start * lines..range.end * lines],
+            terms: &self.terms[range.start * terms..range.end * terms],
+        }
     }
 }
 
-/// Requested rows in groups of [`GROUP`], padded with k = 0.
+/// A word of a row that is not zero, and its place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Word {
+    pub(super) at: u32,
+    pub(super) value: u32,
+}
+
+/// Requested rows, padded to groups of [`GROUP`] with k = 0.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by the instructions of this architecture"))]
 pub(crate) struct ByteRows {
+    pub(super) packing: Packing,
+    /// With AVX-512 VNNI: groups of lines of [`GROUP`] words.
     pub(super) words: Vec<u32>,
+    /// Otherwise the words that are not zero, row by row.
+    listed: Vec<Word>,
+    /// Where each of the `parts` parts of each row's list begins, and where the last one ends.
+    starts: Vec<u32>,
+    pub(super) parts: usize,
     pub(super) terms: Vec<i32>,
     pub(super) count: usize,
 }
@@ -219,16 +286,63 @@ pub(crate) struct ByteRows {
 impl ByteRows {
     /// The points `index(0 .. count)`.
     pub(crate) fn new(points: &BytePoints, count: usize, index: impl Fn(usize) -> usize) -> Self {
-        let (quads, padded) = (points.quads, count.div_ceil(GROUP) * GROUP);
-        let mut words = vec![0; padded * quads];
+        let (steps, padded, packing) = (points.steps, count.div_ceil(GROUP) * GROUP, points.packing);
         let mut terms = vec![0; padded];
-        for i in 0..count {
-            let (at, group) = (index(i), &mut words[i / GROUP * GROUP * quads..]);
-            terms[i] = points.row_terms[at];
-            let own = &points.words[at * quads..(at + 1) * quads];
-            group.chunks_exact_mut(GROUP).zip(own).for_each(|(line, word)| line[i % GROUP] = *word);
+        terms.iter_mut().take(count).enumerate().for_each(|(i, term)| *term = points.row_terms[index(i)]);
+        let mut rows =
+            Self { packing, words: Vec::new(), listed: Vec::new(), starts: Vec::new(), parts: 0, terms, count };
+        let own = |i: usize| &points.words[index(i) * steps..(index(i) + 1) * steps];
+        if packing == Packing::Vnni {
+            rows.words = vec![0; padded * steps];
+            for i in 0..count {
+                let group = &mut rows.words[i / GROUP * GROUP * steps..];
+                group.chunks_exact_mut(GROUP).zip(own(i)).for_each(|(line, word)| line[i % GROUP] = *word);
+            }
+            return rows;
         }
-        Self { words, terms, count }
+        rows.parts = steps.div_ceil(PART);
+        rows.starts.reserve(padded * rows.parts + 1);
+        for i in 0..count {
+            for (part, words) in own(i).chunks(PART).enumerate() {
+                rows.starts.push(rows.listed.len() as u32);
+                let places = (part * PART) as u32..;
+                let present = places.zip(words).filter(|(_, word)| **word != 0);
+                rows.listed.extend(present.map(|(at, value)| Word { at, value: *value }));
+            }
+        }
+        rows.starts.resize(padded * rows.parts + 1, rows.listed.len() as u32);
+        rows
+    }
+
+    /// Part `part` of the list of a row.
+    #[inline(always)]
+    pub(super) fn list(&self, row: usize, part: usize) -> &[Word] {
+        let at = row * self.parts + part;
+        &self.listed[self.starts[at] as usize..self.starts[at + 1] as usize]
+    }
+}
+
+/// What a register tile of whole numbers needs.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by the instructions of this architecture"))]
+pub(crate) struct NumberJob<'a> {
+    pub(super) rows: &'a ByteRows,
+    /// Words of a row.
+    pub(super) steps: usize,
+    /// step² of the grid.
+    pub(super) square: f64,
+}
+
+impl NumberJob<'_> {
+    /// Panics unless there are so many groups of rows, and columns in the run.
+    pub(super) fn check(&self, groups: usize, run: ByteRun<'_>, columns: usize) {
+        let (rows, steps) = (self.rows, self.steps);
+        assert!(groups * GROUP <= rows.terms.len() && run.terms.len() >= columns);
+        assert!(run.lines.len() >= columns / LINE * steps);
+        if rows.packing == Packing::Vnni {
+            assert!(rows.words.len() >= groups * GROUP * steps);
+        } else {
+            assert!(rows.starts.len() > groups * GROUP * rows.parts && rows.parts <= steps.div_ceil(PART));
+        }
     }
 }
 
@@ -258,11 +372,12 @@ impl<T: ByteEngine> EntrySource for ByteSource<'_, T> {
     }
 
     fn work(&self) -> usize {
-        self.cols.quads.max(16)
+        self.cols.steps.max(16)
     }
 
     fn panels_at_once(&self) -> usize {
-        ((192 << 10) / (self.cols.quads.max(1) * 4 * T::NR)).max(1)
+        // Whole numbers of what is prepared at once.
+        ((192 << 10) / (self.cols.steps.max(1) * 4 * T::NR)).next_multiple_of(64 / T::NR)
     }
 
     fn group(&self) -> usize {
@@ -270,7 +385,7 @@ impl<T: ByteEngine> EntrySource for ByteSource<'_, T> {
     }
 
     fn groups(&self) -> usize {
-        ((128 << 10) / (self.cols.quads.max(1) * 4 * GROUP)).clamp(1, 16)
+        ((128 << 10) / (self.cols.steps.max(1) * 4 * GROUP)).clamp(8, 16)
     }
 
     fn slab(&self) -> usize {
@@ -289,7 +404,7 @@ impl<T: ByteEngine> EntrySource for ByteSource<'_, T> {
         let (count, columns, bytes) = match *item {
             Item::Run { first, count, .. } => {
                 let (from, to) = (first * T::NR, (first + count) * T::NR);
-                let bytes = self.packed.run(self.cols.quads, from, to);
+                let bytes = self.packed.run(self.cols.steps, from, to);
                 (count, LaneColumns::From { first: from, count: count * T::NR }, bytes)
             }
             Item::Part { from, until, .. } | Item::Gather { from, until } => {
@@ -310,7 +425,7 @@ impl<T: ByteEngine> EntrySource for ByteSource<'_, T> {
         scratch: &mut [T],
     ) {
         // SAFETY: this source is used only if the processor has the instructions; the caller guarantees the rest.
-        unsafe { T::byte_tiles(self, rows, groups, run, to, stride, scratch) }
+        unsafe { T::byte_tiles(self.kernel, &self.job(rows), groups, run, to, stride, scratch) }
     }
 
     fn dots_at_once(&self) -> Option<usize> {
@@ -319,7 +434,13 @@ impl<T: ByteEngine> EntrySource for ByteSource<'_, T> {
 
     fn add_dots(&self, rows: &ByteRows, groups: usize, run: PanelRun<'_, T>, dots: Dots<'_, T>) {
         // SAFETY: this source is used only if the processor has the instructions.
-        unsafe { T::byte_dots(self, rows, groups, run, dots) }
+        unsafe { T::byte_dots(self.kernel, &self.job(rows), groups, run, dots) }
+    }
+}
+
+impl<T> ByteSource<'_, T> {
+    fn job<'b>(&self, rows: &'b ByteRows) -> NumberJob<'b> {
+        NumberJob { rows, steps: self.cols.steps, square: 1.0 }
     }
 }
 
@@ -328,10 +449,10 @@ pub(crate) trait ByteEngine: FusedEngine {
     /// See [`EntrySource::tiles`].
     ///
     /// # Safety
-    /// As documented there; the processor must be [`supported`].
+    /// As documented there; the processor must have the instructions of the packing.
     unsafe fn byte_tiles(
-        source: &ByteSource<'_, Self>,
-        rows: &ByteRows,
+        kernel: Kernel,
+        job: &NumberJob<'_>,
         groups: Range<usize>,
         run: PanelRun<'_, Self>,
         to: *mut Self,
@@ -342,10 +463,10 @@ pub(crate) trait ByteEngine: FusedEngine {
     /// See [`EntrySource::add_dots`].
     ///
     /// # Safety
-    /// The processor must be [`supported`].
+    /// The processor must have the instructions of the packing.
     unsafe fn byte_dots(
-        source: &ByteSource<'_, Self>,
-        rows: &ByteRows,
+        kernel: Kernel,
+        job: &NumberJob<'_>,
         groups: usize,
         run: PanelRun<'_, Self>,
         dots: Dots<'_, Self>,
@@ -354,11 +475,11 @@ pub(crate) trait ByteEngine: FusedEngine {
 
 #[cfg(not(target_arch = "x86_64"))]
 macro_rules! byte_engine {
-    ($t:ty, $v:ident, $w:expr) => {
+    ($t:ty, $narrow:ident, $wide:ident, $w:expr) => {
         impl ByteEngine for $t {
             unsafe fn byte_tiles(
-                _source: &ByteSource<'_, $t>,
-                _rows: &ByteRows,
+                _kernel: Kernel,
+                _job: &NumberJob<'_>,
                 _groups: Range<usize>,
                 _run: PanelRun<'_, $t>,
                 _to: *mut $t,
@@ -368,8 +489,8 @@ macro_rules! byte_engine {
                 unreachable!("no other processor is supported")
             }
             unsafe fn byte_dots(
-                _source: &ByteSource<'_, $t>,
-                _rows: &ByteRows,
+                _kernel: Kernel,
+                _job: &NumberJob<'_>,
                 _groups: usize,
                 _run: PanelRun<'_, $t>,
                 _dots: Dots<'_, $t>,
@@ -382,21 +503,23 @@ macro_rules! byte_engine {
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! byte_engine {
-    ($t:ty, $v:ident, $w:expr) => {
+    ($t:ty, $narrow:ident, $wide:ident, $w:expr) => {
         impl ByteEngine for $t {
             unsafe fn byte_tiles(
-                source: &ByteSource<'_, $t>,
-                rows: &ByteRows,
+                kernel: Kernel,
+                job: &NumberJob<'_>,
                 groups: Range<usize>,
                 run: PanelRun<'_, $t>,
                 to: *mut $t,
                 stride: usize,
                 scratch: &mut [$t],
             ) {
+                use byte_tiles::{Listed, Vnni, tiles};
+                use std::arch::x86_64::{$narrow, $wide};
                 #[target_feature(enable = "avx512f,avx512dq,avx512vnni,avx2,fma")]
-                unsafe fn enabled(
-                    source: &ByteSource<'_, $t>,
-                    rows: &ByteRows,
+                unsafe fn vnni(
+                    kernel: Kernel,
+                    job: &NumberJob<'_>,
                     groups: Range<usize>,
                     run: PanelRun<'_, $t>,
                     to: *mut $t,
@@ -404,37 +527,71 @@ macro_rules! byte_engine {
                     scratch: &mut [$t],
                 ) {
                     // SAFETY: guaranteed by the caller.
-                    unsafe {
-                        byte_tiles::tiles::<std::arch::x86_64::$v, $w>(source, rows, groups, run, to, stride, scratch)
-                    }
+                    unsafe { tiles::<$wide, Vnni<'_, $w>>(kernel, job, groups, run, to, stride, scratch) }
                 }
-                // SAFETY: the caller has checked that the processor is supported.
-                unsafe { enabled(source, rows, groups, run, to, stride, scratch) }
-            }
-            unsafe fn byte_dots(
-                source: &ByteSource<'_, $t>,
-                rows: &ByteRows,
-                groups: usize,
-                run: PanelRun<'_, $t>,
-                dots: Dots<'_, $t>,
-            ) {
-                #[target_feature(enable = "avx512f,avx512dq,avx512vnni,avx2,fma")]
-                unsafe fn enabled(
-                    source: &ByteSource<'_, $t>,
-                    rows: &ByteRows,
-                    groups: usize,
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2(
+                    kernel: Kernel,
+                    job: &NumberJob<'_>,
+                    groups: Range<usize>,
                     run: PanelRun<'_, $t>,
-                    dots: Dots<'_, $t>,
+                    to: *mut $t,
+                    stride: usize,
+                    scratch: &mut [$t],
                 ) {
                     // SAFETY: guaranteed by the caller.
-                    unsafe { byte_tiles::dots::<std::arch::x86_64::$v, $w>(source, rows, groups, run, dots) }
+                    unsafe { tiles::<$narrow, Listed<'_>>(kernel, job, groups, run, to, stride, scratch) }
                 }
-                // SAFETY: the caller has checked that the processor is supported.
-                unsafe { enabled(source, rows, groups, run, dots) }
+                // SAFETY: the packing was chosen for this processor.
+                unsafe {
+                    match job.rows.packing {
+                        Packing::Vnni => vnni(kernel, job, groups, run, to, stride, scratch),
+                        _ => avx2(kernel, job, groups, run, to, stride, scratch),
+                    }
+                }
+            }
+            unsafe fn byte_dots(
+                kernel: Kernel,
+                job: &NumberJob<'_>,
+                groups: usize,
+                run: PanelRun<'_, $t>,
+                sums: Dots<'_, $t>,
+            ) {
+                use byte_tiles::{Listed, Vnni, dots};
+                use std::arch::x86_64::{$narrow, $wide};
+                #[target_feature(enable = "avx512f,avx512dq,avx512vnni,avx2,fma")]
+                unsafe fn vnni(
+                    kernel: Kernel,
+                    job: &NumberJob<'_>,
+                    groups: usize,
+                    run: PanelRun<'_, $t>,
+                    sums: Dots<'_, $t>,
+                ) {
+                    // SAFETY: guaranteed by the caller.
+                    unsafe { dots::<$wide, Vnni<'_, $w>>(kernel, job, groups, run, sums) }
+                }
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2(
+                    kernel: Kernel,
+                    job: &NumberJob<'_>,
+                    groups: usize,
+                    run: PanelRun<'_, $t>,
+                    sums: Dots<'_, $t>,
+                ) {
+                    // SAFETY: guaranteed by the caller.
+                    unsafe { dots::<$narrow, Listed<'_>>(kernel, job, groups, run, sums) }
+                }
+                // SAFETY: the packing was chosen for this processor.
+                unsafe {
+                    match job.rows.packing {
+                        Packing::Vnni => vnni(kernel, job, groups, run, sums),
+                        _ => avx2(kernel, job, groups, run, sums),
+                    }
+                }
             }
         }
     };
 }
 
-byte_engine!(f32, __m512, 2);
-byte_engine!(f64, __m512d, 1);
+byte_engine!(f32, __m256, __m512, 2);
+byte_engine!(f64, __m256d, __m512d, 1);

@@ -5,6 +5,7 @@
 //! In single precision products are added up in single precision over at most [`PANELS`] panels, in double precision
 //! beyond.
 
+use super::bytes::ByteRun;
 use super::finish::{distance, recompute};
 use super::math::{self, ExpTable};
 use super::pack::GROUP;
@@ -80,13 +81,47 @@ impl<T: SimdScalar> Mirror<'_, T> {
     }
 }
 
+/// What is added to the sums over packed features of a row with the columns of a panel.
+///
+/// # Safety
+/// Methods need the instructions of `V`, and as many rows and columns as named.
+pub(crate) trait Addend<V: Simd> {
+    /// Panels that are prepared at once.
+    const PANELS: usize;
+    /// What is added for one group of rows and one panel.
+    type Group;
+    /// Turns to these groups of rows and panels.
+    unsafe fn prepare(&mut self, groups: usize, panels: ByteRun<'_>);
+    /// Group `g` with a panel, number `p` of those prepared.
+    unsafe fn group(&self, g: usize, p: usize, panel: ByteRun<'_>) -> Self::Group;
+    /// `sum` with what belongs to vector `at` of row `i`.
+    unsafe fn add(&self, group: &Self::Group, i: usize, at: usize, sum: V) -> V;
+}
+
+/// Nothing to add.
+struct Nothing;
+
+impl<V: Simd> Addend<V> for Nothing {
+    const PANELS: usize = PANELS;
+    type Group = ();
+    #[inline(always)]
+    unsafe fn prepare(&mut self, _groups: usize, _panels: ByteRun<'_>) {}
+    #[inline(always)]
+    unsafe fn group(&self, _g: usize, _p: usize, _panel: ByteRun<'_>) -> Self::Group {}
+    #[inline(always)]
+    unsafe fn add(&self, (): &(), _i: usize, _at: usize, sum: V) -> V {
+        sum
+    }
+}
+
 /// Adds the products of the first `groups` row groups with a run: see [`Dots`].
 ///
 /// # Safety
-/// Needs the instructions of `V`; `M` divides `GROUP`.
+/// Needs the instructions of `V`; `M` divides `GROUP`; the addend has as many rows and columns.
 #[inline(always)]
-unsafe fn add_dots<V: Simd, S: SumStep, const COMMON: bool, const M: usize>(
+unsafe fn add_dots<V: Simd, S: SumStep, A: Addend<V>, const COMMON: bool, const M: usize>(
     job: &TileJob<'_, V::T>,
+    mut addend: A,
     groups: usize,
     run: PanelRun<'_, V::T>,
     dots: Dots<'_, V::T>,
@@ -107,6 +142,10 @@ unsafe fn add_dots<V: Simd, S: SumStep, const COMMON: bool, const M: usize>(
         let last = (d.max(1) - 1) / chain(d) * chain(d);
         let mut before = vec![V::T::ZERO; if last > 0 { groups * GROUP * nr } else { 0 }];
         for p in 0..run.count {
+            if p % A::PANELS == 0 {
+                addend.prepare(groups, run.bytes.panels(p..(p + A::PANELS).min(run.count), run.count));
+            }
+            let bytes = run.bytes.panels(p..p + 1, run.count);
             let panel = run.values.as_ptr().add(p * d * nr);
             for from in (0..last).step_by(chain(d)) {
                 for g in 0..groups {
@@ -118,6 +157,7 @@ unsafe fn add_dots<V: Simd, S: SumStep, const COMMON: bool, const M: usize>(
             let mut mirrored = [V::splat(V::T::ZERO); MOST_VECTORS];
             for g in 0..groups {
                 let values = rows.group(g).0.as_ptr().add(last * GROUP);
+                let added = addend.group(g, p % A::PANELS, bytes);
                 for w in (0..nr / V::N).step_by(2) {
                     let at = p * nr + w * V::N;
                     let norms = [V::load(run.norms.as_ptr().add(at)), V::load(run.norms.as_ptr().add(at + V::N))];
@@ -134,7 +174,8 @@ unsafe fn add_dots<V: Simd, S: SumStep, const COMMON: bool, const M: usize>(
                             let norm = V::splat(*rows.norms().get_unchecked(row));
                             let mut e = [norm; 2];
                             for half in 0..2 {
-                                let far = distance::<V, COMMON>(tile[r][half], norm, norms[half]);
+                                let sum = addend.add(&added, i + r, w + half, tile[r][half]);
+                                let far = distance::<V, COMMON>(sum, norm, norms[half]);
                                 e[half] = math::exp(far.mul(gamma));
                                 if let Some(refine) = job.refine {
                                     let columns = run.columns.part(at + half * V::N, V::N);
@@ -162,13 +203,14 @@ unsafe fn add_dots<V: Simd, S: SumStep, const COMMON: bool, const M: usize>(
     }
 }
 
-/// [`dots`] for the sum of the job and as many rows at a time as there are registers for.
+/// [`add_dots`] for the sum of the job and as many rows at a time as there are registers for.
 ///
 /// # Safety
-/// Needs the instructions of `V`.
+/// Needs the instructions of `V`; the addend has as many rows and columns.
 #[inline(always)]
-unsafe fn add_dots_of_job<V: Simd>(
+pub(crate) unsafe fn add_dots_of_job<V: Simd, A: Addend<V>>(
     job: &TileJob<'_, V::T>,
+    addend: A,
     groups: usize,
     run: PanelRun<'_, V::T>,
     dots: Dots<'_, V::T>,
@@ -178,12 +220,18 @@ unsafe fn add_dots_of_job<V: Simd>(
     // SAFETY: guaranteed by the caller.
     unsafe {
         match (job.sum, V::ROWS) {
-            (Sum::Product, 8) => add_dots::<V, Product, true, 8>(job, groups, run, dots),
-            (Sum::Product, 4) => add_dots::<V, Product, true, 4>(job, groups, run, dots),
-            (Sum::Product, _) => add_dots::<V, Product, true, 2>(job, groups, run, dots),
-            (Sum::SquaredDifference, 8) => add_dots::<V, SquaredDifference, false, 8>(job, groups, run, dots),
-            (Sum::SquaredDifference, 4) => add_dots::<V, SquaredDifference, false, 4>(job, groups, run, dots),
-            (Sum::SquaredDifference, _) => add_dots::<V, SquaredDifference, false, 2>(job, groups, run, dots),
+            (Sum::Product, 8) => add_dots::<V, Product, A, true, 8>(job, addend, groups, run, dots),
+            (Sum::Product, 4) => add_dots::<V, Product, A, true, 4>(job, addend, groups, run, dots),
+            (Sum::Product, _) => add_dots::<V, Product, A, true, 2>(job, addend, groups, run, dots),
+            (Sum::SquaredDifference, 8) => {
+                add_dots::<V, SquaredDifference, A, false, 8>(job, addend, groups, run, dots)
+            }
+            (Sum::SquaredDifference, 4) => {
+                add_dots::<V, SquaredDifference, A, false, 4>(job, addend, groups, run, dots)
+            }
+            (Sum::SquaredDifference, _) => {
+                add_dots::<V, SquaredDifference, A, false, 2>(job, addend, groups, run, dots)
+            }
             _ => unreachable!("other sums are not fused"),
         }
     }
@@ -212,13 +260,13 @@ macro_rules! fused_engine {
                 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
                 unsafe fn avx512(job: &TileJob<'_, $t>, groups: usize, run: PanelRun<'_, $t>, dots: Dots<'_, $t>) {
                     // SAFETY: guaranteed by the caller.
-                    unsafe { add_dots_of_job::<std::arch::x86_64::$avx512>(job, groups, run, dots) }
+                    unsafe { add_dots_of_job::<std::arch::x86_64::$avx512, Nothing>(job, Nothing, groups, run, dots) }
                 }
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx2,fma")]
                 unsafe fn avx2(job: &TileJob<'_, $t>, groups: usize, run: PanelRun<'_, $t>, dots: Dots<'_, $t>) {
                     // SAFETY: guaranteed by the caller.
-                    unsafe { add_dots_of_job::<std::arch::x86_64::$avx2>(job, groups, run, dots) }
+                    unsafe { add_dots_of_job::<std::arch::x86_64::$avx2, Nothing>(job, Nothing, groups, run, dots) }
                 }
                 // SAFETY: the caller has checked that the processor supports `level`.
                 unsafe {
@@ -227,7 +275,7 @@ macro_rules! fused_engine {
                         Level::Avx512 => avx512(job, groups, run, dots),
                         #[cfg(target_arch = "x86_64")]
                         Level::Avx2 => avx2(job, groups, run, dots),
-                        _ => add_dots_of_job::<$portable>(job, groups, run, dots),
+                        _ => add_dots_of_job::<$portable, Nothing>(job, Nothing, groups, run, dots),
                     }
                 }
             }

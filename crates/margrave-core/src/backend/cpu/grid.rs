@@ -13,6 +13,8 @@ pub(crate) const WIDEST: usize = (i32::MAX as usize) / (255 * 255);
 pub(crate) struct Grid {
     pub(crate) low: f64,
     pub(crate) step: f64,
+    /// The largest k.
+    pub(crate) last: u8,
     /// Largest difference of a value of the points from the grid, with the rounding of measuring it.
     pub(crate) error: f64,
 }
@@ -60,7 +62,7 @@ impl Grid {
         if !(last < MOST as f64) {
             return None;
         }
-        let grid = Self { low, step: range / last, error: 0.0 };
+        let grid = Self { low, step: range / last, last: last as u8, error: 0.0 };
         let off = |x: &f64| (x - (low + grid.step * f64::from(grid.number(*x)))).abs();
         let error = values.iter().map(off).fold(0.0, f64::max);
         let largest = low.abs().max(high.abs());

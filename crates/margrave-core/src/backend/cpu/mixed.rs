@@ -8,7 +8,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::bytes::{ByteColumns, ByteEngine, BytePoints, ByteRows};
+use super::bytes::{ByteColumns, ByteEngine, BytePoints, ByteRows, NumberJob, Packing};
 use super::dense::PackedSource;
 use super::finish::{LaneColumns, Refine};
 use super::fused::{self, Dots};
@@ -51,6 +51,7 @@ pub(crate) struct Layout {
     step: f64,
     /// Largest difference of a value from the grid.
     error: f64,
+    packing: Packing,
     on_grid: Vec<GridFeature>,
     others: Vec<usize>,
 }
@@ -74,7 +75,7 @@ impl FewValues {
 
 impl Layout {
     /// The layout of all these points, where it makes entries cheaper.
-    pub(crate) fn find(kernel: &Kernel, sides: &[&Points]) -> Option<Self> {
+    pub(crate) fn find(kernel: &Kernel, sides: &[&Points], level: Level) -> Option<Self> {
         let columns = sides.first()?;
         let (n, d) = (columns.len(), columns.dims());
         let few = n < LEAST_ROWS || !(LEAST_FEATURES..=WIDEST).contains(&d);
@@ -92,7 +93,8 @@ impl Layout {
         steps.sort_unstable();
         let longest = steps.chunk_by(|a, b| a == b).max_by_key(|run| run.len())?;
         let step = f64::from_bits(longest[0]);
-        let mut layout = Self { step, error: 0.0, on_grid: Vec::new(), others: Vec::new() };
+        let mut layout = Self { step, error: 0.0, packing: Packing::Pairs, on_grid: Vec::new(), others: Vec::new() };
+        let mut last = 0;
         for (feature, found) in grids.iter().enumerate() {
             match found {
                 // Constant features do not matter, on whichever grid.
@@ -100,10 +102,12 @@ impl Layout {
                 Some((low, Some(grid))) if grid.step == step => {
                     layout.on_grid.push(GridFeature { feature, low: *low });
                     layout.error = layout.error.max(grid.error);
+                    last = last.max(grid.last);
                 }
                 _ => layout.others.push(feature),
             }
         }
+        layout.packing = Packing::choose(level, last);
         if layout.others.is_empty() {
             layout.others.extend(layout.on_grid.pop().map(|last| last.feature));
         }
@@ -159,7 +163,7 @@ impl Layout {
 
     /// Multiply–adds of an entry.
     pub(crate) fn effort(&self) -> f64 {
-        self.others.len() as f64 + self.on_grid.len() as f64 / 4.0
+        self.others.len() as f64 + self.on_grid.len() as f64 * self.packing.cost()
     }
 
     /// Bound on the error of an entry that comes from values not being exactly on the grid.
@@ -167,7 +171,7 @@ impl Layout {
         if self.error == 0.0 {
             return 0.0;
         }
-        let grid = Grid { low: 0.0, step: self.step, error: self.error };
+        let grid = Grid { low: 0.0, step: self.step, last: 0, error: self.error };
         grid.entry_error(kernel, self.on_grid.len()).unwrap_or(f64::INFINITY)
     }
 
@@ -221,7 +225,7 @@ impl Layout {
                 });
             }
         };
-        BytePoints::coded(points.len(), self.on_grid.len(), encode, control)
+        BytePoints::coded(points.len(), self.on_grid.len(), self.packing, encode, control)
     }
 
     /// step²
@@ -250,17 +254,9 @@ pub(crate) struct MixedSource<'a, T> {
     pub(crate) scalar: PhantomData<T>,
 }
 
-/// What a register tile needs besides the job of its measurements.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by the instructions of this architecture"))]
-pub(crate) struct NumberJob<'a> {
-    pub(super) rows: &'a ByteRows,
-    pub(super) quads: usize,
-    pub(super) square: f64,
-}
-
 impl<T> MixedSource<'_, T> {
     fn numbers<'b>(&self, rows: &'b MixedRows<T>) -> NumberJob<'b> {
-        NumberJob { rows: &rows.numbers, quads: self.cols.quads, square: self.square }
+        NumberJob { rows: &rows.numbers, steps: self.cols.steps, square: self.square }
     }
 }
 
@@ -285,11 +281,11 @@ impl<T: MixedEngine> EntrySource for MixedSource<'_, T> {
     }
 
     fn work(&self) -> usize {
-        self.measured.cols.points.dims() + self.cols.quads + 16
+        self.measured.cols.points.dims() + self.cols.steps + 16
     }
 
     fn panels_at_once(&self) -> usize {
-        let column = self.measured.cols.points.dims() * size_of::<T>() + 4 * self.cols.quads;
+        let column = self.measured.cols.points.dims() * size_of::<T>() + 4 * self.cols.steps;
         ((192 << 10) / (column.max(1) * T::NR)).max(1)
     }
 
@@ -298,7 +294,7 @@ impl<T: MixedEngine> EntrySource for MixedSource<'_, T> {
     }
 
     fn groups(&self) -> usize {
-        let row = self.measured.cols.points.dims() * size_of::<T>() + 4 * self.cols.quads;
+        let row = self.measured.cols.points.dims() * size_of::<T>() + 4 * self.cols.steps;
         ((256 << 10) / (row.max(1) * GROUP)).clamp(1, 16)
     }
 
@@ -328,7 +324,7 @@ impl<T: MixedEngine> EntrySource for MixedSource<'_, T> {
                 return PanelRun { values, norms, count: 1, columns: LaneColumns::List(list), bytes };
             }
         };
-        let bytes = self.packed.run(self.cols.quads, first * T::NR, (first + count) * T::NR);
+        let bytes = self.packed.run(self.cols.steps, first * T::NR, (first + count) * T::NR);
         PanelRun { bytes, ..self.measured.panels.run(first, count) }
     }
 
@@ -469,7 +465,7 @@ pub(crate) trait MixedEngine: ByteEngine + SparseEngine {
 
 #[cfg(not(target_arch = "x86_64"))]
 macro_rules! mixed_engine {
-    ($t:ty, $v:ident, $w:expr) => {
+    ($t:ty, $narrow:ident, $wide:ident, $w:expr) => {
         impl MixedEngine for $t {
             unsafe fn mixed_tiles(
                 _job: &TileJob<'_, $t>,
@@ -497,7 +493,7 @@ macro_rules! mixed_engine {
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! mixed_engine {
-    ($t:ty, $v:ident, $w:expr) => {
+    ($t:ty, $narrow:ident, $wide:ident, $w:expr) => {
         impl MixedEngine for $t {
             unsafe fn mixed_tiles(
                 job: &TileJob<'_, $t>,
@@ -508,8 +504,11 @@ macro_rules! mixed_engine {
                 stride: usize,
                 scratch: &mut [$t],
             ) {
+                use super::byte_tiles::{Listed, Vnni};
+                use mixed_tiles::tiles;
+                use std::arch::x86_64::{$narrow, $wide};
                 #[target_feature(enable = "avx512f,avx512dq,avx512vnni,avx2,fma")]
-                unsafe fn enabled(
+                unsafe fn vnni(
                     job: &TileJob<'_, $t>,
                     numbers: &NumberJob<'_>,
                     groups: Range<usize>,
@@ -519,40 +518,75 @@ macro_rules! mixed_engine {
                     scratch: &mut [$t],
                 ) {
                     // SAFETY: guaranteed by the caller.
-                    unsafe {
-                        mixed_tiles::tiles::<std::arch::x86_64::$v, $w>(job, numbers, groups, run, to, stride, scratch)
+                    unsafe { tiles::<$wide, Vnni<'_, $w>>(job, numbers, groups, run, to, stride, scratch) }
+                }
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2(
+                    job: &TileJob<'_, $t>,
+                    numbers: &NumberJob<'_>,
+                    groups: Range<usize>,
+                    run: PanelRun<'_, $t>,
+                    to: *mut $t,
+                    stride: usize,
+                    scratch: &mut [$t],
+                ) {
+                    // SAFETY: guaranteed by the caller.
+                    unsafe { tiles::<$narrow, Listed<'_>>(job, numbers, groups, run, to, stride, scratch) }
+                }
+                // SAFETY: the packing was chosen for this processor.
+                unsafe {
+                    match numbers.rows.packing {
+                        Packing::Vnni => vnni(job, numbers, groups, run, to, stride, scratch),
+                        _ => avx2(job, numbers, groups, run, to, stride, scratch),
                     }
                 }
-                // SAFETY: the caller has checked that the processor is supported.
-                unsafe { enabled(job, numbers, groups, run, to, stride, scratch) }
             }
             unsafe fn mixed_dots(
                 job: &TileJob<'_, $t>,
                 numbers: &NumberJob<'_>,
                 groups: usize,
                 run: PanelRun<'_, $t>,
-                dots: Dots<'_, $t>,
+                sums: Dots<'_, $t>,
             ) {
+                use super::byte_tiles::{Listed, Vnni};
+                use mixed_tiles::dots;
+                use std::arch::x86_64::{$narrow, $wide};
                 #[target_feature(enable = "avx512f,avx512dq,avx512vnni,avx2,fma")]
-                unsafe fn enabled(
+                unsafe fn vnni(
                     job: &TileJob<'_, $t>,
                     numbers: &NumberJob<'_>,
                     groups: usize,
                     run: PanelRun<'_, $t>,
-                    dots: Dots<'_, $t>,
+                    sums: Dots<'_, $t>,
                 ) {
                     // SAFETY: guaranteed by the caller.
-                    unsafe { mixed_tiles::dots::<std::arch::x86_64::$v, $w>(job, numbers, groups, run, dots) }
+                    unsafe { dots::<$wide, Vnni<'_, $w>>(job, numbers, groups, run, sums) }
                 }
-                // SAFETY: the caller has checked that the processor is supported.
-                unsafe { enabled(job, numbers, groups, run, dots) }
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2(
+                    job: &TileJob<'_, $t>,
+                    numbers: &NumberJob<'_>,
+                    groups: usize,
+                    run: PanelRun<'_, $t>,
+                    sums: Dots<'_, $t>,
+                ) {
+                    // SAFETY: guaranteed by the caller.
+                    unsafe { dots::<$narrow, Listed<'_>>(job, numbers, groups, run, sums) }
+                }
+                // SAFETY: the packing was chosen for this processor.
+                unsafe {
+                    match numbers.rows.packing {
+                        Packing::Vnni => vnni(job, numbers, groups, run, sums),
+                        _ => avx2(job, numbers, groups, run, sums),
+                    }
+                }
             }
         }
     };
 }
 
-mixed_engine!(f32, __m512, 2);
-mixed_engine!(f64, __m512d, 1);
+mixed_engine!(f32, __m256, __m512, 2);
+mixed_engine!(f64, __m256d, __m512d, 1);
 
 #[cfg(test)]
 #[path = "mixed_tests.rs"]

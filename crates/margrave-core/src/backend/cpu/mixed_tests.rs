@@ -47,15 +47,17 @@ fn naive(kernel: Kernel, rows: &Points, i: usize, cols: &Points, j: usize) -> f6
     kernel.of_statistic(x.iter().zip(&z).map(|(a, b)| (a - b).powi(2)).sum())
 }
 
+/// The levels at which features are summed as whole numbers.
+fn levels() -> impl Iterator<Item = Level> {
+    Level::available().into_iter().filter(|level| super::super::bytes::supported(*level))
+}
+
 fn is_mixed(gram: &CpuGram) -> bool {
     gram.mixed.is_some()
 }
 
 #[test]
 fn entries_and_products_are_those_of_the_definition() {
-    if !super::super::bytes::supported(Level::detect()) {
-        return;
-    }
     let control = Control::unlimited(Threads::new(2));
     for (case, (n, measured, indicators)) in [(300, 3, 40), (517, 11, 70), (261, 170, 300)].into_iter().enumerate() {
         for (kind, spread) in [(0, 1.0), (1, 3.0), (2, 1.0), (0, 1e4)] {
@@ -63,9 +65,10 @@ fn entries_and_products_are_those_of_the_definition() {
             let x = points(n, values, kind);
             let z = points(290, table(290, measured, indicators, 77, spread), kind);
             for kernel in [Kernel::rbf(0.3), Kernel::Matern52 { gamma: 0.2 }, Kernel::rbf(1e-3)] {
-                for square in [true, false] {
+                for (square, level) in [true, false].into_iter().flat_map(|square| levels().map(move |l| (square, l))) {
                     let cols = if square { &x } else { &z };
-                    let gram = if square { CpuGram::square(kernel, &x) } else { CpuGram::new(kernel, &x, &z) }.unwrap();
+                    let gram = if square { CpuGram::square(kernel, &x) } else { CpuGram::new(kernel, &x, &z) };
+                    let gram = gram.unwrap().with_level(level);
                     assert!(is_mixed(&gram), "case {case}, kind {kind}");
                     let m = cols.len();
                     let (mut single, mut double) = (vec![0f32; n * m], vec![0f64; n * m]);
@@ -98,12 +101,13 @@ fn entries_and_products_are_those_of_the_definition() {
 
 #[test]
 fn parts_have_the_bits_of_the_whole() {
-    if !super::super::bytes::supported(Level::detect()) {
-        return;
-    }
+    levels().for_each(parts_at);
+}
+
+fn parts_at(level: Level) {
     let n = 2300;
     let x = points(n, table(n, 5, 60, 3, 1.0), 0);
-    let gram = CpuGram::square(Kernel::rbf(0.2), &x).unwrap();
+    let gram = CpuGram::square(Kernel::rbf(0.2), &x).unwrap().with_level(level);
     assert!(is_mixed(&gram));
     let v: Vec<f64> = (0..n).map(|j| ((j * 31) % 17) as f64 - 8.0).collect();
     let mut outputs = Vec::new();
@@ -139,17 +143,17 @@ fn tables_without_a_common_step_are_left_alone() {
     let n = 400;
     // Measurements only, indicators that were standardised, and too few rows.
     let measured: Vec<f64> = (0..n * 20).map(|_| rng.random::<f64>()).collect();
-    assert!(Layout::find(&Kernel::rbf(1.0), &[&points(n, measured, 0)]).is_none());
+    assert!(Layout::find(&Kernel::rbf(1.0), &[&points(n, measured, 0)], Level::Avx2).is_none());
     let scaled: Vec<f64> =
         (0..n * 20).map(|at| if rng.random::<f64>() < 0.3 { 1.0 + (at % 20) as f64 / 7.0 } else { 0.0 }).collect();
-    assert!(Layout::find(&Kernel::rbf(1.0), &[&points(n, scaled, 0)]).is_none());
-    assert!(Layout::find(&Kernel::rbf(1.0), &[&points(50, table(50, 3, 40, 1, 1.0), 0)]).is_none());
-    assert!(Layout::find(&Kernel::Linear, &[&points(n, table(n, 3, 40, 1, 1.0), 0)]).is_none());
+    assert!(Layout::find(&Kernel::rbf(1.0), &[&points(n, scaled, 0)], Level::Avx2).is_none());
+    assert!(Layout::find(&Kernel::rbf(1.0), &[&points(50, table(50, 3, 40, 1, 1.0), 0)], Level::Avx2).is_none());
+    assert!(Layout::find(&Kernel::Linear, &[&points(n, table(n, 3, 40, 1, 1.0), 0)], Level::Avx2).is_none());
     // A row on the other side that is off the grid: that feature is not summed as bytes.
     let x = points(n, table(n, 3, 40, 1, 1.0), 0);
     let mut other = table(n, 3, 40, 2, 1.0);
     let d = other.len() / n;
     other[5] = 0.123_456;
-    let both = Layout::find(&Kernel::rbf(1.0), &[&x, &points(n, other, 0)]).unwrap();
+    let both = Layout::find(&Kernel::rbf(1.0), &[&x, &points(n, other, 0)], Level::Avx2).unwrap();
     assert!(both.others.contains(&5) && both.others.len() + both.on_grid.len() == d);
 }

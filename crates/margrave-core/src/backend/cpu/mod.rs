@@ -39,7 +39,7 @@ pub use simd::Level;
 pub use statistics::Statistics;
 
 use self::accuracy::{Arithmetic, EntryRecipe};
-use self::bytes::{ByteColumns, ByteEngine, BytePoints, ByteSource};
+use self::bytes::{ByteColumns, ByteEngine, BytePoints, ByteSource, Packing};
 use self::dense::PackedSource;
 use self::finish::Refine;
 use self::grid::Grid;
@@ -244,6 +244,7 @@ impl CpuGram {
         (self.arithmetic, self.mixed) = arranged;
         self.single = PreparedColumns::default();
         self.double = PreparedColumns::default();
+        self.bytes = PreparedBytes::default();
         self
     }
 
@@ -257,8 +258,8 @@ impl CpuGram {
     ) -> (Arithmetic, Option<MixedPoints>) {
         let grid = Self::grid(kernel, rows, cols, square, level);
         let layout = match grid {
-            None if bytes::supported(level) && square => Layout::find(kernel, &[cols]),
-            None if bytes::supported(level) => Layout::find(kernel, &[cols, rows]),
+            None if bytes::supported(level) && square => Layout::find(kernel, &[cols], level),
+            None if bytes::supported(level) => Layout::find(kernel, &[cols, rows], level),
             _ => None,
         };
         if let Some(layout) = layout {
@@ -287,9 +288,10 @@ impl CpuGram {
     }
 
     fn on_grid<T: ByteEngine>(&self, grid: Grid, control: &Control) -> Result<ByteSource<'_, T>, Interrupt> {
-        let cols = self.bytes.cols.get(|| BytePoints::new(&self.cols, grid, control))?;
-        let rows =
-            if self.square { cols } else { self.bytes.rows.get(|| BytePoints::new(&self.rows, grid, control))? };
+        let packing = Packing::choose(self.level, grid.last);
+        let points = |points: &Points| BytePoints::new(points, grid, packing, control);
+        let cols = self.bytes.cols.get(|| points(&self.cols))?;
+        let rows = if self.square { cols } else { self.bytes.rows.get(|| points(&self.rows))? };
         let packed = self.bytes.packed.get(|| {
             control.check()?;
             Ok(ByteColumns::new(cols))
@@ -486,9 +488,8 @@ impl Gram for CpuGram {
     fn effort(&self) -> f64 {
         if let Some(mixed) = &self.mixed {
             mixed.layout.effort()
-        } else if self.arithmetic.grid_for(Precision::Single).is_some() {
-            // Four bytes take as long as one number.
-            self.cols.dims() as f64 / 4.0
+        } else if let Some(grid) = self.arithmetic.grid_for(Precision::Single) {
+            self.cols.dims() as f64 * Packing::choose(self.level, grid.last).cost()
         } else if self.arithmetic.sparse {
             // Values of sparse rows are processed one by one, packed ones at least eight at a time.
             8.0 * self.cols.stored() as f64 / self.cols.len().max(1) as f64

@@ -64,7 +64,7 @@ impl<T: SimdScalar> PanelRun<'_, T> {
             norms: &self.norms[p * norms..(p + 1) * norms],
             count: 1,
             columns: self.columns.part(p * T::NR, T::NR),
-            bytes: self.bytes.part(p, self.count),
+            bytes: self.bytes.panels(p..p + 1, self.count),
         }
     }
 }
