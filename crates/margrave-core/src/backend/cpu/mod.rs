@@ -468,6 +468,10 @@ impl Gram for CpuGram {
             let measured = mixed.rows.gather(rows);
             MixedPoints { layout: mixed.layout.clone(), rows: measured.clone(), cols: measured }
         });
+        let bytes = PreparedBytes::default();
+        if let Some(numbers) = self.bytes.cols.value.get() {
+            let _ = bytes.cols.value.set(numbers.gather(rows));
+        }
         // The same arithmetic, so that an entry has the same bits in both: a solver may use the two for one matrix.
         Some(Box::new(Self {
             kernel: self.kernel,
@@ -479,7 +483,7 @@ impl Gram for CpuGram {
             mixed,
             single: PreparedColumns::default(),
             double: PreparedColumns::default(),
-            bytes: PreparedBytes::default(),
+            bytes,
             entries: Arc::new(AtomicU64::new(0)),
             above: self.above.iter().chain([&self.entries]).cloned().collect(),
         }))
