@@ -405,18 +405,22 @@ pub(super) unsafe fn dots<'a, V: Simd, N: WholeSums<'a, V>>(
                 for g in 0..groups {
                     let first = g * GROUP;
                     let group = whole.group(g, GROUP, p - from, panel);
-                    for i in 0..GROUP {
-                        let sum = sums.as_mut_ptr().add((first + i) * lanes);
-                        let mut total = V::load(sum);
-                        let row_weight = mirror.as_ref().map(|mirror| V::splat(mirror.row_weights[first + i]));
-                        for at in 0..nr / V::N {
-                            let e = math::exp(N::get(&group, i, at).mul(gamma));
-                            total = e.fma(V::load(weights.add(at * V::N)), total);
-                            if let Some(row_weight) = row_weight {
-                                mirrored[at] = e.fma(row_weight, mirrored[at]);
+                    // Four exponentials in step: of one row or of two.
+                    let wide = nr / V::N;
+                    for from in (0..GROUP * wide).step_by(4) {
+                        let mut e = [gamma; 4];
+                        for k in 0..4 {
+                            e[k] = N::get(&group, (from + k) / wide, (from + k) % wide).mul(gamma);
+                        }
+                        let e = math::exp(e);
+                        for k in 0..4 {
+                            let (row, at) = (first + (from + k) / wide, (from + k) % wide);
+                            let sum = sums.as_mut_ptr().add(row * lanes);
+                            e[k].fma(V::load(weights.add(at * V::N)), V::load(sum)).store(sum);
+                            if let Some(mirror) = &mirror {
+                                mirrored[at] = e[k].fma(V::splat(mirror.row_weights[row]), mirrored[at]);
                             }
                         }
-                        total.store(sum);
                     }
                     if let Some(mirror) = &mut mirror {
                         mirror.flush(g, groups, p, &mut mirrored);

@@ -81,12 +81,12 @@ pub(crate) struct Tile<'a, T> {
     pub(crate) columns: LaneColumns<'a>,
 }
 
-/// A function of a sum and the norms of its row and columns. A trait rather than closures, because methods can be
+/// A function of sums of a row and the norms of the row and columns, for several vectors in step. A trait rather than closures, because methods can be
 /// forced to inline, which compiles them with the caller's target features.
 trait Map<V: Simd>: Copy {
     /// # Safety
     /// Needs the instructions of `V`.
-    unsafe fn map(self, sum: V, row: V, column: V) -> V;
+    unsafe fn map<const K: usize>(self, sums: [V; K], row: V, columns: [V; K]) -> [V; K];
 }
 
 /// The sum itself.
@@ -134,18 +134,38 @@ where
     }
 }
 
+/// The distances of a row and columns.
+///
+/// # Safety
+/// Needs the instructions of `V`.
+#[inline(always)]
+unsafe fn distances<V: Simd, const COMMON: bool, const K: usize>(sums: [V; K], row: V, columns: [V; K]) -> [V; K]
+where
+    V::T: ExpTable,
+{
+    let mut all = sums;
+    for k in 0..K {
+        // SAFETY: the caller has the instructions of V.
+        all[k] = unsafe { distance::<V, COMMON>(sums[k], row, columns[k]) };
+    }
+    all
+}
+
 impl<V: Simd> Map<V> for Plain {
     #[inline(always)]
-    unsafe fn map(self, sum: V, _row: V, _column: V) -> V {
-        sum
+    unsafe fn map<const K: usize>(self, sums: [V; K], _row: V, _columns: [V; K]) -> [V; K] {
+        sums
     }
 }
 
 impl<V: Simd> Map<V> for PowerMap<V> {
     #[inline(always)]
-    unsafe fn map(self, sum: V, _row: V, _column: V) -> V {
-        // SAFETY: the caller has the instructions of V.
-        unsafe { math::powi(sum.fma(self.gamma, self.coef0), self.degree) }
+    unsafe fn map<const K: usize>(self, mut sums: [V; K], _row: V, _columns: [V; K]) -> [V; K] {
+        for sum in &mut sums {
+            // SAFETY: the caller has the instructions of V.
+            *sum = unsafe { math::powi(sum.fma(self.gamma, self.coef0), self.degree) };
+        }
+        sums
     }
 }
 
@@ -154,9 +174,12 @@ where
     V::T: ExpTable,
 {
     #[inline(always)]
-    unsafe fn map(self, sum: V, _row: V, _column: V) -> V {
-        // SAFETY: the caller has the instructions of V.
-        unsafe { math::tanh(sum.fma(self.gamma, self.coef0)) }
+    unsafe fn map<const K: usize>(self, mut sums: [V; K], _row: V, _columns: [V; K]) -> [V; K] {
+        for sum in &mut sums {
+            // SAFETY: the caller has the instructions of V.
+            *sum = unsafe { math::tanh(sum.fma(self.gamma, self.coef0)) };
+        }
+        sums
     }
 }
 
@@ -165,9 +188,15 @@ where
     V::T: ExpTable,
 {
     #[inline(always)]
-    unsafe fn map(self, sum: V, row: V, column: V) -> V {
+    unsafe fn map<const K: usize>(self, sums: [V; K], row: V, columns: [V; K]) -> [V; K] {
         // SAFETY: the caller has the instructions of V.
-        unsafe { math::exp(distance::<V, COMMON>(sum, row, column).mul(self.0)) }
+        unsafe {
+            let mut far = distances::<V, COMMON, K>(sums, row, columns);
+            for far in &mut far {
+                *far = far.mul(self.0);
+            }
+            math::exp(far)
+        }
     }
 }
 
@@ -176,12 +205,20 @@ where
     V::T: ExpTable,
 {
     #[inline(always)]
-    unsafe fn map(self, sum: V, row: V, column: V) -> V {
+    unsafe fn map<const K: usize>(self, sums: [V; K], row: V, columns: [V; K]) -> [V; K] {
         // SAFETY: the caller has the instructions of V.
         unsafe {
-            let t = distance::<V, COMMON>(sum, row, column).mul(self.0).sqrt();
-            let e = math::exp(V::splat(V::T::ZERO).sub(t));
-            t.fma(e, e)
+            let mut t = distances::<V, COMMON, K>(sums, row, columns);
+            let mut e = t;
+            for k in 0..K {
+                t[k] = t[k].mul(self.0).sqrt();
+                e[k] = V::splat(V::T::ZERO).sub(t[k]);
+            }
+            let mut e = math::exp(e);
+            for k in 0..K {
+                e[k] = t[k].fma(e[k], e[k]);
+            }
+            e
         }
     }
 }
@@ -191,12 +228,21 @@ where
     V::T: ExpTable,
 {
     #[inline(always)]
-    unsafe fn map(self, sum: V, row: V, column: V) -> V {
+    unsafe fn map<const K: usize>(self, sums: [V; K], row: V, columns: [V; K]) -> [V; K] {
         // SAFETY: the caller has the instructions of V.
         unsafe {
-            let t = distance::<V, COMMON>(sum, row, column).mul(self.0).sqrt();
-            let e = math::exp(V::splat(V::T::ZERO).sub(t));
-            t.fma(t.mul(V::splat(V::T::THIRD)), t.add(V::splat(V::T::ONE))).mul(e)
+            let mut t = distances::<V, COMMON, K>(sums, row, columns);
+            let mut e = t;
+            for k in 0..K {
+                t[k] = t[k].mul(self.0).sqrt();
+                e[k] = V::splat(V::T::ZERO).sub(t[k]);
+            }
+            let mut e = math::exp(e);
+            for k in 0..K {
+                let sum = t[k].fma(t[k].mul(V::splat(V::T::THIRD)), t[k].add(V::splat(V::T::ONE)));
+                e[k] = sum.mul(e[k]);
+            }
+            e
         }
     }
 }
@@ -210,11 +256,16 @@ where
 unsafe fn each<V: Simd>(tile: Tile<'_, V::T>, to: *mut V::T, stride: usize, f: impl Map<V>) {
     // SAFETY: see the contract above.
     unsafe {
+        // A panel is two vectors wide, or four.
         for i in 0..tile.height {
             let row = V::splat(*tile.row_norms.add(i));
-            for w in 0..V::T::NR / V::N {
-                let sum = V::load(tile.sums.add(i * V::T::NR + w * V::N));
-                f.map(sum, row, V::load(tile.norms.add(w * V::N))).store(to.add(i * stride + w * V::N));
+            for w in (0..V::T::NR / V::N).step_by(2) {
+                let (from, at) = (tile.sums.add(i * V::T::NR + w * V::N), tile.norms.add(w * V::N));
+                let sums = [V::load(from), V::load(from.add(V::N))];
+                let [first, second] = f.map(sums, row, [V::load(at), V::load(at.add(V::N))]);
+                let to = to.add(i * stride + w * V::N);
+                first.store(to);
+                second.store(to.add(V::N));
             }
         }
     }

@@ -117,7 +117,7 @@ impl<V: Simd> Addend<V> for Nothing {
 /// Adds the products of the first `groups` row groups with a run: see [`Dots`].
 ///
 /// # Safety
-/// Needs the instructions of `V`; `M` divides `GROUP`; the addend has as many rows and columns.
+/// Needs the instructions of `V`; `M` is even and divides `GROUP`; the addend has as many rows and columns.
 #[inline(always)]
 unsafe fn add_dots<V: Simd, S: SumStep, A: Addend<V>, const COMMON: bool, const M: usize>(
     job: &TileJob<'_, V::T>,
@@ -164,32 +164,40 @@ unsafe fn add_dots<V: Simd, S: SumStep, A: Addend<V>, const COMMON: bool, const 
                     let v = [V::load(weights.as_ptr().add(at)), V::load(weights.as_ptr().add(at + V::N))];
                     for i in (0..GROUP).step_by(M) {
                         let panel = panel.add(last * nr + w * V::N);
-                        let mut tile = sums_in_registers::<V, S, M, 2>(d - last, values.add(i), GROUP, panel);
-                        for r in 0..M {
+                        let tile = sums_in_registers::<V, S, M, 2>(d - last, values.add(i), GROUP, panel);
+                        // Two rows at a time: four exponentials in step.
+                        for r in (0..M).step_by(2) {
                             let row = g * GROUP + i + r;
-                            if last > 0 {
-                                let at = before.as_ptr().add(row * nr + w * V::N);
-                                tile[r] = [V::load(at).add(tile[r][0]), V::load(at.add(V::N)).add(tile[r][1])];
+                            let mut e = [gamma; 4];
+                            for k in 0..4 {
+                                let (r, half) = (r + k / 2, k % 2);
+                                let mut sum = tile[r][half];
+                                if last > 0 {
+                                    let at = before.as_ptr().add((row + k / 2) * nr + (w + half) * V::N);
+                                    sum = V::load(at).add(sum);
+                                }
+                                let sum = addend.add(&added, i + r, w + half, sum);
+                                let norm = V::splat(*rows.norms().get_unchecked(row + k / 2));
+                                e[k] = distance::<V, COMMON>(sum, norm, norms[half]).mul(gamma);
                             }
-                            let norm = V::splat(*rows.norms().get_unchecked(row));
-                            let mut e = [norm; 2];
-                            for half in 0..2 {
-                                let sum = addend.add(&added, i + r, w + half, tile[r][half]);
-                                let far = distance::<V, COMMON>(sum, norm, norms[half]);
-                                e[half] = math::exp(far.mul(gamma));
-                                if let Some(refine) = job.refine {
-                                    let columns = run.columns.part(at + half * V::N, V::N);
+                            let mut e = math::exp(e);
+                            if let Some(refine) = job.refine {
+                                for k in 0..4 {
+                                    let (row, half) = (row + k / 2, k % 2);
+                                    let norm = V::splat(*rows.norms().get_unchecked(row));
+                                    let columns = (run.columns.part(at + half * V::N, V::N), norms[half]);
                                     let number = rows.indices()[row] as usize;
-                                    e[half] =
-                                        recompute(job.kernel, refine, (number, norm), (columns, norms[half]), e[half]);
+                                    e[k] = recompute(job.kernel, refine, (number, norm), columns, e[k]);
                                 }
                             }
-                            let sum = sums.as_mut_ptr().add(row * lanes::<V::T>());
-                            e[1].fma(v[1], e[0].fma(v[0], V::load(sum))).store(sum);
-                            if let Some(mirror) = &mirror {
-                                let row_weight = V::splat(*mirror.row_weights.get_unchecked(row));
-                                for half in 0..2 {
-                                    mirrored[w + half] = e[half].fma(row_weight, mirrored[w + half]);
+                            for k in 0..2 {
+                                let sum = sums.as_mut_ptr().add((row + k) * lanes::<V::T>());
+                                e[2 * k + 1].fma(v[1], e[2 * k].fma(v[0], V::load(sum))).store(sum);
+                                if let Some(mirror) = &mirror {
+                                    let row_weight = V::splat(*mirror.row_weights.get_unchecked(row + k));
+                                    for half in 0..2 {
+                                        mirrored[w + half] = e[2 * k + half].fma(row_weight, mirrored[w + half]);
+                                    }
                                 }
                             }
                         }

@@ -5,6 +5,7 @@
 //! multiplication, at most `2·degree` ulp.
 
 use super::simd::Simd;
+use crate::data::Real;
 
 /// Constants of the exponential for one scalar.
 pub(crate) trait ExpTable: super::simd::SimdScalar {
@@ -70,26 +71,39 @@ impl ExpTable for f64 {
     const TINY: f64 = f64::MIN_POSITIVE;
 }
 
-/// `(n, e^r − 1)` with x = n·ln 2 + r.
+/// `(n, e^r − 1)` with x = n·ln 2 + r, for several vectors in step: each is one long chain of operations, and a processor
+/// that finds only one of them at hand waits for its end.
 ///
 /// # Safety
 /// Needs the instructions of `V`.
 #[inline(always)]
-unsafe fn reduce<V: Simd>(x: V) -> (V, V)
+unsafe fn reduce<V: Simd, const K: usize>(x: [V; K]) -> ([V; K], [V; K])
 where
     V::T: ExpTable,
 {
     // SAFETY: the caller has the instructions of V.
     unsafe {
-        let n = x.mul(V::splat(V::T::LOG2E)).round();
-        let r = n.fma(V::splat(V::T::HIGH), x);
-        let r = n.fma(V::splat(V::T::LOW), r);
-        let series = V::T::SERIES;
-        let mut q = V::splat(series[0]);
-        for c in &series[1..] {
-            q = q.fma(r, V::splat(*c));
+        let (mut n, mut r) = (x, x);
+        for k in 0..K {
+            n[k] = x[k].mul(V::splat(V::T::LOG2E)).round();
         }
-        (n, q.fma(r.mul(r), r))
+        for k in 0..K {
+            r[k] = n[k].fma(V::splat(V::T::HIGH), x[k]);
+        }
+        for k in 0..K {
+            r[k] = n[k].fma(V::splat(V::T::LOW), r[k]);
+        }
+        let series = V::T::SERIES;
+        let mut q = [V::splat(series[0]); K];
+        for c in &series[1..] {
+            for k in 0..K {
+                q[k] = q[k].fma(r[k], V::splat(*c));
+            }
+        }
+        for k in 0..K {
+            q[k] = q[k].fma(r[k].mul(r[k]), r[k]);
+        }
+        (n, q)
     }
 }
 
@@ -98,14 +112,32 @@ where
 /// # Safety
 /// Needs the instructions of `V`.
 #[inline(always)]
-pub(crate) unsafe fn exp<V: Simd>(x: V) -> V
+pub(crate) unsafe fn exp<V: Simd, const K: usize>(x: [V; K]) -> [V; K]
 where
     V::T: ExpTable,
 {
     // SAFETY: the caller has the instructions of V.
     unsafe {
-        let (n, p) = reduce(x.max(V::splat(V::T::FLOOR)));
-        p.add(V::splat(V::T::ONE)).scale(n)
+        let mut x = x;
+        for k in 0..K {
+            x[k] = x[k].max(V::splat(V::T::FLOOR));
+        }
+        let (n, mut p) = reduce(x);
+        for k in 0..K {
+            p[k] = p[k].add(V::splat(V::T::ONE));
+        }
+        let mut normal = false;
+        if let Some(least) = V::LEAST_NORMAL {
+            let mut lowest = n[0];
+            for n in &n[1..] {
+                lowest = lowest.min(*n);
+            }
+            normal = !V::splat(V::T::from_f64(least)).any_above(lowest);
+        }
+        for k in 0..K {
+            p[k] = if normal { p[k].scale_normal(n[k]) } else { p[k].scale(n[k]) };
+        }
+        p
     }
 }
 
@@ -120,7 +152,7 @@ where
 {
     // SAFETY: the caller has the instructions of V.
     unsafe {
-        let (n, p) = reduce(x.abs().mul(V::splat(V::T::MINUS_TWO)).max(V::splat(V::T::FLAT)));
+        let ([n], [p]) = reduce([x.abs().mul(V::splat(V::T::MINUS_TWO)).max(V::splat(V::T::FLAT))]);
         let one = V::splat(V::T::ONE);
         let power = one.scale(n);
         let e = power.fma(p, power.sub(one));
@@ -177,7 +209,7 @@ mod tests {
             unsafe {
                 let x = V::load(part.as_ptr());
                 let y = match function {
-                    Function::Exp => exp(x),
+                    Function::Exp => exp([x])[0],
                     Function::Tanh => tanh(x),
                     Function::Power(degree) => powi(x, degree),
                 };

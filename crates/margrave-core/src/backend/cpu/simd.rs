@@ -119,6 +119,14 @@ pub(crate) trait Simd: Copy {
     unsafe fn round(self) -> Self;
     /// `self·2ⁿ` rounded once, for whole `n` from −1100 to 0 (f64) or −160 to 0 (f32) and `self` between 1/2 and 2.
     unsafe fn scale(self, n: Self) -> Self;
+    /// The same where no `n` is below [`LEAST_NORMAL`](Self::LEAST_NORMAL), so that the result is a normal number.
+    #[inline(always)]
+    unsafe fn scale_normal(self, n: Self) -> Self {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.scale(n) }
+    }
+    /// Whether [`scale_normal`](Self::scale_normal) is faster than [`scale`](Self::scale) for `n` from here on.
+    const LEAST_NORMAL: Option<f64> = None;
     /// `self` with the sign of `sign`; `self ≥ 0`.
     unsafe fn with_sign(self, sign: Self) -> Self;
 }
@@ -132,7 +140,9 @@ mod x86 {
         ($v:ty, $t:ty, $n:expr, $rows:expr, $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident, $div:ident,
          $max:ident, $min:ident, $fma:ident, $sqrt:ident,
          above: |$above_a:ident, $above_b:ident| $above:expr, abs: |$abs_a:ident| $abs:expr, round: |$round_a:ident| $round:expr,
-         scale: |$scale_a:ident, $scale_n:ident| $scale:expr, sign: |$sign_a:ident, $sign_s:ident| $sign:expr) => {
+         scale: |$scale_a:ident, $scale_n:ident| $scale:expr,
+         $(normal from $least:literal: |$normal_a:ident, $normal_n:ident| $normal:expr,)?
+         sign: |$sign_a:ident, $sign_s:ident| $sign:expr) => {
             // SAFETY (all methods): the caller guarantees the instructions and valid pointers, as the trait requires.
             #[allow(clippy::undocumented_unsafe_blocks)]
             impl Simd for $v {
@@ -203,6 +213,14 @@ mod x86 {
                     let ($scale_a, $scale_n) = (self, n);
                     unsafe { $scale }
                 }
+                $(
+                    const LEAST_NORMAL: Option<f64> = Some($least);
+                    #[inline(always)]
+                    unsafe fn scale_normal(self, n: Self) -> Self {
+                        let ($normal_a, $normal_n) = (self, n);
+                        unsafe { $normal }
+                    }
+                )?
                 #[inline(always)]
                 unsafe fn with_sign(self, sign: Self) -> Self {
                     let ($sign_a, $sign_s) = (self, sign);
@@ -236,20 +254,19 @@ mod x86 {
         abs: |a| _mm256_andnot_ps(_mm256_set1_ps(-0.0), a),
         round: |a| _mm256_round_ps::<NEAREST>(a),
         scale: |a, n| {
-            if _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_LT_OQ>(n, _mm256_set1_ps(-125.0))) == 0 {
-                // The exponent of the result is that of `a` plus n.
-                let exponents = _mm256_slli_epi32::<23>(_mm256_cvtps_epi32(n));
-                _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), exponents))
-            } else {
-                // 2ⁿ may be below the smallest normal number: multiply by two halves, the first product being exact.
-                let low = _mm256_round_ps::<NEAREST>(_mm256_mul_ps(n, _mm256_set1_ps(0.5)));
-                let bias = _mm256_set1_epi32(127);
-                let first = _mm256_add_epi32(_mm256_cvtps_epi32(low), bias);
-                let second = _mm256_add_epi32(_mm256_cvtps_epi32(_mm256_sub_ps(n, low)), bias);
-                let first = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(first));
-                let second = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(second));
-                _mm256_mul_ps(_mm256_mul_ps(a, first), second)
-            }
+            // 2ⁿ may be below the smallest normal number: multiply by two halves, the first product being exact.
+            let low = _mm256_round_ps::<NEAREST>(_mm256_mul_ps(n, _mm256_set1_ps(0.5)));
+            let bias = _mm256_set1_epi32(127);
+            let first = _mm256_add_epi32(_mm256_cvtps_epi32(low), bias);
+            let second = _mm256_add_epi32(_mm256_cvtps_epi32(_mm256_sub_ps(n, low)), bias);
+            let first = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(first));
+            let second = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(second));
+            _mm256_mul_ps(_mm256_mul_ps(a, first), second)
+        },
+        normal from -125.0: |a, n| {
+            // The exponent of the result is that of `a` plus n.
+            let exponents = _mm256_slli_epi32::<23>(_mm256_cvtps_epi32(n));
+            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), exponents))
         },
         sign: |a, s| _mm256_or_ps(a, _mm256_and_ps(s, _mm256_set1_ps(-0.0))));
 
@@ -259,20 +276,19 @@ mod x86 {
         abs: |a| _mm256_andnot_pd(_mm256_set1_pd(-0.0), a),
         round: |a| _mm256_round_pd::<NEAREST>(a),
         scale: |a, n| {
-            if _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_LT_OQ>(n, _mm256_set1_pd(-1021.0))) == 0 {
-                // The exponent of the result is that of `a` plus n, whose lowest bits are those of n + 1.5·2⁵².
-                let whole = _mm256_add_pd(n, _mm256_set1_pd(6_755_399_441_055_744.0));
-                let exponents = _mm256_slli_epi64::<52>(_mm256_castpd_si256(whole));
-                _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(a), exponents))
-            } else {
-                let low = _mm256_round_pd::<NEAREST>(_mm256_mul_pd(n, _mm256_set1_pd(0.5)));
-                let bias = _mm_set1_epi32(1023);
-                let first = _mm_add_epi32(_mm256_cvtpd_epi32(low), bias);
-                let second = _mm_add_epi32(_mm256_cvtpd_epi32(_mm256_sub_pd(n, low)), bias);
-                let first = _mm256_castsi256_pd(_mm256_slli_epi64::<52>(_mm256_cvtepi32_epi64(first)));
-                let second = _mm256_castsi256_pd(_mm256_slli_epi64::<52>(_mm256_cvtepi32_epi64(second)));
-                _mm256_mul_pd(_mm256_mul_pd(a, first), second)
-            }
+            let low = _mm256_round_pd::<NEAREST>(_mm256_mul_pd(n, _mm256_set1_pd(0.5)));
+            let bias = _mm_set1_epi32(1023);
+            let first = _mm_add_epi32(_mm256_cvtpd_epi32(low), bias);
+            let second = _mm_add_epi32(_mm256_cvtpd_epi32(_mm256_sub_pd(n, low)), bias);
+            let first = _mm256_castsi256_pd(_mm256_slli_epi64::<52>(_mm256_cvtepi32_epi64(first)));
+            let second = _mm256_castsi256_pd(_mm256_slli_epi64::<52>(_mm256_cvtepi32_epi64(second)));
+            _mm256_mul_pd(_mm256_mul_pd(a, first), second)
+        },
+        normal from -1021.0: |a, n| {
+            // As above; the lowest bits of n + 1.5·2⁵² are those of n.
+            let whole = _mm256_add_pd(n, _mm256_set1_pd(6_755_399_441_055_744.0));
+            let exponents = _mm256_slli_epi64::<52>(_mm256_castpd_si256(whole));
+            _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(a), exponents))
         },
         sign: |a, s| _mm256_or_pd(a, _mm256_and_pd(s, _mm256_set1_pd(-0.0))));
 }
