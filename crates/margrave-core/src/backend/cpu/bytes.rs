@@ -376,8 +376,8 @@ impl<T: ByteEngine> EntrySource for ByteSource<'_, T> {
     }
 
     fn panels_at_once(&self) -> usize {
-        // Whole numbers of what is prepared at once.
-        ((192 << 10) / (self.cols.steps.max(1) * 4 * T::NR)).next_multiple_of(64 / T::NR)
+        // As many as are prepared at once, or a multiple.
+        ((192 << 10) / (self.cols.steps.max(1) * 4 * T::NR)).max(1).next_multiple_of(64 / T::NR)
     }
 
     fn group(&self) -> usize {
