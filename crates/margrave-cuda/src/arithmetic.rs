@@ -208,7 +208,7 @@ impl Arithmetic {
             double_error: slope * worst + constant,
             wide: wide::entry_error(kernel, cols, size.norm),
             solvable: in_range && error * ROUND <= COARSE,
-            packed: in_range && square && packed::suffices(kernel, cols, size.norm),
+            packed: in_range && packed::suffices(kernel, cols, size.norm),
             norm: size.norm,
         }
     }

@@ -23,7 +23,7 @@ const SPARE: u64 = 1 << 30;
 const WHAT: &str = "the factor of a least-squares system";
 
 /// A factor in the memory of a card.
-struct CardFactor {
+pub(crate) struct CardFactor {
     card: &'static Card,
     n: usize,
     size: u32,
@@ -59,8 +59,6 @@ impl CudaGram {
         }
         let (m, padded) = (n as u32, size as u32);
         let w: Buffer<f64> = turn.allocate(size * size, WHAT)?;
-        let inverses: Buffer<f64> = turn.allocate(size * PANEL as usize, WHAT)?;
-        let broken: Buffer<i32> = turn.upload(&[0], WHAT)?;
         {
             let k: Buffer<f64> = turn.allocate(n * n, WHAT)?;
             let list = turn.upload(rows, WHAT)?;
@@ -76,8 +74,37 @@ impl CudaGram {
             }
         }
         self.count((n * n) as u64);
+        Ok(Some(match CardFactor::new(&turn, w, n, control)? {
+            Some(factor) => DeviceFactored::Factor(Box::new(factor)),
+            None => DeviceFactored::NotPositive,
+        }))
+    }
+
+    /// K over the listed rows in double precision, row-major at the address `out`.
+    fn double_block(&self, turn: &Turn<'_>, rows: &Buffer<u32>, out: u64) -> Result<(), CudaError> {
+        let (kernel, statistic) = KernelArgument::of(&self.kernel);
+        let m = rows.len() as u32;
+        if let Some([points, _]) = self.sides_wide(turn)? {
+            let side = points.side(Some(rows), 0, m);
+            return wide::block(turn, side, side, kernel, out);
+        }
+        let side = self.sides_f64(turn)?[0].side(Some(rows), 0, m);
+        let (blocks, narrow) = (m.div_ceil(TILE) * m.div_ceil(TILE), 0u32);
+        let function = turn.function(Module::GramF64, &format!("block_{statistic}_f64"), 0)?;
+        // SAFETY: the arguments are those of `block` in gram.cu; there is room for all entries.
+        unsafe { turn.launch(function, (blocks, 1), THREADS, 0, arguments![side, side, kernel, out, narrow]) }
+    }
+}
+
+impl CardFactor {
+    /// Factors the lower tiles of `w`, a row-major square whose side is a multiple of the panel, at least n. `None` if it is
+    /// not positive definite.
+    pub(crate) fn new(turn: &Turn<'_>, w: Buffer<f64>, n: usize, control: &Control) -> Result<Option<Self>, Stop> {
+        let padded = (w.len() as f64).sqrt().round() as u32;
         let find = |name: &str| turn.function(Module::Factor, name, 0);
         let (block, panel, rest) = (find("factor_block")?, find("factor_panel")?, find("factor_rest")?);
+        let inverses: Buffer<f64> = turn.allocate((padded * PANEL) as usize, WHAT)?;
+        let broken: Buffer<i32> = turn.upload(&[0], WHAT)?;
         let (matrix, inverse, sign) = (w.address(), inverses.address(), broken.address());
         let panels = padded / PANEL;
         let mut work = 0.0;
@@ -98,31 +125,11 @@ impl CudaGram {
         }
         let mut found = [0];
         turn.read(&broken, 0, &mut found)?;
-        if found[0] != 0 {
-            return Ok(Some(DeviceFactored::NotPositive));
-        }
         let (forward, backward) = (find("solve_forward")?, find("solve_backward")?);
-        let factor = CardFactor { card: self.card, n, size: padded, w, inverses, forward, backward };
-        Ok(Some(DeviceFactored::Factor(Box::new(factor))))
+        let factor = Self { card: turn.card, n, size: padded, w, inverses, forward, backward };
+        Ok((found[0] == 0).then_some(factor))
     }
 
-    /// K over the listed rows in double precision, row-major at the address `out`.
-    fn double_block(&self, turn: &Turn<'_>, rows: &Buffer<u32>, out: u64) -> Result<(), CudaError> {
-        let (kernel, statistic) = KernelArgument::of(&self.kernel);
-        let m = rows.len() as u32;
-        if let Some([points, _]) = self.sides_wide(turn)? {
-            let side = points.side(Some(rows), 0, m);
-            return wide::block(turn, side, side, kernel, out);
-        }
-        let side = self.sides_f64(turn)?[0].side(Some(rows), 0, m);
-        let (blocks, narrow) = (m.div_ceil(TILE) * m.div_ceil(TILE), 0u32);
-        let function = turn.function(Module::GramF64, &format!("block_{statistic}_f64"), 0)?;
-        // SAFETY: the arguments are those of `block` in gram.cu; there is room for all entries.
-        unsafe { turn.launch(function, (blocks, 1), THREADS, 0, arguments![side, side, kernel, out, narrow]) }
-    }
-}
-
-impl CardFactor {
     /// Solves for one or two right-hand sides.
     fn solve_pair(&self, turn: &Turn<'_>, pair: &mut [Vec<f64>]) -> Result<(), CudaError> {
         let size = self.size as usize;

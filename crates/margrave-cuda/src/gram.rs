@@ -15,8 +15,11 @@ use margrave_core::backend::Device;
 use margrave_core::control::{Control, Interrupt};
 use margrave_core::data::Points;
 use margrave_core::error::{Error, Result};
-use margrave_core::gram::{Accuracy, Chain, DeviceFactored, DeviceSolver, Gram, KeptGram, Pick, Precision};
+use margrave_core::gram::{
+    Accuracy, Chain, DeviceFactored, DeviceFeatures, DeviceSolver, Gram, KeptGram, Pick, PivotedFactor, Precision,
+};
 use margrave_core::kernel::{Kernel, Statistic};
+use margrave_core::linalg::factor::Cholesky;
 
 use crate::arithmetic::{Arithmetic, KernelArgument};
 use crate::driver::{Buffer, Card, Plain, Turn, arguments};
@@ -67,7 +70,7 @@ pub(crate) struct CudaGram {
     pub(crate) kernel: Kernel,
     pub(crate) rows: Points,
     pub(crate) cols: Points,
-    square: bool,
+    pub(crate) square: bool,
     pub(crate) arithmetic: Arithmetic,
     rows32: Lazy<DevicePoints<f32>>,
     cols32: Lazy<DevicePoints<f32>>,
@@ -78,7 +81,7 @@ pub(crate) struct CudaGram {
     /// Takes over if the card fails.
     processor: OnceLock<Box<dyn Gram>>,
     pub(crate) entries: Arc<AtomicU64>,
-    above: Vec<Arc<AtomicU64>>,
+    pub(crate) above: Vec<Arc<AtomicU64>>,
 }
 
 impl std::fmt::Debug for CudaGram {
@@ -518,7 +521,7 @@ impl Either {
 }
 
 /// The list of a pick on the card, if it is one.
-fn list(turn: &Turn<'_>, pick: Pick<'_>, count: usize) -> Result<Option<Buffer<u32>>, CudaError> {
+pub(crate) fn list(turn: &Turn<'_>, pick: Pick<'_>, count: usize) -> Result<Option<Buffer<u32>>, CudaError> {
     match pick {
         Pick::List(list) => turn.upload(&list[..count], "a list of rows").map(Some),
         Pick::All | Pick::Range(..) => Ok(None),
@@ -609,6 +612,14 @@ impl Gram for CudaGram {
 
     fn factored(&self, rows: &[u32], diagonal: &[f64], control: &Control) -> Option<DeviceFactored> {
         self.factor_on_card(rows, diagonal, control)
+    }
+
+    fn features(&self, factor: &Cholesky<f64>, precision: Precision) -> Option<Box<dyn DeviceFeatures>> {
+        self.features_on_card(factor, precision)
+    }
+
+    fn pivoted(&self, most: usize) -> Option<Box<dyn PivotedFactor>> {
+        self.pivots_on_card(most)
     }
 
     fn effort(&self) -> f64 {

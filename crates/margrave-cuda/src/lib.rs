@@ -11,13 +11,16 @@ mod choose;
 mod driver;
 mod error;
 mod factored;
+mod features;
 mod gram;
 mod packed;
 pub mod phases;
+mod pivots;
 mod points;
 mod ptx;
 mod resident;
 mod solver;
+mod tall;
 mod wide;
 
 pub use backend::CudaBackend;

@@ -119,13 +119,18 @@ impl<T: Scalar> DevicePoints<T> {
     /// The points `pick`, or `count` points from `first` on.
     pub(crate) fn side(&self, pick: Option<&Buffer<u32>>, first: u32, count: u32) -> Side {
         debug_assert!(pick.is_some() || first + count <= self.len);
+        self.at(pick.map_or(0, Buffer::address), first as usize, count as usize)
+    }
+
+    /// The points of the list at the address `pick`, or, if that is 0, `count` points from `first` on.
+    pub(crate) fn at(&self, pick: u64, first: usize, count: usize) -> Side {
         Side {
             values: self.values.address(),
             starts: self.sparse_addresses().0,
             columns: self.sparse_addresses().1,
-            pick: pick.map_or(0, Buffer::address),
-            first,
-            count,
+            pick,
+            first: first as u32,
+            count: count as u32,
             dims: self.dims,
             unused: 0,
         }

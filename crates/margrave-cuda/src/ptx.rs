@@ -31,10 +31,12 @@ pub(crate) enum Module {
     Chains,
     /// Newton's method on the primal objective.
     Primal,
+    /// Features on few centres.
+    Features,
 }
 
 /// All modules.
-pub(crate) const MODULES: [Module; 12] = [
+pub(crate) const MODULES: [Module; 13] = [
     Module::GramF32,
     Module::GramF64,
     Module::Solver,
@@ -47,6 +49,7 @@ pub(crate) const MODULES: [Module; 12] = [
     Module::Arrays,
     Module::Chains,
     Module::Primal,
+    Module::Features,
 ];
 
 impl Module {
@@ -65,6 +68,7 @@ impl Module {
             Module::Arrays => "load arrays",
             Module::Chains => "load chains",
             Module::Primal => "load primal",
+            Module::Features => "load features",
         }
     }
 
@@ -83,6 +87,7 @@ impl Module {
             Module::Arrays => include_bytes!("../ptx/arrays.ptx.gz"),
             Module::Chains => include_bytes!("../ptx/chains.ptx.gz"),
             Module::Primal => include_bytes!("../ptx/primal.ptx.gz"),
+            Module::Features => include_bytes!("../ptx/features.ptx.gz"),
         };
         let mut text = Vec::new();
         GzDecoder::new(compressed).read_to_end(&mut text).expect("the programs were compressed by scripts/ptx");
@@ -112,6 +117,7 @@ mod tests {
             Module::Arrays => ("arrays.cu", include_str!("../kernels/arrays.cu")),
             Module::Chains => ("chains.cu", include_str!("../kernels/chains.cu")),
             Module::Primal => ("primal.cu", include_str!("../kernels/primal.cu")),
+            Module::Features => ("features.cu", include_str!("../kernels/features.cu")),
             Module::Wide | Module::Hopper => ("wide.cu", include_str!("../kernels/wide.cu")),
         };
         for module in MODULES {

@@ -157,12 +157,17 @@ impl WidePoints {
 
     /// The points `pick`, or `count` points from `first` on.
     pub(crate) fn side(&self, pick: Option<&Buffer<u32>>, first: u32, count: u32) -> WideSide {
+        self.at(pick.map_or(0, Buffer::address), first as usize, count as usize)
+    }
+
+    /// The points of the list at the address `pick`, or, if that is 0, `count` points from `first` on.
+    pub(crate) fn at(&self, pick: u64, first: usize, count: usize) -> WideSide {
         WideSide {
             rows: self.rows.address(),
             norms: self.norms.address(),
-            pick: pick.map_or(0, Buffer::address),
-            first,
-            count,
+            pick,
+            first: first as u32,
+            count: count as u32,
             stride: self.stride,
             unused: 0,
         }
@@ -179,21 +184,28 @@ pub(crate) fn product(
     parts: u64,
     out: u64,
 ) -> Result<(), CudaError> {
+    let (count, splits) = (rows.count(), sums(turn, rows, columns, kernel, v, parts)?);
+    let sum = turn.function(module(turn), "wide_sum", 0)?;
+    // SAFETY: the arguments are those of the program; the caller has room for the results.
+    unsafe { turn.launch(sum, (count.div_ceil(THREADS), 1), THREADS, 0, arguments![parts, splits, count, out]) }
+}
+
+/// parts[split][row] = the split's share of K[rows, columns]·v; returns the number of splits.
+pub(crate) fn sums(
+    turn: &Turn<'_>,
+    rows: WideSide,
+    columns: WideSide,
+    kernel: crate::arithmetic::KernelArgument,
+    v: u64,
+    parts: u64,
+) -> Result<u32, CudaError> {
     let (count, splits) = (rows.count(), columns.count().div_ceil(SPLIT));
     let name = if rows.stride > ONE_PART { "wide_product_many" } else { "wide_product" };
     let product = turn.function(module(turn), name, SHARED)?;
-    let sum = turn.function(module(turn), "wide_sum", 0)?;
-    // SAFETY: the arguments are those of the programs; the caller has room for parts and results.
-    unsafe {
-        turn.launch(
-            product,
-            (count.div_ceil(ROWS), splits),
-            THREADS,
-            SHARED,
-            arguments![rows, columns, kernel, v, parts],
-        )?;
-        turn.launch(sum, (count.div_ceil(THREADS), 1), THREADS, 0, arguments![parts, splits, count, out])
-    }
+    let grid = (count.div_ceil(ROWS), splits);
+    // SAFETY: the arguments are those of the program; the caller has room for the parts.
+    unsafe { turn.launch(product, grid, THREADS, SHARED, arguments![rows, columns, kernel, v, parts])? };
+    Ok(splits)
 }
 
 /// out = K[rows, columns] on the card, row-major.

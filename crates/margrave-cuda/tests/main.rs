@@ -2,6 +2,7 @@
 #![allow(clippy::print_stderr)]
 
 mod chains;
+mod features;
 mod gram;
 mod resident;
 mod solver;

@@ -1,6 +1,6 @@
 //! The data matrix X: linear solvers work on it instead of K.
 
-use super::Pick;
+use super::{DeviceFactor, Pick};
 use crate::control::{Control, Interrupt};
 use crate::data::Points;
 
@@ -62,6 +62,18 @@ pub trait Matrix: Send + Sync {
 
     /// `out[j] += Σ a·xⱼ²` over the chosen rows.
     fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
+
+    /// The factor of I + Σ a·xxᵀ − hhᵀ/bottom, h = Σ a·x, over the chosen rows with weights a, where rows are computed. `None` if there
+    /// is nothing to gain, or if it could not be computed.
+    fn curvature_factor(
+        &self,
+        _rows: Pick<'_>,
+        _weights: &[f64],
+        _bottom: f64,
+        _control: &Control,
+    ) -> Option<Box<dyn DeviceFactor>> {
+        None
+    }
 
     /// Number of blocks the rows are read in, if they are not in memory.
     fn blocks(&self) -> usize {

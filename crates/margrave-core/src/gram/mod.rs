@@ -6,6 +6,7 @@
 mod chains;
 mod device;
 mod factored;
+mod features;
 mod kept;
 mod matrix;
 mod picked;
@@ -16,6 +17,7 @@ mod stored;
 pub use chains::{ChainLink, ChainPoint, ChainSolver, ProblemChain, uniform};
 pub use device::{DevicePoint, DeviceProblem, DeviceReport, DeviceSolver, DeviceStep};
 pub use factored::{DeviceFactor, DeviceFactored};
+pub use features::{DeviceEnd, DeviceFeatures, PivotedFactor};
 pub use kept::KeptGram;
 pub use matrix::Matrix;
 pub use picked::{Picked, part};
@@ -24,6 +26,7 @@ pub use spectrum::{Spectrum, SpectrumMethod, SpectrumOptions, asymmetry, smalles
 pub use stored::{StoredGram, Without};
 
 use crate::control::{Control, Interrupt};
+use crate::linalg::factor::Cholesky;
 
 /// A selection of rows or columns.
 #[derive(Debug, Clone, Copy)]
@@ -125,6 +128,18 @@ pub trait Gram: Send + Sync {
         None
     }
 
+    /// Products with the features of the rows on the columns, K over the columns having the given factor, computed where the entries
+    /// are. `None` if there is nothing to gain, or if they do not fit.
+    fn features(&self, _factor: &Cholesky<f64>, _precision: Precision) -> Option<Box<dyn DeviceFeatures>> {
+        None
+    }
+
+    /// A partial Cholesky factor of up to `most` columns, computed and kept where the entries are computed. `None` if there is nothing
+    /// to gain, or if it does not fit.
+    fn pivoted(&self, _most: usize) -> Option<Box<dyn PivotedFactor>> {
+        None
+    }
+
     /// Approximate number of multiply–adds per entry: solvers use it to decide whether to keep entries or to recompute
     /// them. ∞ means unknown; solvers then treat entries as expensive.
     fn effort(&self) -> f64 {
@@ -197,6 +212,14 @@ impl<G: Gram + ?Sized> Gram for &G {
 
     fn factored(&self, rows: &[u32], diagonal: &[f64], control: &Control) -> Option<DeviceFactored> {
         (**self).factored(rows, diagonal, control)
+    }
+
+    fn features(&self, factor: &Cholesky<f64>, precision: Precision) -> Option<Box<dyn DeviceFeatures>> {
+        (**self).features(factor, precision)
+    }
+
+    fn pivoted(&self, most: usize) -> Option<Box<dyn PivotedFactor>> {
+        (**self).pivoted(most)
     }
 
     fn effort(&self) -> f64 {

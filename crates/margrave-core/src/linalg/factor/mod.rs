@@ -116,6 +116,11 @@ impl<T: Scalar> Cholesky<T> {
         }
     }
 
+    /// Row `i` of L, up to its diagonal entry.
+    pub fn row(&self, i: usize) -> &[T] {
+        &self.l[i * self.ld..i * self.ld + i + 1]
+    }
+
     /// The entries of row `i` right of the diagonal: columns i + 1 to n.
     pub fn above(&self, i: usize) -> &[T] {
         &self.l[i * self.ld + i + 1..i * self.ld + self.n]
@@ -256,7 +261,7 @@ impl<T: Scalar> Cholesky<T> {
     /// L·v. Held variables are ignored.
     pub fn multiply_lower(&self, v: &[f64]) -> Vec<f64> {
         assert_eq!(v.len(), self.n);
-        (0..self.n).map(|i| super::sweep::dot(&self.l[i * self.ld..i * self.ld + i + 1], &v[..=i])).collect()
+        (0..self.n).map(|i| super::sweep::dot(self.row(i), &v[..=i])).collect()
     }
 
     /// The factor of the leading `k` × `k` block of the matrix. Held variables are ignored.

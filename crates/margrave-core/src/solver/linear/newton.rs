@@ -18,7 +18,7 @@ use super::line_search::search_derivative;
 use super::smooth_loss::SmoothLoss;
 use super::state::{CHUNK, LinearState, Measure, Moments, dot, range_sums, sums};
 use crate::control::{Interrupt, Status, Threads};
-use crate::gram::Pick;
+use crate::gram::{DeviceFactor, Pick};
 use crate::linalg::factor::{Cholesky, FactorError};
 use crate::work_limit::ITERATION;
 
@@ -39,8 +39,29 @@ struct NewtonDirection {
 
 /// The system of a sample of the rows, and the total weight it stands for.
 pub(super) struct Preconditioner {
-    factor: ScaledFactor,
+    factor: SystemFactor,
     total: f64,
+}
+
+/// A factor of the system.
+enum SystemFactor {
+    /// In the memory of the processor.
+    Here(ScaledFactor),
+    /// Where the rows are computed.
+    There(Box<dyn DeviceFactor>),
+}
+
+impl SystemFactor {
+    fn solve(&self, right: &[f64], threads: &Threads) -> Vec<f64> {
+        match self {
+            SystemFactor::Here(factor) => factor.solve(right, threads),
+            SystemFactor::There(factor) => {
+                let mut sides = [right.to_vec()];
+                // Without its device the factor is lost: the right-hand side itself is the worst of preconditioners, but one.
+                if factor.solve(&mut sides) { std::mem::take(&mut sides[0]) } else { right.to_vec() }
+            }
+        }
+    }
 }
 
 /// A factor of a matrix whose diagonal was scaled to 1.
@@ -290,7 +311,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
         bottom: f64,
         most: usize,
         d: usize,
-    ) -> Result<ScaledFactor, Status> {
+    ) -> Result<SystemFactor, Status> {
         let step = curved.len().div_ceil(most.max(1)).max(1);
         let rows: Vec<u32> = curved.iter().copied().step_by(step).collect();
         let mut own: Vec<f64> = weights.iter().copied().step_by(step).collect();
@@ -298,6 +319,10 @@ impl<'a, 'o> LinearState<'a, 'o> {
         if sampled > 0.0 {
             own.iter_mut().for_each(|a| *a *= total / sampled);
         }
+        if let Some(factor) = self.x.curvature_factor(Pick::List(&rows), &own, bottom, self.control) {
+            return Ok(SystemFactor::There(factor));
+        }
+        self.control.check()?;
         let (mut first, mut second) = (vec![0.0; d], vec![0.0; d * d]);
         self.x.moments(Pick::List(&rows), &own, &[], &mut first, &mut second, self.control)?;
         let assemble = || {
@@ -309,7 +334,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
             }
             matrix
         };
-        self.factor_scaled(assemble, d)
+        self.factor_scaled(assemble, d).map(SystemFactor::Here)
     }
 
     fn direct_direction(

@@ -10,6 +10,8 @@
 //! pivots do not depend on how many follow. Copies of a centre have a residual of 0 and are never drawn, so the search
 //! ends by itself once K is exhausted.
 //!
+//! F is kept in memory, or where the entries of K are computed (`PivotedFactor`). If such a device fails, the search begins anew.
+//!
 //! Invariants: `residual[i]` = k(xᵢ, xᵢ) − ‖Fᵢ‖² ≥ 0; the blocks hold one column of F per pivot, in order.
 
 use faer::linalg::matmul::matmul;
@@ -17,8 +19,8 @@ use faer::{Accum, MatMut, MatRef, Par};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::control::{Control, Interrupt};
-use crate::gram::{Gram, Pick};
+use crate::control::{Control, Interrupt, Threads};
+use crate::gram::{DeviceEnd, Gram, Pick, PivotedFactor};
 use crate::linalg::factor::{Cholesky, FactorError};
 
 /// Rows proposed at once.
@@ -42,11 +44,18 @@ impl FactorBlock {
     }
 }
 
+/// Where F is kept.
+enum Store {
+    Here(Vec<FactorBlock>),
+    There(Box<dyn PivotedFactor>),
+}
+
 /// A search for centres among the rows of a square Gram, which can be continued.
 pub struct CentreSearch {
     residual: Vec<f64>,
     pivots: Vec<u32>,
-    blocks: Vec<FactorBlock>,
+    store: Store,
+    seed: u64,
     rng: ChaCha8Rng,
     trace: f64,
     least: f64,
@@ -64,9 +73,18 @@ impl CentreSearch {
             exhausted: residual.is_empty() || largest == 0.0,
             residual,
             pivots: Vec::new(),
-            blocks: Vec::new(),
+            store: Store::Here(Vec::new()),
+            seed,
             rng: ChaCha8Rng::seed_from_u64(seed),
         }
+    }
+
+    /// The same search with F where entries are computed, if it is possible there. To be called before the first pivot is drawn.
+    pub fn on_device(mut self, device: Option<Box<dyn PivotedFactor>>) -> Self {
+        if let (Some(device), true) = (device, self.pivots.is_empty()) {
+            self.store = Store::There(device);
+        }
+        self
     }
 
     /// The rows drawn so far, in order; there may be more of them than asked for.
@@ -90,20 +108,25 @@ impl CentreSearch {
         while self.pivots.len() < m && !self.exhausted {
             control.check()?;
             let before = self.pivots.len();
-            self.draw_block(gram, control)?;
-            idle = if self.pivots.len() > before { 0 } else { idle + 1 };
+            match self.draw_block(gram, control) {
+                Ok(()) => {}
+                Err(DeviceEnd::Interrupted(why)) => return Err(why),
+                Err(DeviceEnd::Failed) => *self = Self::new(gram.diag(), self.seed),
+            }
+            idle = if self.pivots.len() != before { 0 } else { idle + 1 };
             self.exhausted |= idle >= MAX_IDLE || self.residual.iter().all(|r| *r <= self.least);
         }
         Ok(())
     }
 
-    /// The first `m` columns of F, one row per candidate.
-    pub fn features(&self, m: usize) -> Vec<f64> {
+    /// The first `m` columns of F, one row per candidate; `None` if they are not in memory.
+    pub fn features(&self, m: usize) -> Option<Vec<f64>> {
+        let Store::Here(blocks) = &self.store else { return None };
         let n = self.residual.len();
         let mut out = vec![0.0; n * m];
         for (i, row) in out.chunks_mut(m.max(1)).enumerate() {
             let mut at = 0;
-            for block in &self.blocks {
+            for block in blocks {
                 let take = block.columns.min(m - at);
                 row[at..at + take].copy_from_slice(&block.row(i)[..take]);
                 at += take;
@@ -112,7 +135,7 @@ impl CentreSearch {
                 }
             }
         }
-        out
+        Some(out)
     }
 
     /// Candidates drawn with probabilities proportional to the residual, each once.
@@ -135,15 +158,14 @@ impl CentreSearch {
         chosen
     }
 
-    fn draw_block(&mut self, gram: &dyn Gram, control: &Control) -> Result<(), Interrupt> {
+    fn draw_block(&mut self, gram: &dyn Gram, control: &Control) -> Result<(), DeviceEnd> {
         let proposed = self.propose();
-        let (p, n) = (proposed.len(), self.residual.len());
+        let p = proposed.len();
         if p == 0 {
             return Ok(());
         }
         let mut h = vec![0.0; p * p];
-        gram.block_f64(Pick::List(&proposed), Pick::List(&proposed), &mut h, control)?;
-        self.subtract(&proposed, &proposed, &mut h);
+        self.residual_over(gram, &proposed, &mut h, control)?;
         let accepted = self.accept(&proposed, &mut h);
         if accepted.is_empty() {
             return Ok(());
@@ -151,56 +173,48 @@ impl CentreSearch {
         let t = accepted.len();
         let chosen: Vec<u32> = accepted.iter().map(|&at| proposed[at]).collect();
         let mut own = vec![0.0; t * t];
-        gram.block_f64(Pick::List(&chosen), Pick::List(&chosen), &mut own, control)?;
-        self.subtract(&chosen, &chosen, &mut own);
+        self.residual_over(gram, &chosen, &mut own, control)?;
         let factor = match Cholesky::new(own, t, t, control) {
             Ok(factor) => factor,
-            Err(FactorError::Interrupted(why)) => return Err(why),
+            Err(FactorError::Interrupted(why)) => return Err(why.into()),
             // The rows are dependent to working precision: their residual is noise.
             Err(FactorError::NotPositive(at)) => {
                 self.residual[chosen[at] as usize] = 0.0;
                 return Ok(());
             }
         };
-        let mut values = vec![0.0; n * t];
-        gram.block_f64(Pick::All, Pick::List(&chosen), &mut values, control)?;
-        let one = crate::control::Threads::one();
-        let this = &*self;
-        control.threads.chunks(&mut values, TASK_ROWS * t, |task, part| {
-            if control.check().is_ok() {
-                let rows: Vec<u32> = (task * TASK_ROWS..task * TASK_ROWS + part.len() / t).map(|i| i as u32).collect();
-                this.subtract(&rows, &chosen, part);
-                factor.whiten(part, rows.len(), &one);
+        let squares = match &mut self.store {
+            Store::There(device) => device.extend(&chosen, &inverse(&factor), control)?,
+            Store::Here(blocks) => {
+                let block = new_columns(blocks, gram, &chosen, &factor, control)?;
+                let squares = block.values.chunks(t).map(|row| row.iter().map(|v| v * v).sum()).collect();
+                blocks.push(block);
+                squares
             }
-        });
-        control.check()?;
-        for (residual, row) in self.residual.iter_mut().zip(values.chunks(t)) {
-            *residual = (*residual - row.iter().map(|v| v * v).sum::<f64>()).max(0.0);
+        };
+        for (residual, square) in self.residual.iter_mut().zip(squares) {
+            *residual = (*residual - square).max(0.0);
         }
         chosen.iter().for_each(|&row| self.residual[row as usize] = 0.0);
         self.pivots.extend(chosen);
-        self.blocks.push(FactorBlock { columns: t, values });
         Ok(())
     }
 
-    /// `out -= F[rows]·F[cols]ᵀ`, row-major.
-    fn subtract(&self, rows: &[u32], cols: &[u32], out: &mut [f64]) {
-        for block in &self.blocks {
-            let gather = |of: &[u32]| -> Vec<f64> { of.iter().flat_map(|&i| block.row(i as usize)).copied().collect() };
-            let right = gather(cols);
-            let consecutive = rows.windows(2).all(|pair| pair[1] == pair[0] + 1) && !rows.is_empty();
-            let gathered;
-            let left: &[f64] = if consecutive {
-                let from = rows[0] as usize * block.columns;
-                &block.values[from..from + rows.len() * block.columns]
-            } else {
-                gathered = gather(rows);
-                &gathered
-            };
-            let left = MatRef::from_row_major_slice(left, rows.len(), block.columns);
-            let right = MatRef::from_row_major_slice(&right, cols.len(), block.columns);
-            let to = MatMut::from_row_major_slice_mut(out, rows.len(), cols.len());
-            matmul(to, Accum::Add, left, right.transpose(), -1.0, Par::Seq);
+    /// `out = (K − FFᵀ)[rows, rows]`, row-major.
+    fn residual_over(
+        &mut self,
+        gram: &dyn Gram,
+        rows: &[u32],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), DeviceEnd> {
+        match &mut self.store {
+            Store::There(device) => device.residual(rows, out, control),
+            Store::Here(blocks) => {
+                gram.block_f64(Pick::List(rows), Pick::List(rows), out, control)?;
+                subtract(blocks, rows, rows, out);
+                Ok(())
+            }
         }
     }
 
@@ -228,4 +242,63 @@ impl CentreSearch {
         }
         accepted
     }
+}
+
+/// The columns of F that `chosen` add, `factor` being that of the residual over them.
+fn new_columns(
+    blocks: &[FactorBlock],
+    gram: &dyn Gram,
+    chosen: &[u32],
+    factor: &Cholesky<f64>,
+    control: &Control,
+) -> Result<FactorBlock, Interrupt> {
+    let (n, t) = (gram.shape().0, chosen.len());
+    let mut values = vec![0.0; n * t];
+    gram.block_f64(Pick::All, Pick::List(chosen), &mut values, control)?;
+    let one = Threads::one();
+    control.threads.chunks(&mut values, TASK_ROWS * t, |task, part| {
+        if control.check().is_ok() {
+            let rows: Vec<u32> = (task * TASK_ROWS..task * TASK_ROWS + part.len() / t).map(|i| i as u32).collect();
+            subtract(blocks, &rows, chosen, part);
+            factor.whiten(part, rows.len(), &one);
+        }
+    });
+    control.check()?;
+    Ok(FactorBlock { columns: t, values })
+}
+
+/// `out -= F[rows]·F[cols]ᵀ`, row-major.
+fn subtract(blocks: &[FactorBlock], rows: &[u32], cols: &[u32], out: &mut [f64]) {
+    for block in blocks {
+        let gather = |of: &[u32]| -> Vec<f64> { of.iter().flat_map(|&i| block.row(i as usize)).copied().collect() };
+        let right = gather(cols);
+        let consecutive = rows.windows(2).all(|pair| pair[1] == pair[0] + 1) && !rows.is_empty();
+        let gathered;
+        let left: &[f64] = if consecutive {
+            let from = rows[0] as usize * block.columns;
+            &block.values[from..from + rows.len() * block.columns]
+        } else {
+            gathered = gather(rows);
+            &gathered
+        };
+        let left = MatRef::from_row_major_slice(left, rows.len(), block.columns);
+        let right = MatRef::from_row_major_slice(&right, cols.len(), block.columns);
+        let to = MatMut::from_row_major_slice_mut(out, rows.len(), cols.len());
+        matmul(to, Accum::Add, left, right.transpose(), -1.0, Par::Seq);
+    }
+}
+
+/// T⁻¹ of a small factor T, row-major.
+fn inverse(factor: &Cholesky<f64>) -> Vec<f64> {
+    let t = factor.len();
+    let mut out = vec![0.0; t * t];
+    (0..t).for_each(|i| out[i * t + i] = 1.0);
+    // The rows of I·T⁻ᵀ are the columns of T⁻¹.
+    factor.whiten(&mut out, t, &Threads::one());
+    for i in 0..t {
+        for j in 0..i {
+            out.swap(i * t + j, j * t + i);
+        }
+    }
+    out
 }

@@ -78,7 +78,7 @@ pub struct FeatureSet<'a> {
     kernel: Kernel,
     source: RowSource<'a>,
     matrix: FeatureMatrix<'a>,
-    /// Rows with stored features that solvers may start from, and those features; empty if all are stored.
+    /// Rows with stored features that solvers may start from, and those features; none if all are stored, or on a device.
     pub sample: Option<(Vec<u32>, Points)>,
 }
 
@@ -137,7 +137,10 @@ impl<'a> Features<'a> {
             rows.sort_unstable();
             rows
         };
-        Self::among(kernel, source, rows, memory, seed, control)
+        let mut features = Self::among(kernel, source, rows, memory, seed, control)?;
+        let Candidates { gram, search, .. } = &mut features.candidates;
+        *search = CentreSearch::new(gram.diag(), seed).on_device(gram.pivoted(most));
+        Ok(features)
     }
 
     /// The same with centres drawn among the given rows, ascending.
@@ -184,29 +187,44 @@ impl<'a> Features<'a> {
         let points = points.gather(&search.pivots()[..m]);
         let least_pivot = least_pivot(&factor);
         let centres = Centres { rows: centre_rows, points, factor, least_pivot };
+        let set = |centres, matrix, sample| FeatureSet {
+            centres,
+            kernel: self.kernel,
+            source: self.source.clone(),
+            matrix,
+            sample,
+        };
+        let recomputed = RecomputedFeatures::new(self.kernel, &self.source, &centres, control)?;
+        if recomputed.on_device() {
+            return Ok(set(centres, FeatureMatrix::Recomputed(recomputed), None));
+        }
         let all = self.candidates.rows.len() == self.source.len();
         let n = self.source.len();
         let bytes = n as u64 * m as u64 * 8;
-        let sampled = |search: &CentreSearch, q: usize| Points::dense_f64(q, m, search.features(m));
-        if all && bytes <= self.memory {
-            let features = sampled(&self.candidates.search, n)?;
-            let matrix = FeatureMatrix::Stored(StoredFeatures::new(features, control));
-            return Ok(FeatureSet { centres, kernel: self.kernel, source: self.source.clone(), matrix, sample: None });
+        let sampled = |q: usize| -> Option<Result<Points>> {
+            self.candidates.search.features(m).map(|features| Points::dense_f64(q, m, features))
+        };
+        if all
+            && bytes <= self.memory
+            && let Some(features) = sampled(n)
+        {
+            return Ok(set(centres, FeatureMatrix::Stored(StoredFeatures::new(features?, control)), None));
         }
         if bytes / 2 <= self.memory {
-            let features = self.store(&centres, control)?;
+            let (features, entries) = self.store(&centres, control)?;
+            self.entries_before += entries;
             let matrix = FeatureMatrix::Stored(StoredFeatures::new(features, control));
-            return Ok(FeatureSet { centres, kernel: self.kernel, source: self.source.clone(), matrix, sample: None });
+            return Ok(set(centres, matrix, None));
         }
-        let q = self.candidates.rows.len();
-        let sample = (self.candidates.rows.clone(), sampled(&self.candidates.search, q)?);
-        let matrix = RecomputedFeatures::new(self.kernel, &self.source, &centres, control)?;
-        let matrix = FeatureMatrix::Recomputed(matrix);
-        Ok(FeatureSet { centres, kernel: self.kernel, source: self.source.clone(), matrix, sample: Some(sample) })
+        let sample = match sampled(self.candidates.rows.len()) {
+            Some(features) => Some((self.candidates.rows.clone(), features?)),
+            None => None,
+        };
+        Ok(set(centres, FeatureMatrix::Recomputed(recomputed), sample))
     }
 
-    /// F in single precision, computed in double.
-    fn store(&mut self, centres: &Centres, control: &Control) -> Result<Points> {
+    /// F in single precision, computed in double, and the number of entries.
+    fn store(&self, centres: &Centres, control: &Control) -> Result<(Points, u64)> {
         let (n, m) = (self.source.len(), centres.len());
         let gram = self.source.gram(self.kernel, &centres.points, control)?;
         let mut values = vec![0f32; n * m];
@@ -220,8 +238,7 @@ impl<'a> Features<'a> {
             }
         });
         control.check()?;
-        self.entries_before += gram.entries();
-        Points::dense_f32(n, m, values)
+        Ok((Points::dense_f32(n, m, values)?, gram.entries()))
     }
 }
 

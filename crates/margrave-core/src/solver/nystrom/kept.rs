@@ -81,8 +81,11 @@ impl Kept {
 }
 
 impl<'a> KeptRows<'a> {
-    /// `memory`: bytes for rows. `None` if entries must be double precision.
+    /// `memory`: bytes for rows. `None` if entries must be double precision, or if a device has products without them.
     pub(super) fn new(inner: &'a RecomputedFeatures<'a>, memory: u64) -> Option<Self> {
+        if inner.on_device() {
+            return None;
+        }
         let n = inner.rows.shape().0;
         let most = usize::try_from(memory / (4 * inner.m() as u64)).unwrap_or(usize::MAX).min(n);
         let kept = Kept { place: vec![NOWHERE; n], owner: Vec::new(), values: Vec::new(), free: Vec::new(), turn: 0 };

@@ -10,12 +10,15 @@
 //! Centres are drawn by accelerated randomly pivoted Cholesky (`centres.rs`). F is stored if it fits into memory;
 //! otherwise products with it are computed from blocks of K_nS (`recomputed.rs`), of which as many rows are kept as fit
 //! (`kept.rs`). A solution for some
-//! of the rows, with all features stored, is the start for all of them (`solve.rs`).
+//! of the rows, with all features stored, is the start for all of them (`solve.rs`). A device that computes entries may keep the partial
+//! factor of the search and compute products with F itself (`Gram::pivoted`, `Gram::features`).
 //!
 //! Cost of m centres for n rows of d features: q·m² multiply–adds to choose them among q rows, n·m² for stored features,
 //! n·m·d for each product with features that are not stored. Memory: m² + q·m, and n·m for stored features.
 
 mod centres;
+#[cfg(test)]
+mod device_tests;
 mod features;
 mod kept;
 mod options;

@@ -14,7 +14,7 @@ use super::features::Centres;
 use crate::backend::RowSource;
 use crate::control::{Control, Interrupt, Threads};
 use crate::error::Result;
-use crate::gram::{Gram, Matrix, Pick, Precision};
+use crate::gram::{DeviceEnd, DeviceFactor, DeviceFeatures, Gram, Matrix, Pick, Precision};
 use crate::kernel::Kernel;
 use crate::linalg::factor::Cholesky;
 
@@ -32,13 +32,17 @@ pub(super) struct RecomputedFeatures<'a> {
     columns: Arc<dyn Gram + 'a>,
     pub(super) factor: Cholesky<f64>,
     pub(super) precision: Precision,
+    /// The same products where the entries are computed.
+    device: Option<Box<dyn DeviceFeatures>>,
 }
 
 impl<'a> RecomputedFeatures<'a> {
     pub(super) fn new(kernel: Kernel, source: &RowSource<'a>, centres: &Centres, control: &Control) -> Result<Self> {
         let precision = if centres.least_pivot >= SINGLE_PIVOT { Precision::Single } else { Precision::Double };
+        let rows: Arc<dyn Gram + 'a> = Arc::from(source.gram(kernel, &centres.points, control)?);
         Ok(Self {
-            rows: Arc::from(source.gram(kernel, &centres.points, control)?),
+            device: rows.features(&centres.factor, precision),
+            rows,
             columns: Arc::from(source.transposed_gram(kernel, &centres.points, control)?),
             factor: centres.factor.clone(),
             precision,
@@ -47,8 +51,23 @@ impl<'a> RecomputedFeatures<'a> {
 
     /// The same with entries in double precision: sums over very many rows show the rounding of single precision.
     pub(super) fn in_double(&self) -> Self {
-        let (rows, columns) = (self.rows.clone(), self.columns.clone());
-        Self { rows, columns, factor: self.factor.clone(), precision: Precision::Double }
+        let (rows, columns, precision) = (self.rows.clone(), self.columns.clone(), Precision::Double);
+        let device = rows.features(&self.factor, precision);
+        Self { rows, columns, factor: self.factor.clone(), precision, device }
+    }
+
+    /// Whether products are computed where the entries are.
+    pub(super) fn on_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// What the device returns; `None` if there is none or if it has failed.
+    fn ask<R>(&self, work: impl FnOnce(&dyn DeviceFeatures) -> Result<R, DeviceEnd>) -> Option<Result<R, Interrupt>> {
+        match work(self.device.as_deref()?) {
+            Ok(done) => Some(Ok(done)),
+            Err(DeviceEnd::Interrupted(why)) => Some(Err(why)),
+            Err(DeviceEnd::Failed) => None,
+        }
     }
 
     pub(super) fn m(&self) -> usize {
@@ -173,6 +192,9 @@ impl Matrix for RecomputedFeatures<'_> {
     }
 
     fn dots(&self, rows: Pick<'_>, w: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        if let Some(done) = self.ask(|device| device.dots(rows, w, out, control)) {
+            return done;
+        }
         let mut a = w.to_vec();
         self.factor.solve_upper(&mut a, &control.threads);
         self.rows.apply(self.precision, rows, &a, 1, out, control)
@@ -185,11 +207,47 @@ impl Matrix for RecomputedFeatures<'_> {
         out: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
+        let mut sum = vec![0.0; self.m()];
+        if let Some(done) = self.ask(|device| device.combine(rows, coefficients, &mut sum, control)) {
+            out.iter_mut().zip(&sum).for_each(|(o, v)| *o += v);
+            return done;
+        }
         let mut q = vec![0.0; self.m()];
         self.raw_combine(rows, coefficients, &mut q, control)?;
         self.factor.solve_lower(&mut q, &control.threads);
         out.iter_mut().zip(&q).for_each(|(o, v)| *o += v);
         Ok(())
+    }
+
+    fn curvature_product(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        w: &[f64],
+        shift: f64,
+        dots: &mut [f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let mut sum = vec![0.0; self.m()];
+        let asked = self.ask(|device| device.curvature_product(rows, weights, w, shift, dots, &mut sum, control));
+        if let Some(done) = asked {
+            out.iter_mut().zip(&sum).for_each(|(o, v)| *o += v);
+            return done;
+        }
+        self.dots(rows, w, dots, control)?;
+        let coefficients: Vec<f64> = dots.iter().zip(weights).map(|(u, a)| a * (u - shift)).collect();
+        self.combine(rows, &coefficients, out, control)
+    }
+
+    fn curvature_factor(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        bottom: f64,
+        control: &Control,
+    ) -> Option<Box<dyn DeviceFactor>> {
+        self.ask(|device| device.curvature_factor(rows, weights, bottom, control))?.ok()
     }
 
     fn moments(

@@ -27,6 +27,10 @@ const ROWS_PER_FEATURE: usize = 6;
 const SAMPLE_GAP: f64 = 3e-2;
 /// The same of the larger sample.
 const LARGER_SAMPLE_GAP: f64 = 5e-3;
+/// Rows per centre of the first sample on a device.
+const DEVICE_SAMPLE: usize = 10;
+/// All rows over those of the larger sample there.
+const DEVICE_SHARE: usize = 8;
 
 /// The point reached on a set of features.
 #[derive(Debug, Clone)]
@@ -99,32 +103,47 @@ pub fn solve(
 }
 
 /// A start from some of the rows, each standing for its share of all: first those whose features are stored, then as many
-/// as can be kept in memory.
+/// as can be kept in memory. A device needs neither: there, two samples are enough.
 fn start_from_sample(
     problem: &LinearProblem<'_>,
     features: &FeatureSet<'_>,
     options: &Options,
     control: &Control,
 ) -> Result<Option<Start>> {
-    let Some((rows, points)) = &features.sample else { return Ok(None) };
-    let matrix = StoredFeatures::new(points.clone(), control);
-    let many = features.centres.len() > MAX_FORMED;
-    let Some(start) = on_rows(problem, rows, &matrix, None, SAMPLE_GAP, many, options, control)? else {
-        return Ok(None);
-    };
-    let n = problem.len();
-    let bytes = options.memory / 2;
-    let affordable = usize::try_from(bytes / (4 * features.centres.len() as u64)).unwrap_or(usize::MAX);
-    let size = affordable.min(n / 3);
-    if size < 2 * rows.len() || control.check().is_err() {
-        return Ok(Some(start));
+    let (n, m) = (problem.len(), features.centres.len());
+    let Some(recomputed) = features.recomputed() else { return Ok(None) };
+    let (mut start, mut before, bytes) = (None, 0, options.memory / 2);
+    if let Some((rows, points)) = &features.sample {
+        let matrix = StoredFeatures::new(points.clone(), control);
+        start = on_rows(problem, rows, &matrix, None, SAMPLE_GAP, m > MAX_FORMED, options, control)?;
+        if start.is_none() {
+            return Ok(None);
+        }
+        before = rows.len();
     }
-    let mut rng = ChaCha8Rng::seed_from_u64(options.seed ^ 0x006d_6964);
-    let mut more: Vec<u32> = index::sample(&mut rng, n, size).iter().map(|i| i as u32).collect();
-    more.sort_unstable();
-    let recomputed = features.of_rows(&more, control)?;
-    let Some(kept) = KeptRows::new(&recomputed, bytes) else { return Ok(Some(start)) };
-    on_rows(problem, &more, &kept, Some(start), LARGER_SAMPLE_GAP, true, options, control)
+    let affordable = usize::try_from(bytes / (4 * m as u64)).unwrap_or(usize::MAX);
+    let sizes = match recomputed.on_device() {
+        true => vec![(DEVICE_SAMPLE * m, SAMPLE_GAP), (n / DEVICE_SHARE, LARGER_SAMPLE_GAP)],
+        false => vec![(affordable.min(n / 3), LARGER_SAMPLE_GAP)],
+    };
+    for (size, gap) in sizes {
+        if size < 2 * before.max(m) || 2 * size > n || control.check().is_err() {
+            continue;
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(options.seed ^ 0x006d_6964);
+        let mut rows: Vec<u32> = index::sample(&mut rng, n, size).iter().map(|i| i as u32).collect();
+        rows.sort_unstable();
+        let part = features.of_rows(&rows, control)?;
+        let kept = KeptRows::new(&part, bytes);
+        let matrix: &dyn Matrix = match &kept {
+            Some(kept) => kept,
+            None if part.on_device() => &part,
+            None => continue,
+        };
+        start = on_rows(problem, &rows, matrix, start, gap, true, options, control)?;
+        before = size;
+    }
+    Ok(start)
 }
 
 /// The solution of some of the rows, whose features are `matrix`; `None` if they have no cost.

@@ -48,7 +48,7 @@ fn the_factor_reproduces_k_on_the_centres_and_is_below_it_elsewhere() {
     search.grow(gram.as_ref(), m, &control()).unwrap();
     let total = search.pivots().len();
     assert!(total >= m);
-    let f = search.features(m);
+    let f = search.features(m).unwrap();
     let (k, approx) = (full(gram.as_ref()), outer(&f, n, m));
     for &s in &search.pivots()[..m] {
         for i in 0..n {
