@@ -70,6 +70,11 @@ impl CudaBackend {
         self.card.note(&error);
     }
 
+    /// Loads all programs now instead of on first use: the driver compiles what it has not met before, which takes seconds.
+    pub fn load_programs(&self) -> Result<(), CudaError> {
+        self.card.enter()?.load_modules()
+    }
+
     /// The card.
     pub fn card(&self) -> &CardInfo {
         &self.card.info

@@ -338,6 +338,12 @@ impl Turn<'_> {
             .map_err(failed("clearing memory"))
     }
 
+    /// Loads every module that this card can run.
+    pub(crate) fn load_modules(&self) -> Result<(), CudaError> {
+        let runs = |module: &Module| *module != Module::Hopper || self.card.info.capability >= 90;
+        MODULES.into_iter().filter(runs).try_for_each(|module| self.card.module(module).map(|_| ()))
+    }
+
     /// The program `name` of a module; `memory`: bytes of shared memory that are given at each launch.
     pub(crate) fn function(&self, module: Module, name: &str, memory: u32) -> Result<Function, CudaError> {
         let loaded = self.card.module(module)?;
