@@ -17,7 +17,8 @@ its span is one of centres too.
 `--equal SECONDS` adds Nystroem + LinearSVC at equal objective: trained again with twice as many iterations each time, from its
 default of 1000 on, until its P is at most 1.0001 times ours or a single training takes longer than SECONDS. The row has the seconds
 of the features and of the last training alone, as if the right number of iterations had been known. If P is not reached, the row
-says so: its seconds are then a lower bound.
+says so: its seconds are then a lower bound, or no number of iterations is enough, because the best model on its centres, which are
+others, is worse than ours.
 """
 
 import argparse
