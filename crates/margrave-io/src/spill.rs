@@ -1,5 +1,7 @@
 //! Rows in a temporary file, in blocks that are read back one at a time.
 //!
+//! Rows of numbers of fixed width, as in an NPY file, are not copied: their blocks are read from that file.
+//!
 //! The file is unlinked once it is open, so it disappears with the process. A block is either dense, its values alone, or
 //! sparse: its row ends (u32), its columns (u32) and its values. Values are f32 if all of them are exact in single
 //! precision, f64 otherwise.
@@ -9,6 +11,7 @@ use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use margrave_core::data::{Csr, Points};
 
@@ -19,6 +22,78 @@ use crate::storage;
 const BLOCK: usize = 1 << 20;
 /// Maximum number of rows per block.
 const MOST_ROWS: usize = 1 << 17;
+
+/// Rows that stay in the file they are in: numbers of fixed width, one row after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct RowsInPlace {
+    /// Where the first row begins, in bytes.
+    pub(crate) start: u64,
+    /// Numbers of a row.
+    pub(crate) width: usize,
+    /// Which of them are features, ascending.
+    pub(crate) features: Vec<usize>,
+    /// Bytes of a number, little-endian: 4 or 8.
+    pub(crate) size: usize,
+    /// Length of the file, and when it was last changed.
+    stamp: (u64, Option<SystemTime>),
+}
+
+impl RowsInPlace {
+    /// Rows of `width` numbers of `size` bytes in `file`, from byte `start` on.
+    pub(crate) fn new(
+        file: &File,
+        start: u64,
+        width: usize,
+        features: Vec<usize>,
+        size: usize,
+    ) -> std::io::Result<Self> {
+        Ok(Self { start, width, features, size, stamp: stamp(file)? })
+    }
+
+    /// Reads the rows of a block. Fails if the file is not the one that was checked when its rows were counted.
+    fn load(&self, block: &StoredBlock, file: &Mutex<File>) -> std::io::Result<Points> {
+        let mut bytes = vec![0u8; block.rows * self.width * self.size];
+        {
+            let mut file = file.lock().map_err(|_| std::io::Error::other("a reader has failed"))?;
+            file.seek(SeekFrom::Start(block.offset))?;
+            file.read_exact(&mut bytes)?;
+            // Afterwards, so that a change while the block was read is seen too.
+            if stamp(&file)? != self.stamp {
+                return Err(std::io::Error::other("the file has changed since training began"));
+            }
+        }
+        let rows = || bytes.chunks_exact(self.width * self.size);
+        let four = |c: &[u8]| f32::from_le_bytes([c[0], c[1], c[2], c[3]]);
+        let eight = |c: &[u8]| f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]);
+        let cells = |row| self.features.iter().map(move |&at| cell(row, at, self.size));
+        let made = match (self.size, block.single) {
+            (4, _) => Points::dense_f32(block.rows, self.features.len(), collect(rows().flat_map(cells).map(four))),
+            (_, true) => {
+                let values = rows().flat_map(cells).map(|c| eight(c) as f32);
+                Points::dense_f32(block.rows, self.features.len(), collect(values))
+            }
+            (_, false) => {
+                Points::dense_f64(block.rows, self.features.len(), collect(rows().flat_map(cells).map(eight)))
+            }
+        };
+        made.map_err(|e| std::io::Error::other(e.to_string()))
+    }
+}
+
+/// Number `at` of a row of numbers of `size` bytes.
+fn cell(row: &[u8], at: usize, size: usize) -> &[u8] {
+    &row[at * size..(at + 1) * size]
+}
+
+fn collect<T>(values: impl Iterator<Item = T>) -> Vec<T> {
+    values.collect()
+}
+
+/// Length and time of the last change.
+fn stamp(file: &File) -> std::io::Result<(u64, Option<SystemTime>)> {
+    let metadata = file.metadata()?;
+    Ok((metadata.len(), metadata.modified().ok()))
+}
 
 /// The position of a block in the file.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +113,16 @@ impl StoredBlock {
     }
 
     /// Reads the block; sparse rows become dense ones if `dense`.
-    pub(crate) fn load(&self, file: &Mutex<File>, dims: usize, dense: bool) -> std::io::Result<Points> {
+    pub(crate) fn load(
+        &self,
+        file: &Mutex<File>,
+        in_place: Option<&RowsInPlace>,
+        dims: usize,
+        dense: bool,
+    ) -> std::io::Result<Points> {
+        if let Some(rows) = in_place {
+            return rows.load(self, file);
+        }
         let words = self.words();
         let width = if self.single { 4 } else { 8 };
         let mut bytes = vec![0u8; 4 * words + width * self.stored];
@@ -85,6 +169,8 @@ pub(crate) struct Spill {
 
 struct SpillState {
     file: BufWriter<File>,
+    /// Where rows stay, if they are not written.
+    in_place: Option<(File, RowsInPlace)>,
     blocks: Vec<StoredBlock>,
     offset: u64,
     rows: usize,
@@ -98,6 +184,8 @@ struct SpillState {
 /// What was written.
 pub(crate) struct Spilled {
     pub(crate) file: File,
+    /// How the rows lie in it, if it is not the temporary file.
+    pub(crate) in_place: Option<RowsInPlace>,
     pub(crate) blocks: Vec<StoredBlock>,
     pub(crate) rows: usize,
 }
@@ -115,6 +203,7 @@ impl Spill {
         let named = std::fs::remove_file(&path).is_err();
         let state = SpillState {
             file: BufWriter::new(file),
+            in_place: None,
             blocks: Vec::new(),
             offset: 0,
             rows: 0,
@@ -150,12 +239,19 @@ impl Spill {
         self.with(|state| {
             state.file.seek(SeekFrom::Start(0))?;
             (state.offset, state.rows, state.pending) = (0, 0, 0);
+            state.in_place = None;
             state.blocks.clear();
             state.ends.clear();
             state.columns.clear();
             state.values.clear();
             Ok(())
         })
+    }
+
+    /// The rows that are added from now on are those of `file`: they are looked at, and not written.
+    pub(crate) fn leave_in_place(&self, file: File, rows: RowsInPlace) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.in_place = Some((file, rows));
     }
 
     /// Adds sparse rows.
@@ -201,7 +297,11 @@ impl Spill {
         if self.named {
             let _ = std::fs::remove_file(&self.path);
         }
-        Ok(Spilled { file, blocks: state.blocks, rows: state.rows })
+        let (file, in_place) = match state.in_place {
+            Some((data, rows)) => (data, Some(rows)),
+            None => (file, None),
+        };
+        Ok(Spilled { file, in_place, blocks: state.blocks, rows: state.rows })
     }
 }
 
@@ -217,6 +317,26 @@ impl SpillState {
             return Ok(());
         }
         let single = self.values.iter().all(|v| f64::from(*v as f32) == *v);
+        let (rows, stored, dense) = (self.pending, self.values.len(), self.ends.is_empty());
+        let first = self.rows - rows;
+        let offset = match &self.in_place {
+            Some((_, layout)) => layout.start + (first * layout.width * layout.size) as u64,
+            None => {
+                let offset = self.offset;
+                self.offset += self.write(single)?;
+                offset
+            }
+        };
+        self.blocks.push(StoredBlock { first, rows, stored, offset, single, dense });
+        self.pending = 0;
+        self.ends.clear();
+        self.columns.clear();
+        self.values.clear();
+        Ok(())
+    }
+
+    /// Writes the pending rows; returns how many bytes they take.
+    fn write(&mut self, single: bool) -> std::io::Result<u64> {
         let mut bytes = Vec::with_capacity(1 << 16);
         let mut written = 0u64;
         let mut put = |bytes: &mut Vec<u8>, last: bool, file: &mut BufWriter<File>| -> std::io::Result<()> {
@@ -240,14 +360,6 @@ impl SpillState {
             put(&mut bytes, false, &mut self.file)?;
         }
         put(&mut bytes, true, &mut self.file)?;
-        let (rows, stored, dense) = (self.pending, self.values.len(), self.ends.is_empty());
-        let first = self.rows - rows;
-        self.blocks.push(StoredBlock { first, rows, stored, offset: self.offset, single, dense });
-        self.offset += written;
-        self.pending = 0;
-        self.ends.clear();
-        self.columns.clear();
-        self.values.clear();
-        Ok(())
+        Ok(written)
     }
 }

@@ -17,13 +17,15 @@ use crate::error::{ReadError, Result, malformed};
 use crate::options::{Format, ReadOptions};
 use crate::schema::Schema;
 use crate::source::ByteSource;
-use crate::spill::{Spill, Spilled, StoredBlock};
+use crate::spill::{RowsInPlace, Spill, Spilled, StoredBlock};
 use crate::{Loaded, array, blocks, csv, detect, libsvm, storage};
 
 /// X stored in a file.
 #[derive(Debug)]
 pub struct StreamedRows {
     file: Mutex<File>,
+    /// How rows lie in the file, if it is the data itself and no copy.
+    in_place: Option<RowsInPlace>,
     blocks: Vec<StoredBlock>,
     rows: usize,
     dims: usize,
@@ -72,7 +74,8 @@ fn format_of(source: &ByteSource, options: &ReadOptions<'_>) -> Result<Format> {
 }
 
 /// Copies the rows of the file at `path` to a temporary file in `folder`, and returns them from there; `None` if they
-/// have to be in memory: columns of texts, or missing values to be filled in.
+/// have to be in memory: columns of texts, or missing values to be filled in. Rows of an NPY file of 32- or 64-bit
+/// floating-point numbers are not copied: they are read from that file, which must not change meanwhile.
 pub fn stream(path: impl AsRef<Path>, folder: impl AsRef<Path>, options: &ReadOptions<'_>) -> Result<Option<Streamed>> {
     let source = ByteSource::open(path.as_ref())?;
     let format = format_of(&source, options)?;
@@ -88,11 +91,12 @@ pub fn stream(path: impl AsRef<Path>, folder: impl AsRef<Path>, options: &ReadOp
         Err(_) if spill.is_refused() => return Ok(None),
         other => other?,
     };
-    let Spilled { file, blocks, rows } = spill.finish()?;
+    let Spilled { file, in_place, blocks, rows } = spill.finish()?;
     let (dims, stored) = (rest.schema.features, blocks.iter().map(|b| b.stored).sum());
     let dense = storage::prefer_dense(rows, dims, stored);
     rest.schema.sparse = !dense;
-    let matrix = StreamedRows { file: Mutex::new(file), blocks, rows, dims, stored, dense, broken: Mutex::new(None) };
+    let (file, broken) = (Mutex::new(file), Mutex::new(None));
+    let matrix = StreamedRows { file, in_place, blocks, rows, dims, stored, dense, broken };
     Ok(Some(Streamed { matrix, rest }))
 }
 
@@ -111,13 +115,18 @@ fn libsvm_rows(source: &ByteSource, options: &ReadOptions<'_>, spill: &Spill) ->
 }
 
 impl StreamedRows {
+    /// Whether the rows are read from the data file itself, rather than from a copy.
+    pub fn in_place(&self) -> bool {
+        self.in_place.is_some()
+    }
+
     /// Why the file could not be read back, if a read failed: every product since then is invalid.
     pub fn trouble(&self) -> Option<String> {
         self.broken.lock().map_or_else(|e| e.into_inner().clone(), |b| b.clone())
     }
 
     fn load(&self, block: &StoredBlock) -> std::io::Result<Points> {
-        block.load(&self.file, self.dims, self.dense)
+        block.load(&self.file, self.in_place.as_ref(), self.dims, self.dense)
     }
 
     /// Calls `work(matrix of a block, rows within it, positions among the requested rows)` for every block that

@@ -64,6 +64,18 @@ fn streamed_products_are_those_of_rows_in_memory() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
+/// An NPY file in row-major order.
+fn write_npy(path: &std::path::Path, descr: &str, n: usize, d: usize, values: impl Iterator<Item = u8>) {
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({n}, {d}), }}");
+    header.push_str(&" ".repeat(117 - header.len()));
+    header.push('\n');
+    bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.extend(values);
+    std::fs::write(path, bytes).unwrap();
+}
+
 /// Rows of tables, which are dense, come back as they were, beside their targets, weights and names.
 #[test]
 fn tables_are_streamed_as_they_are_loaded() {
@@ -76,14 +88,7 @@ fn tables_are_streamed_as_they_are_loaded() {
     rows.iter().for_each(|r| text += &format!("{:.4},{:.2},{},{}\n", r[0], r[1] + 1.0, r[2], u8::from(r[3] > 0.0)));
     std::fs::write(&csv, text).unwrap();
     let npy = folder.path().join("d.npy");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({n}, {d}), }}");
-    header.push_str(&" ".repeat(117 - header.len()));
-    header.push('\n');
-    bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
-    bytes.extend_from_slice(header.as_bytes());
-    rows.iter().flatten().for_each(|v| bytes.extend_from_slice(&(*v as f32).to_le_bytes()));
-    std::fs::write(&npy, bytes).unwrap();
+    write_npy(&npy, "<f4", n, d, rows.iter().flatten().flat_map(|v| (*v as f32).to_le_bytes()));
     let weighted = ReadOptions { weights: Some("w".parse().unwrap()), ..ReadOptions::default() };
     for (path, options) in [(&csv, &weighted), (&npy, &ReadOptions::default())] {
         assert!(streams(path, options).unwrap().is_some());
@@ -130,4 +135,93 @@ fn what_cannot_be_streamed() {
     let filled = ReadOptions { missing: margrave_io::Missing::Mean, ..ReadOptions::default() };
     assert!(stream(&path, folder.path(), &filled).unwrap().is_none());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// Floating-point numbers of an NPY file are read from that file, without the columns of targets and weights; numbers of other
+/// types are copied.
+#[test]
+fn rows_of_npy_files_stay_where_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    let (n, d) = (250_000, 7);
+    // The first rows are exact in single precision, so that blocks differ in their precision.
+    let value = |k: usize, v: f64| if k < 160_000 * d { (v * 8.0).round() } else { v };
+    let values: Vec<f64> = (0..n * d).map(|k| value(k, rng.random_range(-9.0..9.0))).collect();
+    let path = folder.path().join("d.npy");
+    let options = ReadOptions {
+        target: Some("2".parse().unwrap()),
+        weights: Some("4".parse().unwrap()),
+        drop: Some("5".parse().unwrap()),
+        ..ReadOptions::default()
+    };
+    let weights = |k: usize, v: f64| if k % d == 4 { v.abs() } else { v };
+    let cells = || values.iter().enumerate().map(|(k, v)| weights(k, *v));
+    for (descr, in_place) in [("<f4", true), ("<f8", true), (">f8", false), ("<i4", false)] {
+        match descr {
+            "<f4" => write_npy(&path, descr, n, d, cells().flat_map(|v| (v as f32).to_le_bytes())),
+            "<f8" => write_npy(&path, descr, n, d, cells().flat_map(f64::to_le_bytes)),
+            ">f8" => write_npy(&path, descr, n, d, cells().flat_map(f64::to_be_bytes)),
+            _ => write_npy(&path, descr, n, d, cells().flat_map(|v| (v as i32).to_le_bytes())),
+        }
+        let whole = load(&path, &options).unwrap();
+        let streamed = stream(&path, folder.path(), &options).unwrap().unwrap();
+        let (rest, matrix) = (&streamed.rest, &streamed.matrix);
+        assert_eq!(matrix.in_place(), in_place, "{descr}");
+        assert_eq!((&rest.data.targets, &rest.data.weights), (&whole.data.targets, &whole.data.weights));
+        assert_eq!((&rest.schema, matrix.rows(), matrix.dims()), (&whole.schema, n, 4));
+        assert!(matrix.blocks() > 1 && matrix.block_start(1) < 160_000);
+        let control = Control::unlimited(Threads::new(2));
+        let (mut a, mut b) = (vec![0.0; 4], vec![0.0; 4]);
+        let compare = &mut |first: usize, points: &margrave_core::data::Points| {
+            for i in 0..points.len() {
+                points.copy_row(i, &mut a);
+                whole.data.points.copy_row(first + i, &mut b);
+                assert_eq!(a, b, "{descr}, row {}", first + i);
+            }
+            Ok(())
+        };
+        let order: Vec<u32> = (0..matrix.blocks() as u32).rev().collect();
+        matrix.each_block(&order, &control, compare).unwrap();
+    }
+}
+
+/// Of many columns few may be features: these are copied, rather than read with all others in every pass.
+#[test]
+fn few_features_of_a_wide_npy_file_are_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let (n, d) = (1000, 8);
+    let path = folder.path().join("d.npy");
+    write_npy(&path, "<f4", n, d, (0..n * d).flat_map(|k| ((k % 13) as f32).to_le_bytes()));
+    for (only, in_place) in [("0,1,2", false), ("0,1,2,3", true)] {
+        let options = ReadOptions { only: Some(only.parse().unwrap()), ..ReadOptions::default() };
+        let streamed = stream(&path, folder.path(), &options).unwrap().unwrap();
+        assert_eq!(streamed.matrix.in_place(), in_place);
+    }
+}
+
+/// A file that is changed or cut off while its rows are in use ends the training with an error, not with other numbers.
+#[test]
+fn a_file_that_changes_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (n, d) = (400_000, 4);
+    let path = folder.path().join("d.npy");
+    let values = |shift: f32| (0..n * d).flat_map(move |k| ((k % 17) as f32 + shift).to_le_bytes());
+    let control = Control::unlimited(Threads::new(2));
+    for cut in [true, false] {
+        write_npy(&path, "<f4", n, d, values(0.0));
+        let streamed = stream(&path, folder.path(), &ReadOptions::default()).unwrap().unwrap();
+        let mut out = vec![0.0; n];
+        assert!(streamed.matrix.in_place());
+        streamed.matrix.dots(Pick::All, &[1.0; 3], &mut out, &control).unwrap();
+        assert!(streamed.matrix.trouble().is_none());
+        if cut {
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1000).unwrap();
+        } else {
+            // Times of files may be coarse.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            write_npy(&path, "<f4", n, d, values(1.0));
+        }
+        assert!(streamed.matrix.dots(Pick::All, &[1.0; 3], &mut out, &control).is_err());
+        assert!(streamed.matrix.trouble().is_some());
+    }
 }

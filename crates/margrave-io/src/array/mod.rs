@@ -22,12 +22,12 @@ use crate::number::Number;
 use crate::options::{Format, ReadOptions};
 use crate::schema::Schema;
 use crate::source::ByteSource;
-use crate::spill::Spill;
+use crate::spill::{RowsInPlace, Spill};
 use crate::table::{self, CellKind, TablePlan, TableRows};
 
 pub(crate) use npz::Arrays;
 pub(crate) use npz::load as load_npz;
-use scalar::{ElementLayout, ScalarType};
+use scalar::{Class, ElementLayout, ScalarType};
 
 /// Values read at a time where rows go to a temporary file.
 const NPY_VALUES: usize = 1 << 18;
@@ -175,7 +175,8 @@ where
     table_of::<T>(source, array, targets, options, Format::Npy)
 }
 
-/// The same with features in a temporary file, read a few rows at a time.
+/// The same with features in a temporary file, or left in their own if they are stored as they are needed; rows are looked at
+/// a few at a time.
 pub(crate) fn spill_npy(source: &ByteSource, options: &ReadOptions, spill: &Spill) -> Result<Loaded> {
     let mut array = open(source, Format::Npy)?;
     let (n, d) = array.matrix()?;
@@ -194,6 +195,15 @@ pub(crate) fn spill_npy(source: &ByteSource, options: &ReadOptions, spill: &Spil
     }
     let mut plan = TablePlan::new(source.name(), None, vec![CellKind::Number; d], &options)?;
     plan.spill_to(spill)?;
+    let plain = scalar.class == Class::Float && matches!(scalar.size, 4 | 8) && !scalar.big_endian;
+    let features = plan.number_columns();
+    // Blocks are read with all columns: where few are features, a copy of these is smaller.
+    let mostly_features = 2 * features.len() >= d;
+    if let (true, Some(file), Some(held)) = (plain && mostly_features, source.file()?, array.left) {
+        let start = source.len().unwrap_or_default().saturating_sub(held);
+        let in_place = RowsInPlace::new(&file, start, d, features, scalar.size);
+        spill.leave_in_place(file, in_place.map_err(|e| source.io(e))?);
+    }
     let mut rows = TableRows::<f64>::new(&plan);
     let step = (NPY_VALUES / d).max(1);
     for from in (0..n).step_by(step) {

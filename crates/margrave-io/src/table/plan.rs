@@ -166,6 +166,11 @@ impl<'a> TablePlan<'a> {
         Ok(())
     }
 
+    /// The columns that are numeric features, ascending.
+    pub(crate) fn number_columns(&self) -> Vec<usize> {
+        (0..self.actions.len()).filter(|&column| self.actions[column] == Action::Number).collect()
+    }
+
     /// Sets the cell types. Columns with a given order hold texts even if these are all numbers.
     pub(crate) fn set_kinds(&mut self, kinds: &[CellKind]) {
         let mut texts = 0;
