@@ -26,6 +26,7 @@
 
 mod averaged;
 mod bias_pace;
+mod bias_search;
 mod class_lanes;
 mod class_rows;
 mod columns;
@@ -35,6 +36,7 @@ mod crammer_singer_descent;
 mod crammer_singer_face;
 mod crammer_singer_newton;
 mod crammer_singer_system;
+mod dual_loops;
 mod envelope;
 mod face;
 mod lasso;

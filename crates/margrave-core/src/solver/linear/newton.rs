@@ -480,9 +480,8 @@ impl<'a, 'o> LinearState<'a, 'o> {
                 }),
                 _ => sums(self.control, dz.len(), |k| {
                     let i = rows.get(k);
-                    let new_z = z[i] + t * dz[k];
-                    let (new_beta, dz) = (losses.beta(i, new_z), dz[k]);
-                    [(new_beta - beta[i]) * dz, losses.curvature(i, new_z) * dz * dz]
+                    let (new_beta, curvature) = losses.beta_and_curvature(i, z[i] + t * dz[k]);
+                    [(new_beta - beta[i]) * dz[k], curvature * dz[k] * dz[k]]
                 }),
             };
             (start + t * norm_curvature - change, norm_curvature + curvature)

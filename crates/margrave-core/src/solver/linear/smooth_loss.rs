@@ -5,6 +5,8 @@
 //! With e > 0 for every sample, the smoothed problem is solved by Newton; βₖ ← β then moves the centre of the
 //! smoothing, so that e need not go to 0.
 
+use super::dual_loops::{Along, Betas, Curvatures, DualSlice, Totals, beta_and_curvature};
+use crate::linalg::vectorised::vectorised;
 use crate::loss::{DualTerm, Loss};
 use crate::problem::LinearProblem;
 
@@ -14,6 +16,10 @@ pub(super) trait SmoothLoss: Sync {
     fn beta(&self, i: usize, z: f64) -> f64;
     /// Its curvature at z, ≥ 0.
     fn curvature(&self, i: usize, z: f64) -> f64;
+    /// Both.
+    fn beta_and_curvature(&self, i: usize, z: f64) -> (f64, f64) {
+        (self.beta(i, z), self.curvature(i, z))
+    }
     /// The distance that z can move before β changes.
     fn distance(&self, i: usize, z: f64) -> f64;
     /// The original loss, times the cost.
@@ -99,8 +105,19 @@ impl DualTerms {
         let (mut p, mut lo, mut hi) = (Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n));
         let (mut eps, mut d) = (Vec::with_capacity(n), Vec::with_capacity(n));
         let samples = problem.samples();
+        // The terms of the last two pairs of target and cost: those of labels repeat.
+        let mut known: [Option<(f64, f64, DualTerm)>; 2] = [None; 2];
         for i in 0..n {
-            let term = samples.dual_term(i)?;
+            let (y, c) = (problem.targets[i], problem.costs[i]);
+            let found = known.iter().flatten().find(|(at, cost, _)| *at == y && *cost == c);
+            let term = match found {
+                Some((.., term)) => *term,
+                None => {
+                    let term = samples.dual_term(i)?;
+                    known = [Some((y, c, term)), known[0]];
+                    term
+                }
+            };
             p.push(term.p);
             lo.push(term.lo);
             hi.push(term.hi);
@@ -177,40 +194,6 @@ impl<'a> SmoothedDual<'a> {
     }
 }
 
-/// The larger of two numbers; b if one of them is NaN. One instruction, unlike `f64::max`.
-#[inline(always)]
-fn larger(a: f64, b: f64) -> f64 {
-    if a > b { a } else { b }
-}
-
-/// The smaller of two numbers; b if one of them is NaN.
-#[inline(always)]
-fn smaller(a: f64, b: f64) -> f64 {
-    if a < b { a } else { b }
-}
-
-/// The smoothed terms of consecutive samples with a common eps. Loops over it contain no branches, so that they compile
-/// to vector instructions.
-struct DualSlice<'a> {
-    eps: f64,
-    shift: &'a [f64],
-    gain: &'a [f64],
-    lo: &'a [f64],
-    hi: &'a [f64],
-}
-
-impl DualSlice<'_> {
-    /// β and the curvature at score z.
-    #[inline(always)]
-    fn at(&self, k: usize, z: f64) -> (f64, f64) {
-        let s = self.shift[k] - z;
-        let free = (larger(s - self.eps, 0.0) + smaller(s + self.eps, 0.0)) * self.gain[k];
-        let beta = smaller(larger(free, self.lo[k]), self.hi[k]);
-        let inside = (s.abs() >= self.eps) & (free >= self.lo[k]) & (free <= self.hi[k]);
-        (beta, if inside { self.gain[k] } else { 0.0 })
-    }
-}
-
 impl SmoothedDual<'_> {
     /// The samples from `first`, if they have a common eps.
     #[inline(always)]
@@ -221,9 +204,6 @@ impl SmoothedDual<'_> {
         Some(DualSlice { eps, shift, gain, lo: &t.lo[range.clone()], hi: &t.hi[range] })
     }
 }
-
-/// Samples per step of a vector loop.
-const LANES: usize = 4;
 
 impl SmoothLoss for SmoothedDual<'_> {
     #[inline(always)]
@@ -239,6 +219,12 @@ impl SmoothLoss for SmoothedDual<'_> {
         let beta = ((s - eps).max(0.0) + (s + eps).min(0.0)) * self.gain[i];
         // Both ends belong to the curved piece: at z = 0 every sample may be at an end.
         if s.abs() >= eps && beta >= t.lo[i] && beta <= t.hi[i] { self.gain[i] } else { 0.0 }
+    }
+
+    #[inline(always)]
+    fn beta_and_curvature(&self, i: usize, z: f64) -> (f64, f64) {
+        let t = self.terms;
+        beta_and_curvature(t.eps.get(i), self.shift[i], self.gain[i], t.lo[i], t.hi[i], z)
     }
 
     #[inline(always)]
@@ -289,83 +275,47 @@ impl SmoothLoss for SmoothedDual<'_> {
     }
 
     fn totals(&self, first: usize, z: &[f64], beta: &[f64], b: f64) -> [f64; 4] {
-        let (t, n) = (self.terms, z.len());
-        let (range, b) = (first..first + n, b.abs());
-        let (p, lo, hi, beta) = (&t.p[range.clone()], &t.lo[range.clone()], &t.hi[range], &beta[..n]);
-        let mut lanes = [[0.0; LANES]; 4];
-        let mut add = |l: usize, k: usize, eps: f64, d: f64| {
-            let s = -(p[k] + z[k]);
-            let soft = larger(s - eps, 0.0) + smaller(s + eps, 0.0);
-            let end = if soft > 0.0 { hi[k] } else { lo[k] };
-            let end = if soft == 0.0 { 0.0 } else { end };
-            let inner = smaller(larger(soft / d, lo[k]), hi[k]);
-            let best = if d > 0.0 { inner } else { end };
-            let dual_value = |beta: f64| beta * s - eps * beta.abs() - 0.5 * d * beta * beta;
-            let value = dual_value(best);
-            lanes[0][l] += value;
-            lanes[1][l] += larger(value - dual_value(beta[k]), 0.0);
-            lanes[2][l] += value.abs() + beta[k].abs() * (z[k].abs() + b);
-            lanes[3][l] += beta[k].abs();
-        };
-        let mut whole = 0;
+        let (t, range, b) = (self.terms, first..first + z.len(), b.abs());
         if let (PerSample::All(eps), PerSample::All(d)) = (&t.eps, &t.d) {
-            whole = n / LANES * LANES;
-            for from in (0..whole).step_by(LANES) {
-                (0..LANES).for_each(|l| add(l, from + l, *eps, *d));
-            }
+            let (p, lo, hi) = (&t.p[range.clone()], &t.lo[range.clone()], &t.hi[range]);
+            return vectorised(Totals { eps: *eps, d: *d, p, lo, hi, z, beta, b });
         }
-        for k in whole..n {
-            let (eps, d) = t.shared(first + k);
-            add(0, k, eps, d);
+        let mut total = [0.0; 4];
+        for (k, (&z, &beta)) in z.iter().zip(beta).enumerate() {
+            let value = self.value(first + k, z);
+            total[0] += value;
+            total[1] += self.excess(first + k, z, beta);
+            total[2] += value.abs() + beta.abs() * (z.abs() + b);
+            total[3] += beta.abs();
         }
-        lanes.map(|lane| lane.iter().sum())
+        total
     }
 
     fn betas(&self, first: usize, z: &[f64], out: &mut [f64]) {
-        let (n, slice) = (z.len(), self.slice(first, z.len()));
-        match slice {
-            Some(slice) => {
-                let out = &mut out[..n];
-                (0..n).for_each(|k| out[k] = slice.at(k, z[k]).0);
-            }
-            None => (0..n).for_each(|k| out[k] = self.beta(first + k, z[k])),
+        match self.slice(first, z.len()) {
+            Some(slice) => vectorised(Betas { slice, z, out }),
+            None => out.iter_mut().zip(z).enumerate().for_each(|(k, (out, z))| *out = self.beta(first + k, *z)),
         }
     }
 
     fn curvatures(&self, first: usize, z: &[f64], out: &mut [f64]) {
-        let (n, slice) = (z.len(), self.slice(first, z.len()));
-        match slice {
-            Some(slice) => {
-                let out = &mut out[..n];
-                (0..n).for_each(|k| out[k] = slice.at(k, z[k]).1);
-            }
-            None => (0..n).for_each(|k| out[k] = self.curvature(first + k, z[k])),
+        match self.slice(first, z.len()) {
+            Some(slice) => vectorised(Curvatures { slice, z, out }),
+            None => out.iter_mut().zip(z).enumerate().for_each(|(k, (out, z))| *out = self.curvature(first + k, *z)),
         }
     }
 
     fn along(&self, first: usize, z: &[f64], dz: &[f64], t: f64, beta: &[f64]) -> [f64; 2] {
-        let n = z.len();
-        let (dz, beta) = (&dz[..n], &beta[..n]);
-        let (mut change, mut bend) = ([0.0; LANES], [0.0; LANES]);
-        let whole = if let Some(slice) = self.slice(first, n) {
-            for from in (0..n / LANES * LANES).step_by(LANES) {
-                for l in 0..LANES {
-                    let k = from + l;
-                    let (new, curvature) = slice.at(k, z[k] + t * dz[k]);
-                    change[l] += (new - beta[k]) * dz[k];
-                    bend[l] += curvature * dz[k] * dz[k];
-                }
-            }
-            n / LANES * LANES
-        } else {
-            0
-        };
-        for k in whole..n {
-            let new_z = z[k] + t * dz[k];
-            change[0] += (self.beta(first + k, new_z) - beta[k]) * dz[k];
-            bend[0] += self.curvature(first + k, new_z) * dz[k] * dz[k];
+        if let Some(slice) = self.slice(first, z.len()) {
+            return vectorised(Along { slice, z, dz, t, beta });
         }
-        [change.iter().sum(), bend.iter().sum()]
+        let mut total = [0.0; 2];
+        for k in 0..z.len() {
+            let (i, new_z, dz) = (first + k, z[k] + t * dz[k], dz[k]);
+            total[0] += (self.beta(i, new_z) - beta[k]) * dz;
+            total[1] += self.curvature(i, new_z) * dz * dz;
+        }
+        total
     }
 
     fn bounds(&self, i: usize) -> Option<(f64, f64)> {

@@ -160,6 +160,7 @@ impl<'a, 'o> LinearRun<'a, 'o> {
             beta: vec![0.0; n],
             v: vec![0.0; d],
             sum: 0.0,
+            spare: Vec::new(),
             iterations: 0,
             limit: options.iterations.unwrap_or(u64::MAX),
             memory: options.memory,

@@ -2,10 +2,13 @@
 //!
 //! v is updated from the changes of β only, so that the cost of a step is proportional to the samples whose β changes.
 
+use super::bias_search::BiasSearch;
+use super::dual_loops::{Differences, Sum};
 use super::newton::Preconditioner;
 use super::smooth_loss::SmoothLoss;
 use crate::control::{Control, Interrupt, Status};
 use crate::gram::{Matrix, Pick};
+use crate::linalg::vectorised::vectorised;
 use crate::observe::{Observer, Step};
 use crate::problem::LinearProblem;
 
@@ -101,6 +104,8 @@ pub(super) struct LinearState<'a, 'o> {
     pub(super) v: Vec<f64>,
     /// Σβ.
     pub(super) sum: f64,
+    /// Memory for new β.
+    pub(super) spare: Vec<f64>,
     pub(super) iterations: u64,
     pub(super) limit: u64,
     /// Bytes for a d × d matrix and its factor.
@@ -178,38 +183,53 @@ impl<'a, 'o> LinearState<'a, 'o> {
         self.v.fill(0.0);
         self.x.combine(Pick::All, &self.beta, &mut self.v, self.control)?;
         let beta = &self.beta;
-        self.sum = sums(self.control, self.n(), |i| [beta[i]])[0];
+        self.sum = range_sums(self.control, self.n(), |range| [vectorised(Sum(&beta[range]))])[0];
         Ok(())
     }
 
     /// Sets β = β(z) for the given samples, and updates v.
     pub(super) fn update_beta<L: SmoothLoss>(&mut self, losses: &L, rows: Pick<'_>) -> Result<(), Interrupt> {
-        let count = rows.len(self.n());
-        let (z, beta) = (&self.z, &self.beta);
-        let parts = self.control.threads.map(count.div_ceil(CHUNK), |task| {
-            let range = task * CHUNK..((task + 1) * CHUNK).min(count);
-            let mut new = vec![0.0; range.len()];
-            match rows {
-                Pick::All => losses.betas(range.start, &z[range.clone()], &mut new),
-                _ => range.clone().zip(&mut new).for_each(|(k, b)| *b = losses.beta(rows.get(k), z[rows.get(k)])),
+        let (list, new) = match rows {
+            Pick::All => {
+                let (n, z, beta) = (self.n(), &self.z, &self.beta);
+                self.spare.resize(n, 0.0);
+                self.control.threads.chunks(&mut self.spare, CHUNK, |task, new| {
+                    let first = task * CHUNK;
+                    losses.betas(first, &z[first..first + new.len()], new);
+                });
+                let new = &self.spare;
+                if 3 * vectorised(Differences(new, beta)) > n {
+                    std::mem::swap(&mut self.beta, &mut self.spare);
+                    return self.recompute_v();
+                }
+                let changed = (0..n).filter(|&i| new[i] != beta[i]).map(|i| (i as u32, new[i]));
+                changed.unzip::<u32, f64, Vec<_>, Vec<_>>()
             }
-            let pairs = range.zip(new).map(|(k, new)| (rows.get(k), new));
-            pairs.filter(|(i, new)| *new != beta[*i]).map(|(i, new)| (i as u32, new)).collect::<Vec<_>>()
-        });
-        let total: usize = parts.iter().map(Vec::len).sum();
-        if 3 * total > self.n() {
-            parts.into_iter().flatten().for_each(|(i, new)| self.beta[i as usize] = new);
-            return self.recompute_v();
-        }
-        let (mut list, mut deltas) = (Vec::with_capacity(total), Vec::with_capacity(total));
-        for (i, new) in parts.into_iter().flatten() {
-            let delta = new - self.beta[i as usize];
-            list.push(i);
-            deltas.push(delta);
-            self.sum += delta;
+            _ => self.changed_betas(losses, rows),
+        };
+        let mut deltas = new;
+        for (&i, delta) in list.iter().zip(&mut deltas) {
+            let new = *delta;
+            *delta -= self.beta[i as usize];
+            self.sum += *delta;
             self.beta[i as usize] = new;
         }
+        if 3 * list.len() > self.n() {
+            return self.recompute_v();
+        }
         self.x.combine(Pick::List(&list), &deltas, &mut self.v, self.control)
+    }
+
+    /// Those of `rows` whose β(z) differs from β, and their β(z).
+    fn changed_betas<L: SmoothLoss>(&self, losses: &L, rows: Pick<'_>) -> (Vec<u32>, Vec<f64>) {
+        let (count, z, beta) = (rows.len(self.n()), &self.z, &self.beta);
+        let parts = self.control.threads.map(count.div_ceil(CHUNK), |task| {
+            let range = task * CHUNK..((task + 1) * CHUNK).min(count);
+            let new = range.map(|k| (rows.get(k) as u32, losses.beta(rows.get(k), z[rows.get(k)])));
+            new.filter(|(i, new)| *new != beta[*i as usize]).unzip::<u32, f64, Vec<_>, Vec<_>>()
+        });
+        let (list, new): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        (list.concat(), new.concat())
     }
 
     /// The moments of the rows `list` with these weights.
@@ -365,22 +385,19 @@ impl<'a, 'o> LinearState<'a, 'o> {
     /// β(z) jumps, the point where the difference changes sign.
     pub(super) fn best_bias_shift<L: SmoothLoss>(&self, losses: &L) -> Result<f64, Interrupt> {
         let Some(rho) = self.rho else { return Ok(0.0) };
-        let (n, z, b) = (self.n(), &self.z, self.b);
-        let at = |shift: f64| {
-            let [sum, size, curvature] = sums(self.control, n, |i| {
-                let beta = losses.beta(i, z[i] + shift);
-                [beta, beta.abs(), losses.curvature(i, z[i] + shift)]
-            });
-            let own = rho * (b + shift);
-            // Between jumps of β(z) Newton's step says nothing about the next one.
-            [sum - own, size + own.abs(), if curvature > 0.0 { curvature + rho } else { 0.0 }]
-        };
+        let b = self.b;
+        let mut search = BiasSearch::new(losses, &self.z, self.control);
+        let mut inside = 0;
         let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
         let (mut shift, mut step) = (0.0f64, 1e-3);
         let (mut best, mut newton_steps) = ((f64::INFINITY, 0.0), 0);
         for _ in 0..200 {
             self.control.check()?;
-            let [sum, size, curvature] = at(shift);
+            let [sum, size, curvature] = search.sums(shift);
+            let own = rho * (b + shift);
+            let (sum, size) = (sum - own, size + own.abs());
+            // Between jumps of β(z) Newton's step says nothing about the next one.
+            let curvature = if curvature > 0.0 { curvature + rho } else { 0.0 };
             if sum.abs() < best.0 {
                 best = (sum.abs(), shift);
             }
@@ -394,6 +411,11 @@ impl<'a, 'o> LinearState<'a, 'o> {
                 high = shift
             }
             let bracketed = low.is_finite() && high.is_finite();
+            inside += usize::from(bracketed);
+            // On smooth losses Newton's method ends before this pays.
+            if inside % NARROWING_INTERVAL == 2 {
+                search.narrow(low, high);
+            }
             let newton = shift + sum / curvature;
             shift = if curvature > 0.0 && newton > low && newton < high && (newton - shift).abs() <= 1e15 {
                 // Newton on a piecewise linear sum may advance one piece per step: bisect in every third step.
@@ -439,6 +461,9 @@ impl<'a, 'o> LinearState<'a, 'o> {
         Ok(())
     }
 }
+
+/// Evaluations within a bracket from one reduction of its rows to the next.
+const NARROWING_INTERVAL: usize = 3;
 
 /// Largest |Σβ| / Σ|β| that counts as rounding.
 const BALANCED_SUM: f64 = 1e-12;
