@@ -174,6 +174,12 @@ impl Threads {
         }
     }
 
+    /// Calls `work(index, part)` for each of the parts, on all threads.
+    pub(crate) fn each_of<P: Send>(&self, parts: Vec<P>, work: impl Fn(usize, &mut P) + Sync) {
+        let parts: Vec<Mutex<P>> = parts.into_iter().map(Mutex::new).collect();
+        self.each(parts.len(), |i| work(i, &mut lock(&parts[i])));
+    }
+
     /// Calls `work(index, chunk)` for each chunk of `chunk` elements of `data`; the last may be shorter.
     pub fn chunks<T: Send>(&self, data: &mut [T], chunk: usize, work: impl Fn(usize, &mut [T]) + Sync) {
         match if data.len() > chunk { self.pool() } else { None } {

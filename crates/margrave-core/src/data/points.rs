@@ -173,7 +173,8 @@ impl Points {
             }
             let mut values = Vec::with_capacity(rows.len() * m.dims());
             rows.iter().for_each(|&i| values.extend_from_slice(m.row(i as usize)));
-            Dense::new(rows.len(), m.dims(), values).expect("rows of a checked matrix")
+            // Rows of a matrix that was checked.
+            Dense::of_finite(rows.len(), m.dims(), values.into())
         }
         fn sparse<T: Real>(m: &Csr<T>, rows: &[u32]) -> Csr<T> {
             let (mut starts, mut columns, mut values) = (vec![0], Vec::new(), Vec::new());

@@ -43,6 +43,8 @@ impl PackedEntry for u16 {
 
 /// Rows of a slab. All rows of a slab have the same room, that of its last.
 const SLAB: usize = 256;
+/// Rows of a slab that a task writes.
+const LINES_PER_TASK: usize = 16;
 /// Rows that a product reads at a time.
 const QUAD: usize = 4;
 /// Most tasks of a product; the same for any number of threads, so that sums have the same order.
@@ -56,12 +58,14 @@ pub struct Triangle<E> {
     rows: usize,
     /// Slab s has rows `s·SLAB` to `(s + 1)·SLAB − 1`. More than needed are kept for growing again.
     slabs: Vec<Vec<E>>,
+    /// Room for entries as they are computed, kept because clearing fresh pages takes longer than filling it.
+    computed: Vec<f32>,
 }
 
 impl<E: PackedEntry> Triangle<E> {
     /// A matrix of no rows.
     pub fn new() -> Self {
-        Self { rows: 0, slabs: Vec::new() }
+        Self { rows: 0, slabs: Vec::new(), computed: Vec::new() }
     }
 
     /// Number of rows.
@@ -99,7 +103,12 @@ impl<E: PackedEntry> Triangle<E> {
         threads: &Threads,
         mut compute: impl FnMut(usize, usize, &mut [f32]) -> Result<(), Interrupt>,
     ) -> Result<(), Interrupt> {
-        let mut buffer: Vec<f32> = Vec::new();
+        let most = SLAB.min(rows.saturating_sub(self.rows)) * rows;
+        if self.computed.len() < most {
+            // Freed before the larger one is allocated.
+            drop(std::mem::take(&mut self.computed));
+            self.computed = pages::zeros(most);
+        }
         while self.rows < rows {
             let slab = self.rows / SLAB;
             let (from, to) = (self.rows, rows.min((slab + 1) * SLAB));
@@ -107,12 +116,13 @@ impl<E: PackedEntry> Triangle<E> {
             if self.slabs.len() == slab {
                 self.slabs.push(pages::zeros(SLAB * stride));
             }
-            buffer.resize((to - from) * to, 0.0);
-            compute(from, to, &mut buffer)?;
+            let buffer = &mut self.computed[..(to - from) * to];
+            compute(from, to, buffer)?;
+            let buffer = &*buffer;
             let lines = &mut self.slabs[slab][(from % SLAB) * stride..(from % SLAB + to - from) * stride];
-            threads.chunks(lines, 16 * stride, |t, lines| {
+            threads.chunks(lines, LINES_PER_TASK * stride, |t, lines| {
                 for (r, line) in lines.chunks_mut(stride).enumerate() {
-                    let k = 16 * t + r;
+                    let k = LINES_PER_TASK * t + r;
                     let computed = &buffer[k * to..k * to + from + k];
                     line.iter_mut().zip(computed).for_each(|(stored, entry)| *stored = E::pack(*entry));
                 }
@@ -123,33 +133,42 @@ impl<E: PackedEntry> Triangle<E> {
     }
 
     /// Keeps the listed rows and columns (ascending).
-    pub fn keep(&mut self, at: &[usize]) {
-        let mut row: Vec<E> = Vec::new();
-        for (i, &p) in at.iter().enumerate() {
-            row.clear();
-            row.extend_from_slice(self.row(p));
-            let (slab, offset) = (i / SLAB, i % SLAB * (i / SLAB + 1) * SLAB);
-            let line = &mut self.slabs[slab][offset..offset + i];
-            line.iter_mut().zip(at).for_each(|(stored, &q)| *stored = row[q]);
+    pub fn keep(&mut self, at: &[usize], threads: &Threads) {
+        let mut lines: Vec<E> = pages::zeros(SLAB.min(at.len()) * at.len().next_multiple_of(SLAB));
+        for slab in 0..at.len().div_ceil(SLAB) {
+            // A row moves up or stays: what this slab becomes overwrites no row that a later one needs.
+            let lines = self.copy_slab(at, slab, &mut lines, threads);
+            let to = &mut self.slabs[slab][..lines.len()];
+            let task = LINES_PER_TASK * (slab + 1) * SLAB;
+            threads.chunks(to, task, |t, part| part.copy_from_slice(&lines[t * task..t * task + part.len()]));
         }
         self.rows = at.len();
     }
 
     /// The listed rows and columns (ascending) as a matrix of its own.
     pub fn part(&self, at: &[usize], threads: &Threads) -> Self {
-        let mut part = Self { rows: at.len(), slabs: Vec::new() };
-        for (slab, rows) in at.chunks(SLAB).enumerate() {
-            let stride = (slab + 1) * SLAB;
-            let mut lines: Vec<E> = pages::zeros(rows.len() * stride);
-            threads.chunks(&mut lines, 16 * stride, |t, lines| {
-                for (r, line) in lines.chunks_mut(stride).enumerate() {
-                    let (k, from) = (slab * SLAB + 16 * t + r, self.row(rows[16 * t + r]));
-                    line.iter_mut().zip(&at[..k]).for_each(|(stored, &q)| *stored = from[q]);
-                }
-            });
+        let mut part = Self { rows: at.len(), ..Self::new() };
+        for slab in 0..at.len().div_ceil(SLAB) {
+            let mut lines: Vec<E> = pages::zeros(SLAB * (slab + 1) * SLAB);
+            self.copy_slab(at, slab, &mut lines, threads);
             part.slabs.push(lines);
         }
         part
+    }
+
+    /// Writes the lines of one slab of the matrix that has the listed rows and columns, and returns them.
+    fn copy_slab<'l>(&self, at: &[usize], slab: usize, lines: &'l mut [E], threads: &Threads) -> &'l [E] {
+        let rows = &at[slab * SLAB..at.len().min((slab + 1) * SLAB)];
+        let stride = (slab + 1) * SLAB;
+        let lines = &mut lines[..rows.len() * stride];
+        threads.chunks(lines, LINES_PER_TASK * stride, |t, lines| {
+            for (r, line) in lines.chunks_mut(stride).enumerate() {
+                let r = LINES_PER_TASK * t + r;
+                let from = self.row(rows[r]);
+                line.iter_mut().zip(&at[..slab * SLAB + r]).for_each(|(stored, &q)| *stored = from[q]);
+            }
+        });
+        lines
     }
 
     /// (A + diag)·x, with x and sums over rows in single precision.
@@ -291,8 +310,30 @@ mod tests {
             let mut triangle = grown::<f32>(&[700], &threads);
             let part = triangle.part(&keep, &threads);
             check(&part, &keep, 1e-5);
-            triangle.keep(&keep);
+            triangle.keep(&keep, &threads);
             check(&triangle, &keep, 1e-5);
+        }
+    }
+
+    #[test]
+    fn kept_rows_and_copies_can_grow_again() {
+        let threads = Threads::new(2);
+        let keep: Vec<usize> = (0..700).filter(|i| i % 3 != 1).collect();
+        let mut kept = grown::<f32>(&[700], &threads);
+        let part = kept.part(&keep, &threads);
+        kept.keep(&keep, &threads);
+        // Rows 700 and later of the same matrix come after those that were kept.
+        let of: Vec<usize> = keep.iter().copied().chain(700..1000).collect();
+        for mut triangle in [kept, part] {
+            let compute = |from: usize, to: usize, out: &mut [f32]| {
+                for (at, value) in out.iter_mut().enumerate() {
+                    let (i, j) = (from + at / to, at % to);
+                    *value = if i > j { entry(of[i], of[j]) } else { f32::NAN };
+                }
+                Ok(())
+            };
+            triangle.grow(of.len(), &threads, compute).unwrap();
+            check(&triangle, &of, 1e-5);
         }
     }
 }

@@ -21,7 +21,7 @@ use super::plan::{ColumnPlan, Item};
 use super::simd::{Level, SimdScalar};
 use super::tasks::{EntrySource, Fresh};
 use super::tile::PanelRun;
-use crate::control::{Control, Interrupt};
+use crate::control::{Control, Interrupt, Threads};
 use crate::data::{Points, Real, Storage};
 use crate::kernel::Kernel;
 
@@ -223,16 +223,18 @@ pub(crate) struct ByteColumns {
 
 impl ByteColumns {
     /// Packs all points, padded to a whole number of the widest panels.
-    pub(crate) fn new(points: &BytePoints) -> Self {
+    pub(crate) fn new(points: &BytePoints, threads: &Threads) -> Self {
         let (count, widest) = (points.len(), <f32 as SimdScalar>::NR);
         let padded = count.div_ceil(widest) * widest;
         let steps = points.steps;
         let mut lines = vec![Line([0; LINE]); padded / LINE * steps];
         let mut terms = vec![0; padded];
-        for (part, terms) in terms.chunks_mut(LINE).enumerate() {
+        // Points without features have no lines.
+        let parts = terms.chunks_mut(LINE).zip(lines.chunks_mut(steps.max(1)));
+        threads.each_of(parts.collect(), |part, (terms, lines)| {
             let (from, to) = ((part * LINE).min(count), ((part + 1) * LINE).min(count));
-            points.pack_columns(from..to, &mut lines[part * steps..(part + 1) * steps], terms);
-        }
+            points.pack_columns(from..to, lines, terms);
+        });
         Self { lines, terms }
     }
 

@@ -29,6 +29,7 @@ mod tasks;
 mod tile;
 
 pub mod rows;
+mod side;
 mod statistics;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,9 +47,10 @@ use self::grid::Grid;
 use self::mixed::{Layout, MixedEngine, MixedSource};
 use self::pack::{Panels, View};
 use self::restrict::Restrict;
+use self::side::Side;
 use self::sparse::{SparseEngine, SparseSource, SparseValues};
 use self::tasks::Tasks;
-use crate::control::{Control, Interrupt};
+use crate::control::{Control, Interrupt, Threads};
 use crate::data::{Points, Real};
 use crate::error::{Error, Result};
 use crate::gram::{Accuracy, Chain, Gram, Pick, Precision};
@@ -117,8 +119,8 @@ struct MixedPoints {
 /// The Gram of a kernel over points, rows × columns.
 pub struct CpuGram {
     kernel: Kernel,
-    rows: Points,
-    cols: Points,
+    rows: Side,
+    cols: Side,
     /// Whether rows and columns are the same points.
     square: bool,
     level: Level,
@@ -223,8 +225,8 @@ impl CpuGram {
         let (arithmetic, mixed) = Self::arrange(&kernel, rows, cols, square, level);
         Ok(Self {
             kernel,
-            rows: rows.clone(),
-            cols: cols.clone(),
+            rows: Side::Own(rows.clone()),
+            cols: Side::Own(cols.clone()),
             square,
             level,
             arithmetic,
@@ -294,7 +296,8 @@ impl CpuGram {
         let rows = if self.square { cols } else { self.bytes.rows.get(|| points(&self.rows))? };
         let packed = self.bytes.packed.get(|| {
             control.check()?;
-            Ok(ByteColumns::new(cols))
+            // Not on the pool: see `Panels::new`.
+            Ok(ByteColumns::new(cols, &Threads::one()))
         })?;
         let (kernel, level, scalar) = (grid.scaled(self.kernel), self.level, std::marker::PhantomData);
         Ok(ByteSource { kernel, level, rows, cols, packed, scalar })
@@ -328,7 +331,8 @@ impl CpuGram {
         let rows = if self.square { cols } else { self.bytes.rows.get(|| layout.numbers(&self.rows, control))? };
         let packed = self.bytes.packed.get(|| {
             control.check()?;
-            Ok(ByteColumns::new(cols))
+            // Not on the pool: see `Panels::new`.
+            Ok(ByteColumns::new(cols, &Threads::one()))
         })?;
         let (measured_rows, measured_cols) = (self.view(&mixed.rows), self.view(&mixed.cols));
         let panels = ready.panels.get(|| Panels::new(measured_cols, self.level, control))?;
@@ -463,7 +467,7 @@ impl Gram for CpuGram {
         if !self.square {
             return None;
         }
-        let points = self.rows.gather(rows);
+        let points = self.rows.select(rows);
         let mixed = self.mixed.as_ref().map(|mixed| {
             let measured = mixed.rows.gather(rows);
             MixedPoints { layout: mixed.layout.clone(), rows: measured.clone(), cols: measured }

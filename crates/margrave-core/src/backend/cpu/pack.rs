@@ -225,6 +225,26 @@ impl<T: SimdScalar> Panels<T> {
         Ok(Self { values, norms, n, d })
     }
 
+    /// The same on the threads of the pool: for a request of its own, never under a lock that tasks of the pool wait for.
+    pub(crate) fn on_pool(view: View<'_>, level: Level, control: &Control) -> Result<Self, Interrupt> {
+        /// Panels that a task packs.
+        const SHARE: usize = 4;
+        control.check()?;
+        let (n, d) = (view.points.len(), view.points.dims());
+        let panels = n.div_ceil(T::NR);
+        let mut values = Aligned::<T>::zeros(panels * d * T::NR);
+        let mut norms = Aligned::<T>::zeros(panels * T::NR);
+        let parts = values.chunks_mut((SHARE * d * T::NR).max(1)).zip(norms.chunks_mut(SHARE * T::NR));
+        control.threads.each_of(parts.collect(), |t, (values, norms)| {
+            for (p, norms) in norms.chunks_mut(T::NR).enumerate() {
+                let from = (t * SHARE + p) * T::NR;
+                let values = &mut values[p * d * T::NR..(p + 1) * d * T::NR];
+                view.pack(level, T::NR, T::NR.min(n - from), |j| from + j, values, norms);
+            }
+        });
+        Ok(Self { values, norms, n, d })
+    }
+
     /// Packs one panel of listed points.
     pub(crate) fn gather(view: View<'_>, level: Level, list: &[u32], values: &mut [T], norms: &mut [T]) {
         view.pack(level, T::NR, list.len(), |j| list[j] as usize, values, norms);

@@ -391,6 +391,8 @@ impl<S: EntrySource> Tasks<'_, S> {
     pub(crate) fn multiply_mirrored(&self, v: &[f64], out: &mut [f64]) -> Result<(), Interrupt> {
         /// Tasks, whatever the number of threads; each has sums of its own for all columns.
         const TASKS: usize = 32;
+        /// Sums that a task adds up.
+        const SHARE: usize = 1024;
         let (source, nr) = (self.source, Self::NR);
         let m = out.len();
         // Groups of rows have full height; the few rows that are left are computed on their own.
@@ -414,9 +416,11 @@ impl<S: EntrySource> Tasks<'_, S> {
             }
             Ok(())
         })?;
-        for part in mirrored.chunks(panels * nr) {
-            out[..whole].iter_mut().zip(part).for_each(|(sum, x)| *sum += scale * x);
-        }
+        self.control.threads.chunks(&mut out[..whole], SHARE, |t, sums| {
+            for part in mirrored.chunks(panels * nr) {
+                sums.iter_mut().zip(&part[t * SHARE..]).for_each(|(sum, x)| *sum += scale * x);
+            }
+        });
         if whole < m {
             self.multiply(Pick::Range(whole, m), Pick::All, v, 1, &mut out[whole..])?;
         }

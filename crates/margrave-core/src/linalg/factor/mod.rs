@@ -60,8 +60,8 @@ impl From<Interrupt> for FactorError {
 
 /// Columns factored together.
 const PANEL: usize = 256;
-/// Side length of the tiles distributed among threads.
-const TILE: usize = 512;
+/// Side length of the tiles distributed among threads: small enough that the last panels have tiles for all of them.
+const TILE: usize = 256;
 
 /// L, lower triangular, row-major with rows of length `ld`. Entries above the diagonal are left unchanged.
 #[derive(Debug, Clone)]

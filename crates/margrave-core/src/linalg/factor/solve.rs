@@ -5,10 +5,10 @@ use super::{Cholesky, FactorError, Scalar};
 use crate::control::{Control, Threads};
 use crate::linalg::sweep;
 
-/// Rows solved for at a time.
-const STRIP: usize = 512;
-/// Rows or columns of a strip per task.
-const SHARE: usize = 64;
+/// Rows solved for at a time, on one thread; the contribution of the others is computed on all.
+const STRIP: usize = 256;
+/// Rows of a strip per task.
+const SHARE: usize = 32;
 
 /// Variables held at zero: W = L⁻¹E, and the factor of WᵀW.
 #[derive(Debug, Clone)]
@@ -37,11 +37,11 @@ impl<T: Scalar> Cholesky<T> {
         }
         solve_rows(&self.l, self.ld, n, first, &mut fresh, m, &control.threads);
         control.check()?;
-        let own = products(&fresh, m, &fresh, m, n, first, control);
+        let own = products(&fresh, m, &fresh, m, n, first, true, control);
         let next = match held {
             None => Held { which: which.to_vec(), w: fresh, inner: Box::new(Cholesky::new(own, m, m, control)?) },
             Some(Held { which: mut all, mut w, mut inner }) => {
-                let cross = products(&fresh, m, &w, all.len(), n, first, control);
+                let cross = products(&fresh, m, &w, all.len(), n, first, false, control);
                 inner.append(cross, &own, m, control)?;
                 all.extend_from_slice(which);
                 w.append(&mut fresh);

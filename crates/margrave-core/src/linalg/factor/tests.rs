@@ -114,6 +114,29 @@ fn held_variables_stay_zero_and_the_others_solve_their_own_system() {
     assert!(residual(&k, n, &x, &r, &[]) < 1e-10);
 }
 
+/// More held variables than a tile of their products has, and a second list that crosses one.
+#[test]
+fn many_held_variables_give_the_same_bits_on_any_number_of_threads() {
+    let n = 900;
+    let k = spd(n, 9);
+    let which: Vec<u32> = (0..n as u32).filter(|i| i % 2 == 1).collect();
+    let r: Vec<f64> = (0..n).map(|i| (i as f64).sin()).collect();
+    let solved = |threads: usize| {
+        let control = Control::unlimited(Threads::new(threads));
+        let mut factor = Cholesky::new(k.clone(), n, n, &control).unwrap();
+        factor.hold(&which[..300], &control).unwrap();
+        factor.hold_also(&which[300..], &control).unwrap();
+        let mut x = r.clone();
+        factor.solve_on(&mut x, &control.threads);
+        x
+    };
+    let x = solved(1);
+    assert!(which.iter().all(|&i| x[i as usize] == 0.0));
+    assert!(residual(&k, n, &x, &r, &which) < 1e-10);
+    assert_eq!(x, solved(2));
+    assert_eq!(x, solved(3));
+}
+
 /// `hold_also` adds held variables, `hold` with others starts over. In both cases the remaining variables solve their
 /// own system.
 #[test]

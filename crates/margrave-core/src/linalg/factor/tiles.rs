@@ -5,7 +5,7 @@ use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::linalg::triangular_solve::solve_lower_triangular_in_place;
 use faer::{Accum, MatMut, MatRef, Par};
 
-use super::{Scalar, TILE};
+use super::Scalar;
 use crate::control::{Control, Threads};
 use crate::linalg::sweep::{self, Entry};
 
@@ -52,7 +52,10 @@ pub(super) fn subtract<T: Scalar>(dst: MatMut<'_, T>, lhs: MatRef<'_, T>, rhs: M
     }
 }
 
-/// A·Bᵀ over columns `first..n`, a × b row-major, by tiles.
+/// Side length of the tiles of a product: the rows of a few hundred variables make enough of them for all threads.
+const SIDE: usize = 128;
+
+/// A·Bᵀ over columns `first..n`, a × b row-major, by tiles. `lower`: entries above the diagonal are not needed.
 pub(super) fn products<T: Scalar>(
     a: &[T],
     rows: usize,
@@ -60,14 +63,20 @@ pub(super) fn products<T: Scalar>(
     cols: usize,
     n: usize,
     first: usize,
+    lower: bool,
     control: &Control,
 ) -> Vec<T> {
     let mut out = vec![T::of(0.0); rows * cols];
-    let (across, down) = (cols.div_ceil(TILE), rows.div_ceil(TILE));
+    let (across, down) = (cols.div_ceil(SIDE), rows.div_ceil(SIDE));
+    let tiles: Vec<(usize, usize)> = (0..down)
+        .flat_map(|r| (0..across).map(move |c| (r, c)))
+        .filter(|&(r, c)| !lower || c <= r)
+        .map(|(r, c)| (r * SIDE, c * SIDE))
+        .collect();
     let dst = SharedTiles(out.as_mut_ptr());
-    control.threads.each(across * down, |t| {
-        let (r, c) = (t / across * TILE, t % across * TILE);
-        let (height, width) = (TILE.min(rows - r), TILE.min(cols - c));
+    control.threads.each(tiles.len(), |t| {
+        let (r, c) = tiles[t];
+        let (height, width) = (SIDE.min(rows - r), SIDE.min(cols - c));
         let lhs = MatRef::from_row_major_slice(&a[r * n..(r + height) * n], height, n).get(.., first..);
         let rhs = MatRef::from_row_major_slice(&b[c * n..(c + width) * n], width, n).get(.., first..);
         // SAFETY: each task writes its own tile of the output.

@@ -47,10 +47,10 @@ impl Stored {
         }
     }
 
-    fn keep(&mut self, at: &[usize]) {
+    fn keep(&mut self, at: &[usize], threads: &Threads) {
         match self {
-            Self::Half(k) => k.keep(at),
-            Self::Single(k) => k.keep(at),
+            Self::Half(k) => k.keep(at, threads),
+            Self::Single(k) => k.keep(at, threads),
         }
     }
 
@@ -171,7 +171,7 @@ impl Iterative {
             let mut wanted = vec![false; self.place.len()];
             free.iter().for_each(|&i| wanted[i as usize] = true);
             let at: Vec<usize> = (0..self.set.len()).filter(|&p| wanted[self.set[p] as usize]).collect();
-            self.keep(&at);
+            self.keep(&at, &work.control.threads);
         }
         let new: Vec<u32> = free.iter().copied().filter(|&i| self.place[i as usize] == NONE).collect();
         if new.is_empty() {
@@ -219,8 +219,8 @@ impl Iterative {
         Ok(())
     }
 
-    fn keep(&mut self, at: &[usize]) {
-        self.matrix.keep(at);
+    fn keep(&mut self, at: &[usize], threads: &Threads) {
+        self.matrix.keep(at, threads);
         if let Some(nystrom) = &mut self.nystrom {
             nystrom.keep(at);
         }
@@ -274,6 +274,8 @@ impl Iterative {
                 out
             }
         };
-        Ok(system.solve(&this.set, all, within, precondition, state, control)?)
+        // Thousands of short parallel loops, which start faster from a thread of the pool.
+        let solved = control.threads.within(|| system.solve(&this.set, all, within, precondition, state, control));
+        Ok(solved?)
     }
 }

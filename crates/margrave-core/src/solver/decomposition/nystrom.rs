@@ -76,7 +76,7 @@ impl Nystrom {
         &mut self,
         gram: &dyn Gram,
         rows: &[u32],
-        diag: impl Fn(usize) -> f64,
+        diag: impl Fn(usize) -> f64 + Sync,
         control: &Control,
     ) -> Result<(), Interrupt> {
         let (rank, old) = (self.rank(), self.rest.len());
@@ -85,10 +85,15 @@ impl Nystrom {
         gram.block_f32(Pick::List(rows), Pick::List(&self.centres), part, control)?;
         control.spend(rows.len() * rank * rank / 2);
         self.factor.whiten(part, rows.len(), &control.threads);
-        self.rest.extend(part.chunks(rank).enumerate().map(|(k, row)| {
-            let explained: f64 = row.iter().map(|v| f64::from(*v).powi(2)).sum();
-            (diag(k) - explained).max(0.0)
-        }));
+        let part = &*part;
+        self.rest.resize(old + rows.len(), 0.0);
+        control.threads.chunks(&mut self.rest[old..], ROWS_PER_TASK, |t, rest| {
+            for (k, rest) in rest.iter_mut().enumerate() {
+                let k = t * ROWS_PER_TASK + k;
+                let explained: f64 = part[k * rank..(k + 1) * rank].iter().map(|v| f64::from(*v).powi(2)).sum();
+                *rest = (diag(k) - explained).max(0.0);
+            }
+        });
         self.within.resize(self.rest.len(), false);
         Ok(())
     }
@@ -135,6 +140,9 @@ impl Nystrom {
     /// products += sign·Σ b·bᵀ over the members at these places.
     fn add(&mut self, places: &[usize], sign: f32, control: &Control) {
         let rank = self.rank();
+        if places.is_empty() {
+            return;
+        }
         control.spend(places.len() * rank * rank);
         let parts: Vec<&[usize]> = places.chunks(ROWS_PER_TASK).collect();
         let sums = control.threads.map(parts.len(), |t| {
@@ -146,9 +154,13 @@ impl Nystrom {
             matmul(to, Accum::Replace, rows, rows.transpose(), 1.0, Par::Seq);
             sum
         });
-        for sum in &sums {
-            self.products.iter_mut().zip(sum).for_each(|(total, sum)| *total += sign * sum);
-        }
+        const SHARE: usize = 1 << 13;
+        control.threads.chunks(&mut self.products, SHARE, |t, totals| {
+            for sum in &sums {
+                let sum = &sum[t * SHARE..t * SHARE + totals.len()];
+                totals.iter_mut().zip(sum).for_each(|(total, sum)| *total += sign * sum);
+            }
+        });
     }
 
     /// x = M⁻¹x; members that are not free become zero. By Woodbury's identity `(x − B(σI + BᵀB)⁻¹Bᵀx)/σ`.
