@@ -19,7 +19,7 @@ const PRECONDITIONED: u32 = 16_000;
 const CENTRES: u32 = 1024;
 const MANY: usize = 200_000;
 /// Sets that have shrunk to less than this share are laid out anew.
-const SHRUNK: f64 = 0.9;
+const SHRUNK: f64 = 0.75;
 /// Smaller sets are not laid out anew.
 const SMALL: u32 = 2000;
 
