@@ -39,6 +39,38 @@ fn gauss16(n: usize) -> (Vec<f64>, Vec<f64>, usize) {
     (x, y, d)
 }
 
+/// S1 of `benches/peers/cells.py`, drawn here: scikit-learn's `make_classification` with 20 informative features in four clusters
+/// per class, 10 combinations of them, 20 features of noise, and 3 % of the labels drawn anew; standardised.
+fn s1(n: usize) -> (Vec<f64>, Vec<f64>, usize) {
+    const INFORMATIVE: usize = 20;
+    const REDUNDANT: usize = 10;
+    const CLUSTERS: usize = 8;
+    let (d, mut rng) = (50, ChaCha8Rng::seed_from_u64(4));
+    // Corners of a cube, every cluster with a covariance of its own.
+    let corners: Vec<f64> =
+        (0..CLUSTERS * INFORMATIVE).map(|_| if rng.random_bool(0.5) { 1.0 } else { -1.0 }).collect();
+    let mut entries = |count: usize| -> Vec<f64> { (0..count).map(|_| rng.random_range(-1.0..1.0)).collect() };
+    let shapes: Vec<Vec<f64>> = (0..CLUSTERS).map(|_| entries(INFORMATIVE * INFORMATIVE)).collect();
+    let combined = entries(INFORMATIVE * REDUNDANT);
+    let times = |row: &[f64], matrix: &[f64], width: usize| -> Vec<f64> {
+        (0..width).map(|k| row.iter().enumerate().map(|(j, v)| v * matrix[j * width + k]).sum()).collect()
+    };
+    let (mut x, mut y) = (Vec::with_capacity(n * d), Vec::with_capacity(n));
+    for _ in 0..n {
+        let cluster = rng.random_range(0..CLUSTERS);
+        let drawn: Vec<f64> = (0..INFORMATIVE).map(|_| normal(&mut rng)).collect();
+        let mut row = times(&drawn, &shapes[cluster], INFORMATIVE);
+        row.iter_mut().zip(&corners[cluster * INFORMATIVE..]).for_each(|(v, corner)| *v += corner);
+        let redundant = times(&row, &combined, REDUNDANT);
+        x.extend(row.into_iter().chain(redundant));
+        x.extend((INFORMATIVE + REDUNDANT..d).map(|_| normal(&mut rng)));
+        let class = if rng.random_bool(0.03) { rng.random_range(0..2) } else { cluster % 2 };
+        y.push(if class == 0 { -1.0 } else { 1.0 });
+    }
+    standardise(&mut x, d);
+    (x, y, d)
+}
+
 /// A board of 4 × 4 squares, turned into 20 dimensions, 5 % of the labels turned.
 fn checker(n: usize) -> (Vec<f64>, Vec<f64>, usize) {
     let (d, mut rng) = (20, ChaCha8Rng::seed_from_u64(2));
@@ -79,6 +111,7 @@ pub(crate) fn drawn(name: &str, n: usize) -> Result<Dataset, Failure> {
     let (x, y, d) = match name {
         "gauss16" => gauss16(n),
         "checker" => checker(n),
+        "s1" => s1(n),
         _ => sine(n),
     };
     let x: Vec<f32> = x.iter().map(|v| *v as f32).collect();

@@ -47,6 +47,10 @@ const CELLS: &[Cell] = &[
     cell("gauss16", 20_000, 0.02, 100.0, 1e-6),
     cell("gauss16", 100_000, 0.02, 1.0, 1e-6),
     cell("gauss16", 100_000, 0.02, 100.0, 1e-6),
+    cell("s1", 20_000, 0.02, 1.0, 1e-6),
+    cell("s1", 20_000, 0.02, 100.0, 1e-6),
+    cell("s1", 100_000, 0.02, 1.0, 1e-6),
+    cell("s1", 100_000, 0.02, 100.0, 1e-6),
     cell("checker", 50_000, 2.0, 10.0, 1e-6),
     cell("sine", 20_000, 0.05, 10.0, 1e-6),
     cell("gauss16", 20_000, 0.001, 1000.0, 1e-6),
@@ -56,8 +60,11 @@ const CELLS: &[Cell] = &[
     cell("covtype", 581_012, 1.0, 3.0, 1e-3),
     cell("gauss16", 400_000, 0.02, 1.0, 1e-6),
     cell("gauss16", 400_000, 0.02, 100.0, 1e-6),
+    cell("s1", 400_000, 0.02, 1.0, 1e-6),
+    cell("s1", 400_000, 0.02, 100.0, 1e-6),
     cell("gauss16", 1_000_000, 0.02, 1.0, 1e-6),
     cell("gauss16", 1_000_000, 0.02, 100.0, 1e-6),
+    cell("s1", 1_000_000, 0.02, 1.0, 1e-6),
     few("checker", 1_000_000, 2.0, 2_000),
     few("checker", 10_000_000, 2.0, 2_000),
     few("checker", 10_000_000, 2.0, 10_000),
@@ -162,7 +169,7 @@ fn show_phases(seconds: f64, rounds: &Rounds) {
 /// The data of a line, and rows to try its model on; `None` without the folder that it is read from.
 fn data_of(cell: &Cell, options: &Options) -> Result<Option<(Dataset, Option<Dataset>)>, Failure> {
     let folder = match (&options.data, cell.data) {
-        (_, "gauss16" | "checker" | "sine") => return Ok(Some((data::drawn(cell.data, cell.n)?, None))),
+        (_, "gauss16" | "checker" | "s1" | "sine") => return Ok(Some((data::drawn(cell.data, cell.n)?, None))),
         (None, _) => return Ok(None),
         (Some(folder), _) => folder,
     };

@@ -92,8 +92,9 @@ impl CudaBackend {
 }
 
 impl Backend for CudaBackend {
+    /// `cpu` once the processor has taken over.
     fn name(&self) -> &'static str {
-        "cuda"
+        if self.failure().is_some() { "cpu" } else { "cuda" }
     }
 
     fn gram(&self, kernel: Kernel, rows: &Points, cols: &Points) -> Result<Box<dyn Gram>> {

@@ -19,7 +19,7 @@ use crate::kernel::Kernel;
 
 /// Computes kernel entries and products with the data on one kind of device.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// The name used on the command line.
+    /// The name used on the command line, of the device that computes: asked for after a training, it is what results say.
     fn name(&self) -> &'static str;
 
     /// k(x, z) of every row x and column z.

@@ -92,6 +92,51 @@ impl Point<'_, '_> {
         self.sum_losses(LossView::Slope, members, z)
     }
 
+    /// Σ cᵢℓ′(yᵢ, z) over the variables of a group (`None`: of all) whose slope is the same at both of the scores `z(i)`,
+    /// and the list of the others. `None` if more than `most` are others.
+    pub(super) fn split_slopes(
+        &self,
+        members: Option<&[u32]>,
+        z: impl Fn(usize) -> (f64, f64) + Sync,
+        most: usize,
+    ) -> Result<Option<(f64, Vec<u32>)>, Interrupt> {
+        self.control.check()?;
+        let p = self.problem;
+        let n = members.map_or(p.len(), <[u32]>::len);
+        let parts = self.control.threads.map(n.div_ceil(CHUNK), |task| {
+            let of = self.with_cost_among(members, task);
+            let scores = |end: fn((f64, f64)) -> f64| of.iter().map(|&i| end(z(i as usize))).collect::<Vec<_>>();
+            let one = evaluate(p, LossView::Slope, &of, &scores(|ends| ends.0));
+            let two = evaluate(p, LossView::Slope, &of, &scores(|ends| ends.1));
+            let (mut constant, mut varying) = (0.0, Vec::new());
+            for (k, &i) in of.iter().enumerate() {
+                if one[k] == two[k] {
+                    constant += p.costs[i as usize] * one[k];
+                } else {
+                    varying.push(i);
+                }
+            }
+            (constant, varying)
+        });
+        let others: usize = parts.iter().map(|(_, varying)| varying.len()).sum();
+        if others > most {
+            return Ok(None);
+        }
+        let constant = parts.iter().map(|(constant, _)| constant).sum();
+        Ok(Some((constant, parts.into_iter().flat_map(|(_, varying)| varying).collect())))
+    }
+
+    /// The variables with a cost in one task's share of a group; `None`: of all variables.
+    fn with_cost_among(&self, members: Option<&[u32]>, task: usize) -> Vec<u32> {
+        let p = self.problem;
+        let n = members.map_or(p.len(), <[u32]>::len);
+        let range = task * CHUNK..((task + 1) * CHUNK).min(n);
+        match members {
+            None => with_cost(p, range),
+            Some(list) => list[range].iter().copied().filter(|&i| p.costs[i as usize] != 0.0).collect(),
+        }
+    }
+
     /// In an order that does not depend on the number of threads.
     fn sum_losses(
         &self,
@@ -103,11 +148,7 @@ impl Point<'_, '_> {
         let p = self.problem;
         let n = members.map_or(p.len(), <[u32]>::len);
         let parts = self.control.threads.map(n.div_ceil(CHUNK), |task| {
-            let range = task * CHUNK..((task + 1) * CHUNK).min(n);
-            let of: Vec<u32> = match members {
-                None => with_cost(p, range),
-                Some(list) => list[range].iter().copied().filter(|&i| p.costs[i as usize] != 0.0).collect(),
-            };
+            let of = self.with_cost_among(members, task);
             let scores: Vec<f64> = of.iter().map(|&i| z(i as usize)).collect();
             let found = evaluate(p, view, &of, &scores);
             of.iter().zip(&found).map(|(&i, v)| p.costs[i as usize] * v).sum::<f64>()
