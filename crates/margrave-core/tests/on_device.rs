@@ -88,7 +88,9 @@ impl DeviceSolver for OnDevice {
             Returns::Nothing => None,
             Returns::Optimum => {
                 assert!(!report.verdict(problem.start, &vec![0.0; n]), "β = 0 is not optimal");
-                assert!(report.verdict(&self.optimum, &scores));
+                let theirs = report.scores(&self.optimum).ok()?;
+                assert_eq!(theirs, scores, "the same product");
+                assert!(report.verdict(&self.optimum, &theirs));
                 Some(DevicePoint { beta: self.optimum.clone(), scores: Some(scores), rounds: 7 })
             }
             Returns::Poor => {
@@ -148,6 +150,11 @@ fn a_point_from_a_device_is_judged_and_finished() {
     let (found, phases) = solve(&on_device(Returns::Optimum), false);
     assert_eq!((found.status, found.iterations, found.beta == best.beta), (Status::Optimal, 7, true));
     assert!(phases.iter().all(|phase| *phase == "device"), "{phases:?}");
+    // The scores that the device was given serve the proof.
+    let gram = on_device(Returns::Optimum);
+    let problem = KernelProblem::new(&gram, &targets, &costs, &Hinge, Constraint::free_bias()).unwrap();
+    let found = decomposition::solve(&problem, &options, &control, &mut Phases(Vec::new(), false)).unwrap();
+    assert!(found.exact.is_some_and(|scores| scores.are_of(&problem, &found.beta)));
     for returns in [Returns::Poor, Returns::Stale, Returns::Nothing] {
         let gram = on_device(returns);
         let (found, phases) = solve(&gram, false);

@@ -110,8 +110,7 @@ __device__ __forceinline__ void sum_row(u32 m, u32 across, u32 chunk, double sca
         dot = y * f.q[i];
         sum = y;
     }
-    dot = block_sum(dot);
-    sum = block_sum(sum);
+    block_both<false>(dot, sum);
     if (threadIdx.x == 0) {
         parts[2 * j] = dot;
         parts[2 * j + 1] = sum;

@@ -273,8 +273,7 @@ __device__ __forceinline__ void cg_run(const T *tiles, u32 m, u32 across, u32 ch
             dot += parts[2 * i];
             sum += parts[2 * i + 1];
         }
-        dot = block_sum(dot);
-        sum = block_sum(sum);
+        block_both<false>(dot, sum);
         if (!(dot > 0)) {
             if (first == 0) cg->done = 2;
             return;
@@ -288,8 +287,7 @@ __device__ __forceinline__ void cg_run(const T *tiles, u32 m, u32 across, u32 ch
                 rr += t * t;
                 largest = fmax(largest, fabs(t));
             }
-        rr = block_sum(rr);
-        largest = block_max(largest);
+        block_both<true>(rr, largest);
         if (threadIdx.x == 0) {
             others[2 * blockIdx.x] = rr;
             others[2 * blockIdx.x + 1] = largest;
@@ -301,8 +299,7 @@ __device__ __forceinline__ void cg_run(const T *tiles, u32 m, u32 across, u32 ch
             rr += others[2 * i];
             largest = fmax(largest, others[2 * i + 1]);
         }
-        rr = block_sum(rr);
-        largest = block_max(largest);
+        block_both<true>(rr, largest);
         double ratio = rr / before;
         for (u32 i = first; i < m; i += stride)
             if (f.mask[i]) f.q[i] = (float)(r[i] + ratio * f.q[i]);
@@ -549,14 +546,6 @@ extern "C" __global__ void sum_parts(const double *part, u32 splits, u32 rows, d
 extern "C" __global__ void subtract(u32 n, const double *a, const double *b, double *out) {
     u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) out[i] = a[i] - b[i];
-}
-
-// The scores of β, from those of another point (or of β = 0) and the product with the difference, are kept with β.
-extern "C" __global__ void keep_scores(u32 n, const double *beta, const double *product, u32 first, double *kept, double *scores) {
-    u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    kept[i] = beta[i];
-    scores[i] = first ? product[i] : scores[i] + product[i];
 }
 
 // ---------------------------------------------------------------- how good a point is, and its sum

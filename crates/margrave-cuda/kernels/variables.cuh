@@ -40,6 +40,34 @@ __device__ double block_max(double v) {
     return warp[32];
 }
 
+// Two sums (with `most`: a sum and a maximum) at once: their latencies overlap. Every sum has the bits of `block_sum`.
+template <bool most>
+__device__ __forceinline__ void block_both(double &a, double &b) {
+    __shared__ double2 warp[33];
+    int lane = threadIdx.x & 31, w = threadIdx.x >> 5;
+    for (int o = 16; o; o >>= 1) {
+        double x = __shfl_xor_sync(~0u, a, o), y = __shfl_xor_sync(~0u, b, o);
+        a += x;
+        b = most ? fmax(b, y) : b + y;
+    }
+    __syncthreads();
+    if (lane == 0) warp[w] = make_double2(a, b);
+    __syncthreads();
+    if (w == 0) {
+        bool held = lane < (int)(blockDim.x >> 5);
+        double s = held ? warp[lane].x : 0, t = held ? warp[lane].y : most ? -INFINITE : 0;
+        for (int o = 16; o; o >>= 1) {
+            double x = __shfl_xor_sync(~0u, s, o), y = __shfl_xor_sync(~0u, t, o);
+            s += x;
+            t = most ? fmax(t, y) : t + y;
+        }
+        if (lane == 0) warp[32] = make_double2(s, t);
+    }
+    __syncthreads();
+    a = warp[32].x;
+    b = warp[32].y;
+}
+
 // ---------------------------------------------------------------- the variables
 
 struct Variables {

@@ -229,6 +229,14 @@ impl Card {
         Ok(Turn { card: self, _guard: guard })
     }
 
+    /// Waits for this thread's turn again, also on a card that has failed meanwhile: what is asked of it then says so.
+    fn enter_again(&'static self) -> Turn<'static> {
+        let guard = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the context is never released.
+        let _ = unsafe { result::ctx::set_current(self.context) };
+        Turn { card: self, _guard: guard }
+    }
+
     /// The failure that ended the use of the card.
     pub(crate) fn failure(&self) -> Option<&CudaError> {
         self.failure.get()
@@ -261,6 +269,32 @@ pub(crate) struct Function(sys::CUfunction);
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
+
+/// A turn that can be interrupted for work that waits for one of its own.
+pub(crate) struct LongTurn(Option<Turn<'static>>);
+
+impl LongTurn {
+    pub(crate) fn new(turn: Turn<'static>) -> Self {
+        Self(Some(turn))
+    }
+
+    /// Runs `work` without the turn, and waits for it again.
+    pub(crate) fn without<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let card = self.card;
+        self.0 = None;
+        let result = work();
+        self.0 = Some(card.enter_again());
+        result
+    }
+}
+
+impl std::ops::Deref for LongTurn {
+    type Target = Turn<'static>;
+
+    fn deref(&self) -> &Turn<'static> {
+        self.0.as_ref().expect("a turn is missing within `without` only, which borrows it")
+    }
+}
 
 impl Turn<'_> {
     /// Bytes that are free on the card.

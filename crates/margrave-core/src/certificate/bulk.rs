@@ -1,5 +1,6 @@
 //! Losses of many samples at once: the only calls of a loss that the certificate makes.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use super::{CHUNK, Point};
@@ -13,15 +14,49 @@ pub(super) enum LossView {
     Slope,
 }
 
+/// Arrays that a thread uses again: a pass over the samples takes as long as clearing fresh memory for it. They are taken out
+/// while in use, because a loss of a user's own may come back here.
+#[derive(Default)]
+struct Scratch {
+    of: Vec<u32>,
+    y: Vec<f64>,
+    z: Vec<f64>,
+    out: Vec<f64>,
+    other: Vec<f64>,
+}
+
+impl Scratch {
+    fn with<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
+        thread_local! {
+            static KEPT: Cell<Scratch> = const {
+                Cell::new(Scratch { of: Vec::new(), y: Vec::new(), z: Vec::new(), out: Vec::new(), other: Vec::new() })
+            };
+        }
+        let mut scratch = KEPT.take();
+        let result = work(&mut scratch);
+        KEPT.set(scratch);
+        result
+    }
+}
+
 /// The numbers of variables `of` at the scores `z`, without their costs.
 pub(super) fn evaluate(p: &Samples<'_>, view: LossView, of: &[u32], z: &[f64]) -> Vec<f64> {
-    let mut out = vec![0.0; z.len()];
+    let (mut y, mut out) = (Vec::new(), Vec::new());
+    evaluate_into(p, view, of, z, &mut y, &mut out);
+    out
+}
+
+/// The same, in `out`; `y` is overwritten with the targets.
+fn evaluate_into(p: &Samples<'_>, view: LossView, of: &[u32], z: &[f64], y: &mut Vec<f64>, out: &mut Vec<f64>) {
+    out.clear();
+    out.resize(z.len(), 0.0);
     match p.losses {
         Losses::One(loss) => {
-            let y = targets(p, of);
+            y.clear();
+            y.extend(of.iter().map(|&i| p.targets[i as usize]));
             match view {
-                LossView::Value => loss.values(&y, z, &mut out),
-                LossView::Slope => loss.slopes(&y, z, &mut out),
+                LossView::Value => loss.values(y, z, out),
+                LossView::Slope => loss.slopes(y, z, out),
             }
         }
         Losses::ByGroup(_) => each(p, of, |k, loss, y| {
@@ -31,7 +66,6 @@ pub(super) fn evaluate(p: &Samples<'_>, view: LossView, of: &[u32], z: &[f64]) -
             };
         }),
     }
-    out
 }
 
 fn targets(p: &Samples<'_>, of: &[u32]) -> Vec<f64> {
@@ -104,19 +138,23 @@ impl Point<'_, '_> {
         let p = self.problem;
         let n = members.map_or(p.len(), <[u32]>::len);
         let parts = self.control.threads.map(n.div_ceil(CHUNK), |task| {
-            let of = self.with_cost_among(members, task);
-            let scores = |end: fn((f64, f64)) -> f64| of.iter().map(|&i| end(z(i as usize))).collect::<Vec<_>>();
-            let one = evaluate(p, LossView::Slope, &of, &scores(|ends| ends.0));
-            let two = evaluate(p, LossView::Slope, &of, &scores(|ends| ends.1));
-            let (mut constant, mut varying) = (0.0, Vec::new());
-            for (k, &i) in of.iter().enumerate() {
-                if one[k] == two[k] {
-                    constant += p.costs[i as usize] * one[k];
-                } else {
-                    varying.push(i);
+            Scratch::with(|Scratch { of, y, z: at, out: one, other: two }| {
+                self.with_cost_among(members, task, of);
+                for (end, slopes) in [(0, &mut *one), (1, &mut *two)] {
+                    at.clear();
+                    at.extend(of.iter().map(|&i| if end == 0 { z(i as usize).0 } else { z(i as usize).1 }));
+                    evaluate_into(p, LossView::Slope, of, at, y, slopes);
                 }
-            }
-            (constant, varying)
+                let (mut constant, mut varying) = (0.0, Vec::new());
+                for (k, &i) in of.iter().enumerate() {
+                    if one[k] == two[k] {
+                        constant += p.costs[i as usize] * one[k];
+                    } else {
+                        varying.push(i);
+                    }
+                }
+                (constant, varying)
+            })
         });
         let others: usize = parts.iter().map(|(_, varying)| varying.len()).sum();
         if others > most {
@@ -126,14 +164,15 @@ impl Point<'_, '_> {
         Ok(Some((constant, parts.into_iter().flat_map(|(_, varying)| varying).collect())))
     }
 
-    /// The variables with a cost in one task's share of a group; `None`: of all variables.
-    fn with_cost_among(&self, members: Option<&[u32]>, task: usize) -> Vec<u32> {
+    /// The variables with a cost in one task's share of a group, in `of`; `None`: of all variables.
+    fn with_cost_among(&self, members: Option<&[u32]>, task: usize, of: &mut Vec<u32>) {
         let p = self.problem;
         let n = members.map_or(p.len(), <[u32]>::len);
         let range = task * CHUNK..((task + 1) * CHUNK).min(n);
+        of.clear();
         match members {
-            None => with_cost(p, range),
-            Some(list) => list[range].iter().copied().filter(|&i| p.costs[i as usize] != 0.0).collect(),
+            None => of.extend(range.filter(|&i| p.costs[i] != 0.0).map(|i| i as u32)),
+            Some(list) => of.extend(list[range].iter().copied().filter(|&i| p.costs[i as usize] != 0.0)),
         }
     }
 
@@ -148,10 +187,13 @@ impl Point<'_, '_> {
         let p = self.problem;
         let n = members.map_or(p.len(), <[u32]>::len);
         let parts = self.control.threads.map(n.div_ceil(CHUNK), |task| {
-            let of = self.with_cost_among(members, task);
-            let scores: Vec<f64> = of.iter().map(|&i| z(i as usize)).collect();
-            let found = evaluate(p, view, &of, &scores);
-            of.iter().zip(&found).map(|(&i, v)| p.costs[i as usize] * v).sum::<f64>()
+            Scratch::with(|Scratch { of, y, z: at, out, .. }| {
+                self.with_cost_among(members, task, of);
+                at.clear();
+                at.extend(of.iter().map(|&i| z(i as usize)));
+                evaluate_into(p, view, of, at, y, out);
+                of.iter().zip(&*out).map(|(&i, v)| p.costs[i as usize] * v).sum::<f64>()
+            })
         });
         Ok(parts.into_iter().sum())
     }

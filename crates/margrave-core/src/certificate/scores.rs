@@ -69,6 +69,12 @@ impl Scores {
         &self.f
     }
 
+    /// Roughly what the rounding of these scores adds to the gap of `beta` (one entry per row): an error e of a score changes the
+    /// loss and the Fenchel–Young term of its sample by up to |β|·e each, and ½‖f‖² by half of that.
+    pub(crate) fn rounding_of_gap(&self, beta: &[f64]) -> f64 {
+        2.5 * beta.iter().zip(&self.error).map(|(b, e)| b.abs() * e).sum::<f64>()
+    }
+
     /// Whether these are the scores of `beta` over the matrix of `problem`, to the bit.
     pub fn are_of(&self, problem: &KernelProblem<'_>, beta: &[f64]) -> bool {
         let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();

@@ -37,6 +37,9 @@ pub trait DeviceReport {
     /// After each round; `Err` ends the run.
     fn step(&mut self, step: DeviceStep) -> Result<(), Interrupt>;
 
+    /// K·β by row in double precision. The caller computes it, with the Gram that the solver runs on, and keeps it for the proof.
+    fn scores(&mut self, beta: &[f64]) -> Result<Vec<f64>, Interrupt>;
+
     /// β and K·β in double precision: whether they are good enough.
     fn verdict(&mut self, beta: &[f64], scores: &[f64]) -> bool;
 }

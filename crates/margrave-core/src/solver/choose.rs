@@ -45,30 +45,30 @@ const MAX_FACTORED_SAMPLES: usize = 8000;
 /// Selects the solver for `problem`. `linear`: the points, if K is their linear kernel; `memory`: bytes.
 pub fn choose(problem: &KernelProblem<'_>, linear: Option<&Points>, memory: u64) -> Chosen {
     let chosen = |choice, reason: String| Chosen { choice, reason };
-    let samples: Vec<usize> = (0..problem.len()).filter(|&i| problem.costs[i] > 0.0).collect();
-    let n = samples.len();
-    let Some(&first) = samples.first() else {
+    let samples = || (0..problem.len()).filter(|&i| problem.costs[i] > 0.0);
+    let Some(first) = samples().next() else {
         return chosen(Choice::Decomposition, "no sample has a positive cost".into());
     };
     let name = problem.loss(first).name();
-    if let Some(&i) = samples.iter().find(|&&i| !problem.loss(i).properties().convex) {
+    if let Some(i) = samples().find(|&i| !problem.loss(i).properties().convex) {
         let name = problem.loss(i).name();
         return chosen(
             Choice::TwoStep,
             format!("the {name} loss is not convex: a convex start, then reweighted least squares"),
         );
     }
-    if samples.iter().any(|&i| problem.dual_term(i).is_none()) {
+    if samples().any(|i| problem.dual_term(i).is_none()) {
         return chosen(Choice::Irwls, format!("the {name} loss has no box-quadratic dual: reweighted least squares"));
     }
     let one_variable_per_row = problem.row_of.is_none() && problem.constraint.groups() <= 1;
     let least_squares = one_variable_per_row
-        && samples.iter().all(|&i| {
+        && samples().all(|i| {
             problem
                 .dual_term(i)
                 .is_some_and(|t| t.eps == 0.0 && t.d > 0.0 && t.lo == f64::NEG_INFINITY && t.hi == f64::INFINITY)
         });
     if least_squares {
+        let n = samples().count();
         if let Some(points) = linear
             && points.dims() <= n
             && (points.dims() as u64).saturating_mul(points.dims() as u64).saturating_mul(32) <= memory

@@ -167,7 +167,7 @@ impl Run<'_> {
     /// Double precision and verdict; what is missing is left to rounds over sets.
     pub(super) fn settle_primal(&mut self, n: usize) -> Result<Option<Vec<f64>>, Stop> {
         for _ in 0..MOST_VERDICTS {
-            let (beta, found) = phase("refresh", 0.0, None, || self.rounds.refresh())?;
+            let (beta, found) = phase("refresh", 0.0, None, || self.rounds.refresh(self.report))?;
             if !self.looks_good()? {
                 break;
             }

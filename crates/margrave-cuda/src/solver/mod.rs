@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
         }
         let mut before = 0;
         if !cold {
-            self.rounds.refresh()?;
+            self.rounds.refresh(self.report)?;
             before = n;
         }
         for &m in levels.iter().rev() {
@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
         if let Some(wanted) = self.problem.gap
             && self.rounds.quality()?.1 > FAR * wanted
         {
-            phase("refresh", 0.0, None, || self.rounds.refresh())?;
+            phase("refresh", 0.0, None, || self.rounds.refresh(self.report))?;
         }
         for turn in 0..MOST_VERDICTS {
             for _ in 0..MOST_CLOSING {
@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
                     break;
                 }
             }
-            let (beta, found) = phase("refresh", 0.0, None, || self.rounds.refresh())?;
+            let (beta, found) = phase("refresh", 0.0, None, || self.rounds.refresh(self.report))?;
             let good = self.looks_good()? && phase("verdict", 0.0, None, || self.report.verdict(&beta, &found));
             scores = Some(found);
             if good || turn + 1 == MOST_VERDICTS {

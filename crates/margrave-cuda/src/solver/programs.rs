@@ -63,7 +63,6 @@ programs!(
     set_g,
     sum_parts,
     subtract,
-    keep_scores,
     gap_parts,
     gap_sum,
     balance_parts,

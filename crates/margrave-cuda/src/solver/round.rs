@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use margrave_core::control::Control;
+use margrave_core::gram::DeviceReport;
 
 use super::cg::{Matrix, ONE, SIDE};
 use super::factor::Factor;
@@ -10,7 +11,7 @@ use super::primal::Primal;
 use super::programs::Programs;
 use super::state::{Problem, Room, Set, SetRoom, State};
 use crate::arithmetic::KernelArgument;
-use crate::driver::{Buffer, Turn, arguments};
+use crate::driver::{Buffer, LongTurn, arguments};
 use crate::error::CudaError;
 use crate::gram::{CudaGram, Stop};
 use crate::packed::PackedPoints;
@@ -29,7 +30,7 @@ const LEAST_PROXIMAL: f64 = 1e-8;
 pub(super) struct Rounds<'a> {
     pub(super) gram: &'a CudaGram,
     pub(super) control: &'a Control,
-    pub(super) turn: Turn<'static>,
+    pub(super) turn: LongTurn,
     pub(super) problem: Problem,
     pub(super) programs: Programs,
     pub(super) kernel: KernelArgument,
@@ -71,10 +72,6 @@ pub(super) struct Rounds<'a> {
     /// Whether there is no room for a preconditioner.
     pub(super) no_preconditioner: bool,
     pub(super) fresh: Room<u8>,
-    /// β and K·β in double precision when it was last computed, if it was.
-    kept_beta: Room<f64>,
-    kept_scores: Room<f64>,
-    known: bool,
     /// Programs and memory for factors of stiff sets, once there are any.
     pub(super) factor: Option<Factor>,
     /// Programs and state of Newton's method on the primal objective, once it is used; whether β is one of its points, which need not
@@ -142,9 +139,6 @@ impl<'a> Rounds<'a> {
             left_at_first: 0.0,
             no_preconditioner: !small,
             fresh: Room::default(),
-            kept_beta: Room::default(),
-            kept_scores: Room::default(),
-            known: false,
             factor: None,
             primal: None,
             infeasible: false,
@@ -156,7 +150,7 @@ impl<'a> Rounds<'a> {
             points,
             packed,
             small,
-            turn,
+            turn: LongTurn::new(turn),
         })
     }
 
@@ -264,40 +258,14 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// K·β in double precision, and the slopes from it. Returns β and K·β by variable.
-    pub(super) fn refresh(&mut self) -> Result<(Vec<f64>, Vec<f64>), Stop> {
-        let n = self.problem.n;
+    /// K·β in double precision by the caller, and the slopes from it. Returns β and K·β by row.
+    pub(super) fn refresh(&mut self, report: &mut dyn DeviceReport) -> Result<(Vec<f64>, Vec<f64>), Stop> {
         self.balance()?;
-        let (count, beta, first) = (n as u32, self.problem.beta.address(), u32::from(!self.known));
-        let columns = if self.known {
-            // Only what has moved since the last time.
-            let [kept, moves] = [self.kept_beta.address(), self.moves.address()];
-            // SAFETY: the arguments are those of the program; `moves` is used within rounds only.
-            unsafe {
-                self.turn.launch(self.programs.subtract, grid(n), THREADS, 0, arguments![count, beta, kept, moves])?;
-            }
-            self.nonzero_columns(n, moves)?
-        } else {
-            self.nonzero_columns(n, beta)?
-        };
-        self.product(true, 0, n, columns)?;
-        let kept = self.kept_beta.get(&self.turn, n)?.address();
-        let scores = self.kept_scores.get(&self.turn, n)?.address();
-        // SAFETY: the arguments are those of the program.
-        unsafe {
-            self.turn.launch(
-                self.programs.keep_scores,
-                grid(n),
-                THREADS,
-                0,
-                arguments![count, beta, self.kd.address(), first, kept, scores],
-            )?;
-        }
-        self.known = true;
-        self.set_gradient(0, n, scores)?;
-        let mut values = vec![0.0; n];
-        self.turn.read(self.kept_scores.held(), 0, &mut values)?;
-        Ok((self.problem.beta(&self.turn)?, self.problem.by_row(&values)))
+        let beta = self.problem.beta(&self.turn)?;
+        let scores = self.turn.without(|| report.scores(&beta))?;
+        self.turn.write(&self.kd, 0, &self.problem.by_variable(&scores))?;
+        self.set_gradient(0, self.problem.n, self.kd.address())?;
+        Ok((beta, scores))
     }
 
     /// Corrects Σβ for rounding, by free variables.

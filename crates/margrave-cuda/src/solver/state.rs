@@ -192,6 +192,11 @@ impl Problem {
         }
     }
 
+    /// Values in the order of the card, from values by row.
+    pub(super) fn by_variable(&self, values: &[f64]) -> Vec<f64> {
+        self.rows.iter().map(|&row| values[row as usize]).collect()
+    }
+
     /// Values by variable, from values in the order of the card.
     pub(super) fn by_row(&self, values: &[f64]) -> Vec<f64> {
         let mut out = vec![0.0; self.n];

@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 
 use super::state::DualState;
+use crate::certificate::{self, Scores};
 use crate::control::{Control, Interrupt, Status};
 use crate::gram::{DevicePoint, DeviceProblem, DeviceReport, DeviceStep};
 use crate::observe::{Observer, Step};
@@ -16,16 +17,19 @@ use crate::solver::{Solution, Stop};
 const VIOLATION: f64 = 1e-3;
 
 /// What a run on a device has found.
-pub(super) struct Found {
-    pub(super) state: DualState,
-    /// K·β by row in double precision.
-    pub(super) scores: Option<Vec<f64>>,
-    pub(super) rounds: u64,
-    /// The point as a solution, if it is feasible and was accepted.
-    pub(super) solved: Option<Solution>,
+pub(super) enum Found {
+    /// A feasible point that was accepted.
+    Solution(Solution),
+    /// A point to go on from, after so many rounds.
+    Start {
+        state: DualState,
+        /// K·β by row in double precision.
+        scores: Option<Vec<f64>>,
+        rounds: u64,
+    },
 }
 
-/// Runs the solver of the Gram's device, if there is one that takes the problem; otherwise returns `state` unchanged.
+/// Runs the solver of the Gram's device, if there is one that takes the problem; otherwise returns `state`, made active.
 pub(super) fn run(
     problem: &KernelProblem<'_>,
     state: DualState,
@@ -33,43 +37,40 @@ pub(super) fn run(
     control: &Control,
     observer: &mut dyn Observer,
 ) -> Result<Found, crate::error::Error> {
-    let unchanged = |state| Found { state, scores: None, rounds: 0, solved: None };
+    let unchanged = |state: DualState| Ok(Found::Start { state: state.activated(problem), scores: None, rounds: 0 });
     let simple = problem.row_of.is_none() && problem.constraint.groups() <= 1 && control.check().is_ok();
-    let Some(solver) = problem.gram.device_solver().filter(|_| simple) else { return Ok(unchanged(state)) };
+    let Some(solver) = problem.gram.device_solver().filter(|_| simple) else { return unchanged(state) };
     let violation = stop.tol.unwrap_or(VIOLATION);
-    let start = state.beta.clone();
-    let terms = state.terms.clone();
     let request = DeviceProblem {
-        terms: &terms,
-        start: &start,
+        terms: &state.terms,
+        start: &state.beta,
         keeps_sum: state.paired,
         violation: 0.9 * violation,
         tol: stop.tol,
         gap: stop.gap,
     };
-    let mut judge = Judge { problem, stop, state, control, observer, rounds: 0, accepted: None };
-    let Some(point) = solver.solve(&request, &mut judge, control) else {
-        let state = DualState::new(problem, Some(&start))?;
-        return Ok(unchanged(state));
-    };
+    let mut judge = Judge { problem, stop, state: &state, control, observer, rounds: 0, accepted: None, exact: None };
+    let Some(point) = solver.solve(&request, &mut judge, control) else { return unchanged(state) };
     if let Some(solution) = judge.solution(&point) {
-        return Ok(Found { state: judge.state, scores: None, rounds: 0, solved: Some(solution) });
+        return Ok(Found::Solution(solution));
     }
     let state = DualState::new(problem, Some(&point.beta))?;
     // Scores are those of the point itself: it must have been feasible as it was.
     let scores = point.scores.filter(|_| state.beta == point.beta);
-    Ok(Found { state, scores, rounds: point.rounds, solved: None })
+    Ok(Found::Start { state, scores, rounds: point.rounds })
 }
 
 struct Judge<'a, 'o> {
     problem: &'a KernelProblem<'a>,
     stop: Stop,
-    state: DualState,
+    state: &'a DualState,
     control: &'a Control,
     observer: &'o mut dyn Observer,
     rounds: u64,
     /// The last point that was good enough.
     accepted: Option<Accepted>,
+    /// The certificate's scores of the last point that was asked for: if it is accepted, its proof needs no further product.
+    exact: Option<Scores>,
 }
 
 struct Accepted {
@@ -81,7 +82,7 @@ struct Accepted {
 
 impl Judge<'_, '_> {
     /// The solution at `point`, if it is the one that was last accepted and is feasible as it is.
-    fn solution(&self, point: &DevicePoint) -> Option<Solution> {
+    fn solution(&mut self, point: &DevicePoint) -> Option<Solution> {
         let (accepted, scores) = (self.accepted.as_ref()?, point.scores.as_ref()?);
         let constraint = &self.problem.constraint;
         if accepted.beta != point.beta || !self.state.would_be_feasible(&point.beta, constraint) {
@@ -89,7 +90,7 @@ impl Judge<'_, '_> {
         }
         let bias = if accepted.mu.is_finite() { -accepted.mu } else { 0.0 };
         Some(Solution {
-            exact: None,
+            exact: self.exact.take(),
             beta: point.beta.clone(),
             bias: vec![bias; constraint.groups()],
             scores: Some(scores.clone()),
@@ -119,12 +120,24 @@ impl DeviceReport for Judge<'_, '_> {
         }
     }
 
+    fn scores(&mut self, beta: &[f64]) -> Result<Vec<f64>, Interrupt> {
+        let scores = match self.exact.take() {
+            Some(scores) => scores.moved(self.problem, beta, self.control)?,
+            None => certificate::scores(self.problem, beta, self.control)?,
+        };
+        Ok(self.exact.insert(scores).values().to_vec())
+    }
+
     fn verdict(&mut self, beta: &[f64], scores: &[f64]) -> bool {
         let measured = self.state.measure(self.problem, beta, scores, &self.control.threads);
         let finite = scores.iter().chain(beta).all(|v| v.is_finite());
+        // The proof adds the rounding of scores to the gap. Where that alone is too much, more rounds would not help.
+        let rounding = self.exact.as_ref().map_or(0.0, |exact| exact.rounding_of_gap(beta));
+        let scale = measured.gap.primal.abs().max(measured.gap.dual.abs());
+        let room = |gap: f64| gap - (rounding / scale).min(0.5 * gap);
         let good = finite
             && self.stop.tol.is_none_or(|tol| measured.violation <= tol)
-            && self.stop.gap.is_none_or(|gap| measured.gap.relative() <= gap);
+            && self.stop.gap.is_none_or(|gap| measured.gap.relative() <= room(gap));
         let (violation, mu) = (measured.violation, measured.mu);
         self.accepted = good.then(|| Accepted { beta: beta.to_vec(), violation, mu });
         good

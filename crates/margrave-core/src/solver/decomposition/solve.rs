@@ -44,15 +44,17 @@ pub fn solve(
     problem.check()?;
     let begin = Begin { solver: "decomposition", n: problem.len(), tol: options.stop.tol, gap: options.stop.gap };
     let stop = observer.begin(&begin).is_break();
-    let state = DualState::new(problem, options.start.as_deref())?;
-    let Found { state, scores, rounds, solved } = match options.iterations {
-        None if !stop => on_device::run(problem, state, options.stop, control, observer)?,
-        _ => Found { state, scores: None, rounds: 0, solved: None },
+    let state = DualState::idle(problem, options.start.as_deref())?;
+    let (state, scores, rounds) = match options.iterations {
+        None if !stop => match on_device::run(problem, state, options.stop, control, observer)? {
+            Found::Solution(solution) => {
+                finish(problem, &solution, control, observer);
+                return Ok(solution);
+            }
+            Found::Start { state, scores, rounds } => (state, scores, rounds),
+        },
+        _ => (state.activated(problem), None, 0),
     };
-    if let Some(solution) = solved {
-        finish(problem, &solution, control, observer);
-        return Ok(solution);
-    }
     let run = control.for_run_with_factors(pass(problem), problem.len() as f64);
     let double = problem.gram.in_memory() || !single_precision_suffices(problem, &state);
     let mut solution = if double {

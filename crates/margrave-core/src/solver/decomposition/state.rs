@@ -35,6 +35,11 @@ pub(super) struct DualState {
 impl DualState {
     /// The dual terms, and a feasible β: `start` clipped and balanced, or zero balanced.
     pub(super) fn new(problem: &KernelProblem<'_>, start: Option<&[f64]>) -> Result<Self> {
+        Ok(Self::idle(problem, start)?.activated(problem))
+    }
+
+    /// The same without active variables: all that a solver on a device needs.
+    pub(super) fn idle(problem: &KernelProblem<'_>, start: Option<&[f64]>) -> Result<Self> {
         let n = problem.len();
         let mut terms = Vec::with_capacity(n);
         for i in 0..n {
@@ -57,9 +62,7 @@ impl DualState {
         for g in 0..problem.constraint.groups() {
             balance(&mut beta, &terms, &group, g as u8, problem.constraint.sum(g))?;
         }
-        let by_row = problem.gram.diag();
-        let kernel_diag: Vec<f64> = (0..n).map(|i| by_row[problem.row(i)]).collect();
-        let mut state = Self {
+        Ok(Self {
             terms,
             beta,
             active: Vec::new(),
@@ -68,12 +71,18 @@ impl DualState {
             up: Vec::new(),
             down: Vec::new(),
             diag: Vec::new(),
-            kernel_diag,
+            kernel_diag: Vec::new(),
             group,
             paired,
-        };
-        state.activate((0..n as u32).collect(), vec![0.0; n]);
-        Ok(state)
+        })
+    }
+
+    /// An idle state with all variables active, at gradients 0.
+    pub(super) fn activated(mut self, problem: &KernelProblem<'_>) -> Self {
+        let (n, by_row) = (problem.len(), problem.gram.diag());
+        self.kernel_diag = (0..n).map(|i| by_row[problem.row(i)]).collect();
+        self.activate((0..n as u32).collect(), vec![0.0; n]);
+        self
     }
 
     /// Whether `beta` lies in its boxes and has the sums of the constraint, up to rounding: a start from it is that point.
