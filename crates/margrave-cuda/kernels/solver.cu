@@ -254,13 +254,13 @@ __device__ __forceinline__ void meet(u32 *arrived) {
 // Steps of conjugate gradients in one program, its blocks meeting between products and updates: product, step length, move, residual,
 // next direction. done = 2: no positive curvature. Starting a program takes as long as a product with some thousand variables.
 template <typename T>
-__device__ __forceinline__ void cg_run(const T *tiles, u32 m, u32 across, u32 chunk, double scale, const Set &f, float *by_row, float *by_column, double *r, double *kq, double *parts, Cg *cg, u32 paired, u32 most, u32 *arrived) {
+__device__ __forceinline__ void cg_run(const T *tiles, u32 m, u32 across, u32 chunk, u32 stay, double scale, const Set &f, float *by_row, float *by_column, double *r, double *kq, double *parts, Cg *cg, u32 paired, u32 most, u32 *arrived) {
     u32 works = across * ((across + chunk - 1) / chunk), first = blockIdx.x * blockDim.x + threadIdx.x, stride = gridDim.x * blockDim.x;
     double *others = parts + 2 * across;
     for (u32 step = 0; step < most && !cg->done; step++) {
         for (u32 work = blockIdx.x; work < works; work += gridDim.x) {
             __syncthreads();
-            multiply<T>(tiles, across, chunk, f.q, by_row, by_column, work);
+            multiply<T>(tiles, across, chunk, stay, f.q, by_row, by_column, work);
         }
         meet(arrived);
         for (u32 j = blockIdx.x; j < across; j += gridDim.x) {
@@ -312,11 +312,11 @@ __device__ __forceinline__ void cg_run(const T *tiles, u32 m, u32 across, u32 ch
         meet(arrived);
     }
 }
-extern "C" __global__ void __launch_bounds__(256, 2) cg_run_u16(const u16 *tiles, u32 m, u32 across, u32 chunk, double scale, Set f, float *by_row, float *by_column, double *r, double *kq, double *parts, Cg *cg, u32 paired, u32 most, u32 *arrived) {
-    cg_run(tiles, m, across, chunk, scale, f, by_row, by_column, r, kq, parts, cg, paired, most, arrived);
+extern "C" __global__ void __launch_bounds__(256, 2) cg_run_u16(const u16 *tiles, u32 m, u32 across, u32 chunk, u32 stay, double scale, Set f, float *by_row, float *by_column, double *r, double *kq, double *parts, Cg *cg, u32 paired, u32 most, u32 *arrived) {
+    cg_run(tiles, m, across, chunk, stay, scale, f, by_row, by_column, r, kq, parts, cg, paired, most, arrived);
 }
-extern "C" __global__ void __launch_bounds__(256, 2) cg_run_f32(const float *tiles, u32 m, u32 across, u32 chunk, double scale, Set f, float *by_row, float *by_column, double *r, double *kq, double *parts, Cg *cg, u32 paired, u32 most, u32 *arrived) {
-    cg_run(tiles, m, across, chunk, scale, f, by_row, by_column, r, kq, parts, cg, paired, most, arrived);
+extern "C" __global__ void __launch_bounds__(256, 2) cg_run_f32(const float *tiles, u32 m, u32 across, u32 chunk, u32 stay, double scale, Set f, float *by_row, float *by_column, double *r, double *kq, double *parts, Cg *cg, u32 paired, u32 most, u32 *arrived) {
+    cg_run(tiles, m, across, chunk, stay, scale, f, by_row, by_column, r, kq, parts, cg, paired, most, arrived);
 }
 
 __device__ __forceinline__ bool leaves(const Set &f, u32 i, double &share) {

@@ -57,15 +57,15 @@ fn part_rows(points: &Points) -> usize {
 
 /// `work` on parts of the rows of fixed size, results in order; large data by several threads.
 fn by_parts<R: Send>(points: &Points, work: impl Fn(Range<usize>) -> R + Sync) -> Vec<R> {
-    /// The number of values from which threads are worth their start.
+    /// The number of values for which another thread is worth its start.
     const LARGE: usize = 1 << 18;
     let n = points.len();
     let rows = part_rows(points);
     let part = |at: usize| work(at * rows..((at + 1) * rows).min(n));
     let parts = n.div_ceil(rows);
-    let threads = match points.stored() {
-        LARGE.. => std::thread::available_parallelism().map_or(1, usize::from).min(parts / 4).clamp(1, 16),
-        _ => 1,
+    let threads = match points.stored() / LARGE {
+        0 => 1,
+        most => std::thread::available_parallelism().map_or(1, usize::from).min(parts / 4).min(most).clamp(1, 16),
     };
     if threads == 1 {
         return (0..parts).map(part).collect();

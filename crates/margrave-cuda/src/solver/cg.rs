@@ -10,6 +10,9 @@ use crate::error::CudaError;
 pub(super) const SIDE: u32 = 128;
 /// Entries that one run of conjugate gradients reads at most before interrupts are looked for: a few milliseconds.
 const ENTRIES_PER_RUN: f64 = 4e10;
+/// Bytes of tiles that are to stay in the second-level cache of a card between products: less than half of it where data-centre
+/// cards have two parts that may both hold a line. A smaller cache evicts them like anything else.
+const STAYING: u32 = 24 << 20;
 /// Threads of programs of a single block.
 pub(super) const ONE: u32 = 1024;
 
@@ -100,13 +103,18 @@ impl Matrix {
         Ok((chunk, by_row, by_column))
     }
 
+    /// Tiles that stay in the second-level cache.
+    fn staying(&self) -> u32 {
+        STAYING / (SIDE * SIDE * if self.small { 2 } else { 4 })
+    }
+
     /// Steps without a preconditioner until the aim is reached, or for some milliseconds; returns the state after them.
     pub(super) fn run(&mut self, turn: &Turn<'_>, programs: &Programs, f: Set, paired: u32) -> Result<Cg, CudaError> {
         let (across, m) = (self.across(), self.m);
         let (chunk, by_row, by_column) = self.room_for_sums(turn)?;
         let grid = programs.together.min((across * across.div_ceil(chunk)).max(32));
         let most = (ENTRIES_PER_RUN / (f64::from(m) * f64::from(m))).clamp(4.0, 400.0) as u32;
-        let scale = if self.small { 1.0 / 65535.0 } else { 1.0f64 };
+        let (scale, stay) = (if self.small { 1.0 / 65535.0 } else { 1.0f64 }, self.staying());
         let [tiles, r, kq] = [self.tiles.address(), self.r.address(), self.kq.address()];
         let [parts, cg, arrived] = [self.parts.address(), self.cg.address(), self.arrived.address()];
         turn.fill(&self.arrived, 1, 0)?;
@@ -117,7 +125,7 @@ impl Matrix {
                 grid,
                 256,
                 arguments![
-                    tiles, m, across, chunk, scale, f, by_row, by_column, r, kq, parts, cg, paired, most, arrived
+                    tiles, m, across, chunk, stay, scale, f, by_row, by_column, r, kq, parts, cg, paired, most, arrived
                 ],
             )?;
         }
@@ -141,7 +149,7 @@ impl Matrix {
         let (across, m, all) = (self.across(), self.m, u32::from(all));
         let (chunk, by_row, by_column) = self.room_for_sums(turn)?;
         let blocks = across * across.div_ceil(chunk);
-        let scale = if self.small { 1.0 / 65535.0 } else { 1.0f64 };
+        let (scale, stay) = (if self.small { 1.0 / 65535.0 } else { 1.0f64 }, self.staying());
         let (tiles, cg) = (self.tiles.address(), self.cg.address());
         // SAFETY: the arguments are those of `multiply` and `multiply_sum`; all rooms are large enough.
         unsafe {
@@ -150,7 +158,7 @@ impl Matrix {
                 (blocks, 1),
                 256,
                 0,
-                arguments![tiles, across, chunk, f.q, by_row, by_column, cg],
+                arguments![tiles, across, chunk, stay, f.q, by_row, by_column, cg],
             )?;
             turn.launch(
                 programs.multiply_sum,

@@ -60,6 +60,8 @@ const MOST_VERDICTS: usize = 8;
 const MOST_CLOSING: usize = 6;
 /// A relative gap this many times larger than wanted is far from it.
 const FAR: f64 = 50.0;
+/// Typical error of an entry in single precision, by tensor cores.
+const ENTRY_ERROR: f64 = 5e-7;
 /// Steps shorter than this are no progress.
 const TINY_STEP: f64 = 1e-3;
 
@@ -175,14 +177,22 @@ impl<'a> Run<'a> {
         Ok(within(violation, self.problem.tol) && within(gap, self.problem.gap))
     }
 
+    /// The typical error of a slope: errors of entries are independent of each other. (The gap falls with the square of the
+    /// violation, so the violation wanted is the present one times the root of what the gap has to fall by.)
+    fn drift(&self) -> Result<f64, CudaError> {
+        let beta = self.rounds.problem.beta(&self.rounds.turn)?;
+        Ok(ENTRY_ERROR * beta.iter().map(|b| b * b).sum::<f64>().sqrt())
+    }
+
     /// Rounds until the point looks good by its own slopes, then double precision and verdict; again while that is bad.
     fn settle(&mut self, n: usize) -> Result<Option<Vec<f64>>, Stop> {
         let mut scores = None;
-        // Far from the goal the errors of the slopes would cost more rounds than a product in double precision.
-        if let Some(wanted) = self.problem.gap
-            && self.rounds.quality()?.1 > FAR * wanted
-        {
-            phase("refresh", 0.0, None, || self.rounds.refresh(self.report))?;
+        // Rounds on slopes that are less accurate than the goal would cost more than a product in double precision.
+        if let Some(wanted) = self.problem.gap {
+            let (violation, gap) = self.rounds.quality()?;
+            if gap > wanted && (gap > FAR * wanted || self.drift()? > violation * (wanted / gap).sqrt()) {
+                phase("refresh", 0.0, None, || self.rounds.refresh(self.report))?;
+            }
         }
         for turn in 0..MOST_VERDICTS {
             for _ in 0..MOST_CLOSING {

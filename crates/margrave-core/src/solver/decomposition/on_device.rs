@@ -5,8 +5,8 @@
 
 use std::ops::ControlFlow;
 
-use super::state::DualState;
-use crate::certificate::{self, Scores};
+use super::state::{DualState, Measured};
+use crate::certificate::{self, Certificate, Scores};
 use crate::control::{Control, Interrupt, Status};
 use crate::gram::{DevicePoint, DeviceProblem, DeviceReport, DeviceStep};
 use crate::observe::{Observer, Step};
@@ -81,6 +81,20 @@ struct Accepted {
 }
 
 impl Judge<'_, '_> {
+    /// Whether the proof will find a measured gap within `most`: it adds the rounding of scores. Where that might be too much, the
+    /// certificate is asked; where rounding is most of the gap, more rounds would not help.
+    fn provable(&self, beta: &[f64], measured: &Measured, most: f64) -> bool {
+        let Some(exact) = &self.exact else { return true };
+        let scale = measured.gap.primal.abs().max(measured.gap.dual.abs());
+        if measured.gap.difference + exact.rounding_of_gap(beta) <= most * scale {
+            return true;
+        }
+        match certificate::certify(self.problem, beta, None, Some(exact), self.control) {
+            Ok(Certificate::Optimality(o)) => o.relative_gap() <= most || o.gap() <= 2.0 * o.rounding(),
+            _ => true,
+        }
+    }
+
     /// The solution at `point`, if it is the one that was last accepted and is feasible as it is.
     fn solution(&mut self, point: &DevicePoint) -> Option<Solution> {
         let (accepted, scores) = (self.accepted.as_ref()?, point.scores.as_ref()?);
@@ -131,13 +145,9 @@ impl DeviceReport for Judge<'_, '_> {
     fn verdict(&mut self, beta: &[f64], scores: &[f64]) -> bool {
         let measured = self.state.measure(self.problem, beta, scores, &self.control.threads);
         let finite = scores.iter().chain(beta).all(|v| v.is_finite());
-        // The proof adds the rounding of scores to the gap. Where that alone is too much, more rounds would not help.
-        let rounding = self.exact.as_ref().map_or(0.0, |exact| exact.rounding_of_gap(beta));
-        let scale = measured.gap.primal.abs().max(measured.gap.dual.abs());
-        let room = |gap: f64| gap - (rounding / scale).min(0.5 * gap);
         let good = finite
             && self.stop.tol.is_none_or(|tol| measured.violation <= tol)
-            && self.stop.gap.is_none_or(|gap| measured.gap.relative() <= room(gap));
+            && self.stop.gap.is_none_or(|gap| measured.gap.relative() <= gap && self.provable(beta, &measured, gap));
         let (violation, mu) = (measured.violation, measured.mu);
         self.accepted = good.then(|| Accepted { beta: beta.to_vec(), violation, mu });
         good
