@@ -135,6 +135,25 @@ versions! {
     pub fn dot<T: Entry>(a: &[T], x: &[f64]) -> f64 = dot_body
 }
 
+/// Rows that [`add_rows`] reads together.
+pub const ROWS: usize = 4;
+
+versions! {
+    /// g += Σ tᵣ·kᵣ over the rows, with the bits of one [`add_row`] after the other; g is read and written once.
+    pub fn add_rows<T: Entry>(g: &mut [f64], k: [&[T]; ROWS], t: [f64; ROWS]) -> () = add_rows_body
+}
+
+versions! {
+    /// Σ aᵢ·xᵢ of two rows, with the bits of [`dot`]; x is read once.
+    pub fn two_dots<T: Entry>(a: [&[T]; 2], x: &[f64]) -> [f64; 2] = two_dots_body
+}
+
+versions! {
+    /// A row of a symmetric matrix, which stands for a column too: g += t·k, and Σ kᵢ·xᵢ, with the bits of [`add_row`] and
+    /// [`dot`]; k is read once.
+    pub fn both_sides<T: Entry>(g: &mut [f64], k: &[T], t: f64, x: &[f64]) -> f64 = both_sides_body
+}
+
 /// The extremes of a range without an update.
 pub fn extremes(g: &[f64], up: &[f64], down: &[f64]) -> Extremes {
     let mut best = Extremes { up: f64::INFINITY, up_at: 0, down: f64::NEG_INFINITY, down_at: 0 };
@@ -241,6 +260,55 @@ fn dot_body<T: Entry>(a: &[T], x: &[f64]) -> f64 {
 }
 
 #[inline(always)]
+fn add_rows_body<T: Entry>(g: &mut [f64], k: [&[T]; ROWS], t: [f64; ROWS]) {
+    let n = g.len();
+    let [a, b, c, d] = k.map(|k| &k[..n]);
+    for i in 0..n {
+        g[i] = (((g[i] + t[0] * a[i].wide()) + t[1] * b[i].wide()) + t[2] * c[i].wide()) + t[3] * d[i].wide();
+    }
+}
+
+#[inline(always)]
+fn two_dots_body<T: Entry>([a, b]: [&[T]; 2], x: &[f64]) -> [f64; 2] {
+    let n = x.len();
+    let (a, b) = (&a[..n], &b[..n]);
+    let mut sums = [[0f64; LANES]; 2];
+    let rows = a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0);
+    for ((a, b), x) in rows.zip(x.as_chunks::<LANES>().0) {
+        for l in 0..LANES {
+            sums[0][l] += a[l].wide() * x[l];
+            sums[1][l] += b[l].wide() * x[l];
+        }
+    }
+    let whole = n / LANES * LANES;
+    let tail = |a: &[T]| -> f64 { (whole..n).map(|i| a[i].wide() * x[i]).sum() };
+    [sums[0].iter().sum::<f64>() + tail(a), sums[1].iter().sum::<f64>() + tail(b)]
+}
+
+#[inline(always)]
+fn both_sides_body<T: Entry>(g: &mut [f64], k: &[T], t: f64, x: &[f64]) -> f64 {
+    let n = g.len();
+    let (k, x) = (&k[..n], &x[..n]);
+    let mut sums = [0f64; LANES];
+    let (chunks, columns) = (k.as_chunks::<LANES>().0, x.as_chunks::<LANES>().0);
+    for ((g, k), x) in g.as_chunks_mut::<LANES>().0.iter_mut().zip(chunks).zip(columns) {
+        for l in 0..LANES {
+            let k = k[l].wide();
+            sums[l] += k * x[l];
+            g[l] += t * k;
+        }
+    }
+    let whole = n / LANES * LANES;
+    let mut tail = 0.0;
+    for i in whole..n {
+        let k = k[i].wide();
+        tail += k * x[i];
+        g[i] += t * k;
+    }
+    sums.iter().sum::<f64>() + tail
+}
+
+#[inline(always)]
 fn best_partner_body<T: Entry>(
     g: &[f64],
     down: &[f64],
@@ -303,6 +371,29 @@ mod tests {
     use rand::{RngExt, SeedableRng};
 
     use super::*;
+
+    #[test]
+    fn passes_over_several_rows_have_the_bits_of_those_over_one() {
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(8);
+        for n in [0, 1, 7, 8, 9, 16, 100, 1003] {
+            let mut draw = |_| rng.random_range(-1.0..1.0);
+            let (g0, x): (Vec<f64>, Vec<f64>) = ((0..n).map(&mut draw).collect(), (0..n).map(&mut draw).collect());
+            let rows: Vec<Vec<f32>> =
+                (0..ROWS).map(|_| (0..n).map(&mut draw).map(|v: f64| v as f32).collect()).collect();
+            let k: [&[f32]; ROWS] = std::array::from_fn(|r| rows[r].as_slice());
+            let t = [0.3, -0.7, 0.0, 1.1];
+            let mut want = g0.clone();
+            k.iter().zip(t).for_each(|(k, t)| add_row(&mut want, k, t));
+            let mut added = g0.clone();
+            add_rows(&mut added, k, t);
+            assert_eq!(added, want, "n = {n}");
+            assert_eq!(two_dots([k[0], k[1]], &x), [dot(k[0], &x), dot(k[1], &x)]);
+            let mut want = g0.clone();
+            add_row(&mut want, k[1], t[1]);
+            let mut both = g0;
+            assert_eq!((both_sides(&mut both, k[1], t[1], &x), both), (dot(k[1], &x), want), "n = {n}");
+        }
+    }
 
     #[test]
     fn passes_agree_with_plain_loops() {

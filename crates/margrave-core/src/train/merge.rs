@@ -16,6 +16,8 @@ use crate::train::space::StartPoint;
 
 /// Values of a long dense row that are hashed first.
 const SAMPLED: usize = 32;
+/// Values that are hashed where many rows agree in those.
+const MORE_SAMPLED: usize = 2 * SAMPLED;
 /// Fraction of duplicates from which on rows are merged.
 const MIN_DUPLICATE_FRACTION: f64 = 0.02;
 
@@ -26,18 +28,24 @@ pub(crate) fn equal_rows(points: &Points, threads: &Threads) -> Option<Vec<u32>>
         return found;
     }
     let same = |a: usize, b: usize| equal(points, a, b);
-    // Long rows that differ do so in a few of their values already; where they do not, all values are hashed.
-    let found = match points.storage() {
-        Storage::DenseF32(m) if m.dims() >= 2 * SAMPLED => {
-            let (values, d) = (m.values(), m.dims());
-            first_equal(&hashes(n, threads, |row| hash_some(&values[row * d..(row + 1) * d])), n / 8, same)
-        }
-        Storage::DenseF64(m) if m.dims() >= 2 * SAMPLED => {
-            let (values, d) = (m.values(), m.dims());
-            first_equal(&hashes(n, threads, |row| hash_some(&values[row * d..(row + 1) * d])), n / 8, same)
-        }
-        _ => None,
+    // Long rows that differ do so in a few of their values already; where they do not (pixels at the edge of a picture),
+    // in some more, and else all values are hashed.
+    let by_some = |count: usize| {
+        let of_row: Box<dyn Fn(usize) -> u64 + Sync> = match points.storage() {
+            _ if points.dims() < 2 * count => return None,
+            Storage::DenseF32(m) => {
+                let (values, d) = (m.values(), m.dims());
+                Box::new(move |row| hash_some(&values[row * d..(row + 1) * d], count))
+            }
+            Storage::DenseF64(m) => {
+                let (values, d) = (m.values(), m.dims());
+                Box::new(move |row| hash_some(&values[row * d..(row + 1) * d], count))
+            }
+            Storage::SparseF32(_) | Storage::SparseF64(_) => return None,
+        };
+        first_equal(&hashes(n, threads, of_row), n / 8, same)
     };
+    let found = by_some(SAMPLED).or_else(|| by_some(MORE_SAMPLED));
     let (first, copies) = match found {
         Some(found) => found,
         None => first_equal(&hashes(n, threads, |row| hash(points, row)), usize::MAX, same)?,
@@ -172,9 +180,9 @@ pub(crate) fn hash(points: &Points, row: usize) -> u64 {
     finished(state)
 }
 
-/// A hash of [`SAMPLED`] values, spread over a dense row.
-fn hash_some<T: Real>(row: &[T]) -> u64 {
-    let columns = (0..SAMPLED).map(|at| at * row.len() / SAMPLED);
+/// A hash of `count` values, spread over a dense row.
+fn hash_some<T: Real>(row: &[T], count: usize) -> u64 {
+    let columns = (0..count).map(|at| at * row.len() / count);
     finished(columns.fold(START, |state, column| mix(state, column, row[column].to_f64())))
 }
 

@@ -6,7 +6,8 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::bytes::{ByteRows, ByteRun, LINE, Line, NumberJob, Packing, Word};
+use super::byte_columns::ByteRun;
+use super::bytes::{ByteRows, LINE, Line, NumberJob, Packing, Word};
 use super::finish::{LaneColumns, Tile, finish};
 use super::fused::{self, Dots, MOST_VECTORS};
 use super::math::{self, ExpTable};

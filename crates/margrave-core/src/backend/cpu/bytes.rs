@@ -11,6 +11,7 @@
 
 use std::ops::Range;
 
+use super::byte_columns::{ByteColumns, ByteRun};
 #[cfg(target_arch = "x86_64")]
 use super::byte_tiles;
 use super::finish::LaneColumns;
@@ -18,10 +19,10 @@ use super::fused::{self, Dots, FusedEngine};
 use super::grid::Grid;
 use super::pack::GROUP;
 use super::plan::{ColumnPlan, Item};
-use super::simd::{Level, SimdScalar};
+use super::simd::Level;
 use super::tasks::{EntrySource, Fresh};
 use super::tile::PanelRun;
-use crate::control::{Control, Interrupt, Threads};
+use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real, Storage};
 use crate::kernel::Kernel;
 
@@ -85,12 +86,20 @@ impl Packing {
     pub(crate) fn cost(self) -> f64 {
         if self == Packing::Pairs { 0.5 } else { 0.25 }
     }
+
+    /// The same where only this share of the numbers is not zero: lists leave out words of zeros.
+    pub(crate) fn cost_where(self, filled: f64) -> f64 {
+        match self {
+            Packing::Vnni => self.cost(),
+            _ => self.cost() * (1.0 - (1.0 - filled.clamp(0.0, 1.0)).powi(self.numbers() as i32)),
+        }
+    }
 }
 
 /// Points as numbers of their grid.
 pub(crate) struct BytePoints {
     /// `steps` words a point.
-    words: Vec<u32>,
+    pub(super) words: Vec<u32>,
     pub(super) steps: usize,
     packing: Packing,
     /// Σk² of every point.
@@ -161,10 +170,11 @@ impl BytePoints {
     /// Some of the points, in the order of the list.
     pub(crate) fn gather(&self, list: &[u32]) -> Self {
         let (steps, packing) = (self.steps, self.packing);
-        let words = list.iter().flat_map(|&i| &self.words[i as usize * steps..(i as usize + 1) * steps]);
+        let mut words = Vec::with_capacity(list.len() * steps);
+        list.iter().for_each(|&i| words.extend_from_slice(&self.words[i as usize * steps..(i as usize + 1) * steps]));
         let of = |terms: &[i32]| list.iter().map(|&i| terms[i as usize]).collect();
         let (squares, row_terms) = (of(&self.squares), of(&self.row_terms));
-        Self { words: words.copied().collect(), steps, packing, squares, row_terms }
+        Self { words, steps, packing, squares, row_terms }
     }
 
     /// Packs up to [`LINE`] points of `list` side by side into `lines`, as columns.
@@ -181,6 +191,12 @@ impl BytePoints {
 }
 
 impl BytePoints {
+    /// Packs columns `part`·[`LINE`] and those after it, as many as there are.
+    pub(super) fn pack_part(&self, part: usize, lines: &mut [Line], terms: &mut [i32]) {
+        let (from, to) = ((part * LINE).min(self.len()), ((part + 1) * LINE).min(self.len()));
+        self.pack_columns(from..to, lines, terms);
+    }
+
     /// One panel of `width` columns with the points of `list`.
     pub(crate) fn pack_panel<'b>(
         &self,
@@ -211,54 +227,6 @@ fn encode(points: &Points, i: usize, grid: Grid, out: &mut [u8]) {
         _ => {
             out.fill(grid.number(0.0));
             points.visit(i, |k, x| out[k] = grid.number(x));
-        }
-    }
-}
-
-/// Columns packed in lines: `steps` lines for every [`LINE`] of them.
-pub(crate) struct ByteColumns {
-    lines: Vec<Line>,
-    terms: Vec<i32>,
-}
-
-impl ByteColumns {
-    /// Packs all points, padded to a whole number of the widest panels.
-    pub(crate) fn new(points: &BytePoints, threads: &Threads) -> Self {
-        let (count, widest) = (points.len(), <f32 as SimdScalar>::NR);
-        let padded = count.div_ceil(widest) * widest;
-        let steps = points.steps;
-        let mut lines = vec![Line([0; LINE]); padded / LINE * steps];
-        let mut terms = vec![0; padded];
-        // Points without features have no lines.
-        let parts = terms.chunks_mut(LINE).zip(lines.chunks_mut(steps.max(1)));
-        threads.each_of(parts.collect(), |part, (terms, lines)| {
-            let (from, to) = ((part * LINE).min(count), ((part + 1) * LINE).min(count));
-            points.pack_columns(from..to, lines, terms);
-        });
-        Self { lines, terms }
-    }
-
-    /// Columns `from` up to `to`, multiples of [`LINE`].
-    pub(crate) fn run(&self, steps: usize, from: usize, to: usize) -> ByteRun<'_> {
-        ByteRun { lines: &self.lines[from / LINE * steps..to / LINE * steps], terms: &self.terms[from..to] }
-    }
-}
-
-/// Packed columns of a run of panels.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ByteRun<'a> {
-    pub(super) lines: &'a [Line],
-    pub(super) terms: &'a [i32],
-}
-
-impl ByteRun<'_> {
-    /// Panels `range` of `count`.
-    #[inline(always)]
-    pub(crate) fn panels(&self, range: Range<usize>, count: usize) -> Self {
-        let (lines, terms) = (self.lines.len() / count, self.terms.len() / count);
-        Self {
-            lines: &self.lines[range.start * lines..range.end * lines],
-            terms: &self.terms[range.start * terms..range.end * terms],
         }
     }
 }
@@ -304,12 +272,17 @@ impl ByteRows {
         }
         rows.parts = steps.div_ceil(PART);
         rows.starts.reserve(padded * rows.parts + 1);
+        // Without a branch for each word, which no processor could predict.
+        let mut present = [Word { at: 0, value: 0 }; PART];
         for i in 0..count {
             for (part, words) in own(i).chunks(PART).enumerate() {
                 rows.starts.push(rows.listed.len() as u32);
-                let places = (part * PART) as u32..;
-                let present = places.zip(words).filter(|(_, word)| **word != 0);
-                rows.listed.extend(present.map(|(at, value)| Word { at, value: *value }));
+                let mut found = 0;
+                for (at, &value) in ((part * PART) as u32..).zip(words) {
+                    present[found.min(PART - 1)] = Word { at, value };
+                    found += usize::from(value != 0);
+                }
+                rows.listed.extend_from_slice(&present[..found]);
             }
         }
         rows.starts.resize(padded * rows.parts + 1, rows.listed.len() as u32);

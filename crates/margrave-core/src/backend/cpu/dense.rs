@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::bytes::ByteRun;
+use super::byte_columns::ByteRun;
 use super::finish::{LaneColumns, Refine};
 use super::fused::{self, Dots, FusedEngine};
 use super::pack::{GROUP, PackedRows, Panels, View};

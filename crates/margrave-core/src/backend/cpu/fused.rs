@@ -5,7 +5,7 @@
 //! In single precision products are added up in single precision over at most [`PANELS`] panels, in double precision
 //! beyond.
 
-use super::bytes::ByteRun;
+use super::byte_columns::ByteRun;
 use super::finish::{distance, recompute};
 use super::math::{self, ExpTable};
 use super::pack::GROUP;

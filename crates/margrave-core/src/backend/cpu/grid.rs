@@ -1,6 +1,6 @@
 //! Points on a grid: at most 256 evenly spaced values, the same for all features.
 
-use crate::data::{Points, Storage};
+use crate::data::{Points, Real, Storage};
 use crate::kernel::{Kernel, Statistic};
 
 /// Values of a grid.
@@ -17,7 +17,16 @@ pub(crate) struct Grid {
     pub(crate) last: u8,
     /// Largest difference of a value of the points from the grid, with the rounding of measuring it.
     pub(crate) error: f64,
+    /// Share of the values that are not the least one, with k = 0.
+    pub(crate) filled: f64,
 }
+
+/// Added to a small number, it leaves the nearest whole number in the low bits of the sum.
+const ROUND: f64 = 6_755_399_441_055_744.0;
+/// Values looked at one by one before all others are compared with the grid through them.
+const FIRST: usize = 1 << 16;
+/// Largest difference from such a grid that is taken for rounding, relative to its range.
+const ROUNDING: f64 = 1e-9;
 
 impl Grid {
     /// The grid of all these points. Data that are on none are recognised after a few hundred values.
@@ -26,19 +35,91 @@ impl Grid {
         if kernel.statistic() != Statistic::SquaredDistance || !(8..=WIDEST).contains(&d) {
             return None;
         }
+        let total: usize = sides.iter().map(|points| points.len() * points.dims()).sum();
         let mut values = Distinct::default();
-        for points in sides {
-            let on = match points.storage() {
-                Storage::DenseF32(m) => m.values().iter().all(|x| values.insert(f64::from(*x))),
-                Storage::DenseF64(m) => m.values().iter().all(|x| values.insert(*x)),
-                Storage::SparseF32(m) => values.insert(0.0) && m.values().iter().all(|x| values.insert(f64::from(*x))),
-                Storage::SparseF64(m) => values.insert(0.0) && m.values().iter().all(|x| values.insert(*x)),
-            };
-            if !on {
-                return None;
+        if sides.iter().any(|points| !points.is_sparse()) && total > 4 * FIRST {
+            // Most sets of pixels show their whole grid in a few rows.
+            for points in sides {
+                values.add(points, FIRST)?;
+            }
+            if let Some(found) = Self::through(&values.sorted()).and_then(|grid| grid.of_all(sides)) {
+                return Some(found);
             }
         }
-        Self::through(&values.sorted())
+        let mut values = Distinct::default();
+        for points in sides {
+            values.add(points, usize::MAX)?;
+        }
+        let grid = Self::through(&values.sorted())?;
+        // Stored values are the filled ones of sparse points where 0 is the least; of others all may be.
+        let stored: usize = sides.iter().map(|points| points.stored()).sum();
+        let filled = if grid.low == 0.0 { stored as f64 / total.max(1) as f64 } else { 1.0 };
+        Some(Self { filled, ..grid })
+    }
+
+    /// This grid, found through some of the values, with the error of all; `None` if not all of them are on it.
+    fn of_all(self, sides: &[&Points]) -> Option<Self> {
+        let (mut error, mut filled, mut total) = (0.0f64, 0, 0);
+        for points in sides {
+            let found = self.compare(points)?;
+            error = error.max(found.off);
+            filled += found.filled;
+            total += points.len() * points.dims();
+        }
+        let filled = filled as f64 / total.max(1) as f64;
+        Some(Self { error: error + self.rounding(), filled, ..self })
+    }
+
+    /// Compares all values with the grid; `None` if one is outside its range, or off it by more than rounding.
+    fn compare(&self, points: &Points) -> Option<Compared> {
+        let found = match points.storage() {
+            Storage::DenseF32(m) => self.compare_values(m.values()),
+            Storage::DenseF64(m) => self.compare_values(m.values()),
+            Storage::SparseF32(m) => self.compare_values(m.values()),
+            Storage::SparseF64(m) => self.compare_values(m.values()),
+        }?;
+        let absent = points.len() * points.dims() - points.stored();
+        let zero = self.compare_values(&[0.0f64]).filter(|_| absent > 0);
+        match (absent, zero) {
+            (0, _) => Some(found),
+            (_, None) => None,
+            (_, Some(zero)) => {
+                Some(Compared { off: found.off.max(zero.off), filled: found.filled + absent * zero.filled })
+            }
+        }
+    }
+
+    fn compare_values<T: Real>(&self, values: &[T]) -> Option<Compared> {
+        let (low, step, by) = (self.low, self.step, 1.0 / self.step);
+        let high = low + step * f64::from(self.last);
+        let rounding = ROUNDING * (high - low);
+        let mut filled = 0;
+        let mut off = 0.0f64;
+        let mut inside = true;
+        // In short pieces, of which the sums fit into 32 bits.
+        for values in values.chunks(1 << 16) {
+            let (mut worst, mut some) = (0.0f64, 0u32);
+            for x in values {
+                let x = x.to_f64();
+                let number = ((x - low) * by + ROUND) - ROUND;
+                let distance = (x - (low + step * number)).abs();
+                worst = if distance > worst { distance } else { worst };
+                inside &= (x - low >= -rounding) & (x - high <= rounding);
+                some += u32::from(number != 0.0);
+            }
+            if !(inside && worst <= rounding) {
+                return None;
+            }
+            off = off.max(worst);
+            filled += some as usize;
+        }
+        Some(Compared { off, filled })
+    }
+
+    /// Bound on the rounding of measuring how far a value is from the grid.
+    fn rounding(&self) -> f64 {
+        let high = self.low + self.step * f64::from(self.last);
+        4.0 * f64::EPSILON * (self.low.abs().max(high.abs()) + (high - self.low))
     }
 
     /// The coarsest grid through these values, ascending.
@@ -62,7 +143,7 @@ impl Grid {
         if !(last < MOST as f64) {
             return None;
         }
-        let grid = Self { low, step: range / last, last: last as u8, error: 0.0 };
+        let grid = Self { low, step: range / last, last: last as u8, error: 0.0, filled: 1.0 };
         let off = |x: &f64| (x - (low + grid.step * f64::from(grid.number(*x)))).abs();
         let error = values.iter().map(off).fold(0.0, f64::max);
         let largest = low.abs().max(high.abs());
@@ -73,7 +154,7 @@ impl Grid {
     #[inline(always)]
     pub(crate) fn number(&self, x: f64) -> u8 {
         // Never negative, and below 256, for values of the grid.
-        ((x - self.low) / self.step + 0.5) as u8
+        ((x - self.low) * (1.0 / self.step) + ROUND).to_bits() as u8
     }
 
     /// Bound on the error of an entry that comes from values not being exactly on the grid: |dK/dr| is at most 0.9·√γ,
@@ -99,6 +180,14 @@ impl Grid {
     }
 }
 
+/// How values differ from a grid.
+struct Compared {
+    /// The largest difference.
+    off: f64,
+    /// Values that are not the least one of the grid.
+    filled: usize,
+}
+
 /// Up to [`MOST`] distinct values.
 struct Distinct {
     /// A hash table of bits + 1; 0 is an empty place.
@@ -116,6 +205,20 @@ impl Default for Distinct {
 
 impl Distinct {
     const PLACES: usize = 1024;
+
+    /// The first `most` stored values of the points, and 0 of sparse ones; `None` if there are too many distinct ones.
+    fn add(&mut self, points: &Points, most: usize) -> Option<()> {
+        fn first<T: Real>(values: &[T], most: usize, to: &mut Distinct) -> bool {
+            values[..most.min(values.len())].iter().all(|x| to.insert(x.to_f64()))
+        }
+        let on = match points.storage() {
+            Storage::DenseF32(m) => first(m.values(), most, self),
+            Storage::DenseF64(m) => first(m.values(), most, self),
+            Storage::SparseF32(m) => self.insert(0.0) && first(m.values(), most, self),
+            Storage::SparseF64(m) => self.insert(0.0) && first(m.values(), most, self),
+        };
+        on.then_some(())
+    }
 
     /// `false` if there are now more than [`MOST`], or the value is not finite.
     #[inline(always)]
@@ -174,6 +277,32 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn grids_of_many_values_are_those_of_the_distinct_ones() {
+        let (n, d) = (3 * FIRST / 4, 8);
+        let pixel = |at: usize| [0.0, 0.0, 0.0, (at * 7919 % 256) as f64][at % 4] / 255.0;
+        let all: Vec<f64> = (0..n * d).map(pixel).collect();
+        let find = |values: Vec<f64>| Grid::find(&Kernel::rbf(1.0), &[&Points::dense_f64(n, d, values).unwrap()]);
+        let mut distinct = all.clone();
+        distinct.sort_by(f64::total_cmp);
+        distinct.dedup();
+        let (found, want) = (find(all.clone()).unwrap(), Grid::through(&distinct).unwrap());
+        assert_eq!((found.low, found.step, found.last), (want.low, want.step, want.last));
+        assert!((found.error / want.error - 1.0).abs() < 0.5, "{} {}", found.error, want.error);
+        let filled = all.iter().filter(|x| **x != 0.0).count() as f64 / all.len() as f64;
+        assert!((found.filled - filled).abs() < 1e-12);
+        // Late values beyond the range, on none, and on a finer grid.
+        let with = |x: f64| {
+            let mut values = all.clone();
+            values[n * d - 3] = x;
+            find(values)
+        };
+        assert!(with(300.0 / 255.0).is_none());
+        assert!(with(0.5 / 255.0).is_none_or(|grid| grid.error > 1e-4));
+        let coarse: Vec<f64> = (0..n * d).map(|at| if at + 5 < n * d { (at % 2) as f64 } else { 0.25 }).collect();
+        assert_eq!(find(coarse).map(|grid| (grid.last, grid.step)), Some((4, 0.25)));
     }
 
     #[test]

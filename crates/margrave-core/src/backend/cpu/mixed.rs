@@ -8,7 +8,8 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::bytes::{ByteColumns, ByteEngine, BytePoints, ByteRows, NumberJob, Packing};
+use super::byte_columns::ByteColumns;
+use super::bytes::{ByteEngine, BytePoints, ByteRows, NumberJob, Packing};
 use super::dense::PackedSource;
 use super::finish::{LaneColumns, Refine};
 use super::fused::{self, Dots};
@@ -171,7 +172,7 @@ impl Layout {
         if self.error == 0.0 {
             return 0.0;
         }
-        let grid = Grid { low: 0.0, step: self.step, last: 0, error: self.error };
+        let grid = Grid { low: 0.0, step: self.step, last: 0, error: self.error, filled: 1.0 };
         grid.entry_error(kernel, self.on_grid.len()).unwrap_or(f64::INFINITY)
     }
 

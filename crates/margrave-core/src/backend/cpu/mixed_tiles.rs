@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::byte_columns::ByteRun;
 use super::byte_tiles::WholeSums;
-use super::bytes::{ByteRun, NumberJob};
+use super::bytes::NumberJob;
 use super::finish::{Tile, finish};
 use super::fused::{self, Addend, Dots};
 use super::math::ExpTable;

@@ -6,6 +6,7 @@
 //! for the inner loops and `accuracy.rs` for the choice of arithmetic.
 
 mod accuracy;
+mod byte_columns;
 #[cfg(target_arch = "x86_64")]
 mod byte_tiles;
 mod bytes;
@@ -40,7 +41,8 @@ pub use simd::Level;
 pub use statistics::Statistics;
 
 use self::accuracy::{Arithmetic, EntryRecipe};
-use self::bytes::{ByteColumns, ByteEngine, BytePoints, ByteSource, Packing};
+use self::byte_columns::ByteColumns;
+use self::bytes::{ByteEngine, BytePoints, ByteSource, Packing};
 use self::dense::PackedSource;
 use self::finish::Refine;
 use self::grid::Grid;
@@ -50,7 +52,7 @@ use self::restrict::Restrict;
 use self::side::Side;
 use self::sparse::{SparseEngine, SparseSource, SparseValues};
 use self::tasks::Tasks;
-use crate::control::{Control, Interrupt, Threads};
+use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real};
 use crate::error::{Error, Result};
 use crate::gram::{Accuracy, Chain, Gram, Pick, Precision};
@@ -294,11 +296,7 @@ impl CpuGram {
         let points = |points: &Points| BytePoints::new(points, grid, packing, control);
         let cols = self.bytes.cols.get(|| points(&self.cols))?;
         let rows = if self.square { cols } else { self.bytes.rows.get(|| points(&self.rows))? };
-        let packed = self.bytes.packed.get(|| {
-            control.check()?;
-            // Not on the pool: see `Panels::new`.
-            Ok(ByteColumns::new(cols, &Threads::one()))
-        })?;
+        let packed = self.bytes.packed.get(|| ByteColumns::on_own_threads(cols, control))?;
         let (kernel, level, scalar) = (grid.scaled(self.kernel), self.level, std::marker::PhantomData);
         Ok(ByteSource { kernel, level, rows, cols, packed, scalar })
     }
@@ -329,11 +327,7 @@ impl CpuGram {
         let layout = &mixed.layout;
         let cols = self.bytes.cols.get(|| layout.numbers(&self.cols, control))?;
         let rows = if self.square { cols } else { self.bytes.rows.get(|| layout.numbers(&self.rows, control))? };
-        let packed = self.bytes.packed.get(|| {
-            control.check()?;
-            // Not on the pool: see `Panels::new`.
-            Ok(ByteColumns::new(cols, &Threads::one()))
-        })?;
+        let packed = self.bytes.packed.get(|| ByteColumns::on_own_threads(cols, control))?;
         let (measured_rows, measured_cols) = (self.view(&mixed.rows), self.view(&mixed.cols));
         let panels = ready.panels.get(|| Panels::new(measured_cols, self.level, control))?;
         let measured = PackedSource {
@@ -497,7 +491,7 @@ impl Gram for CpuGram {
         if let Some(mixed) = &self.mixed {
             mixed.layout.effort()
         } else if let Some(grid) = self.arithmetic.grid_for(Precision::Single) {
-            self.cols.dims() as f64 * Packing::choose(self.level, grid.last).cost()
+            self.cols.dims() as f64 * Packing::choose(self.level, grid.last).cost_where(grid.filled)
         } else if self.arithmetic.sparse {
             // Values of sparse rows are processed one by one, packed ones at least eight at a time.
             8.0 * self.cols.stored() as f64 / self.cols.len().max(1) as f64

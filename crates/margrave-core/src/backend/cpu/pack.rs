@@ -258,7 +258,7 @@ impl<T: SimdScalar> Panels<T> {
             norms: &self.norms[first * T::NR..(first + count) * T::NR],
             count,
             columns: LaneColumns::From { first: first * T::NR, count: (count * T::NR).min(self.n - first * T::NR) },
-            bytes: super::bytes::ByteRun::default(),
+            bytes: super::byte_columns::ByteRun::default(),
         }
     }
 }

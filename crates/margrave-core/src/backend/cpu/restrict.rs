@@ -1,6 +1,7 @@
 //! Products with some of the columns.
 
-use super::bytes::{ByteColumns, ByteEngine, ByteSource};
+use super::byte_columns::ByteColumns;
+use super::bytes::{ByteEngine, ByteSource};
 use super::dense::PackedSource;
 use super::finish::Refine;
 use super::pack::{Panels, View};

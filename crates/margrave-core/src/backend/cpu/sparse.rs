@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use super::bytes::ByteRun;
+use super::byte_columns::ByteRun;
 use super::finish::{LaneColumns, Refine, Tile, finish};
 use super::fused::FusedEngine;
 use super::math::ExpTable;

@@ -4,7 +4,7 @@
 //! Every entry is one chain of additions over the features, split into the same pieces whichever side a point is on, so
 //! K is exactly symmetric and ‖x‖², computed by the same chain, cancels exactly on the diagonal.
 
-use super::bytes::ByteRun;
+use super::byte_columns::ByteRun;
 use super::finish::{LaneColumns, Refine, Tile, finish};
 use super::math::ExpTable;
 use super::pack::{GROUP, PackedRows};

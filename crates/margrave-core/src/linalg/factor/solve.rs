@@ -3,7 +3,7 @@
 use super::tiles::{dot, products, solve_rows};
 use super::{Cholesky, FactorError, Scalar};
 use crate::control::{Control, Threads};
-use crate::linalg::sweep;
+use crate::linalg::sweep::{self, ROWS};
 
 /// Rows solved for at a time, on one thread; the contribution of the others is computed on all.
 const STRIP: usize = 256;
@@ -94,10 +94,14 @@ impl<T: Scalar> Cholesky<T> {
         });
         held.inner.solve_on(&mut mu, threads);
         threads.chunks(r, STRIP, |t, part| {
-            let from = t * STRIP;
-            for (k, m) in mu.iter().enumerate() {
-                let at = k * n + from;
-                sweep::add_row(part, &held.w[at..at + part.len()], *m);
+            let len = part.len();
+            let row = |k: usize| &held.w[k * n + t * STRIP..][..len];
+            let (fours, rest) = mu.as_chunks::<ROWS>();
+            for (q, m) in fours.iter().enumerate() {
+                sweep::add_rows(part, std::array::from_fn(|r| row(ROWS * q + r)), *m);
+            }
+            for (k, m) in (ROWS * fours.len()..).zip(rest) {
+                sweep::add_row(part, row(k), *m);
             }
         });
         self.backward(r, threads);
@@ -124,9 +128,14 @@ impl<T: Scalar> Cholesky<T> {
             let strip = &mut rest[..until - from];
             if from > 0 {
                 threads.chunks(strip, SHARE, |t, part| {
-                    for (k, x) in part.iter_mut().enumerate() {
-                        let at = (from + t * SHARE + k) * self.ld;
-                        *x -= dot(&self.l[at..at + from], done);
+                    let row = |k: usize| &self.l[(from + t * SHARE + k) * self.ld..][..from];
+                    let (pairs, rest) = part.as_chunks_mut::<2>();
+                    for (p, pair) in pairs.iter_mut().enumerate() {
+                        let dots = sweep::two_dots([row(2 * p), row(2 * p + 1)], done);
+                        pair.iter_mut().zip(dots).for_each(|(x, dot)| *x -= dot);
+                    }
+                    for (k, x) in (2 * pairs.len()..).zip(rest) {
+                        *x -= dot(row(k), done);
                     }
                 });
             }
@@ -152,9 +161,14 @@ impl<T: Scalar> Cholesky<T> {
                 sweep::add_row(&mut strip[..k], &row[..k], -x);
             }
             threads.chunks(above, STRIP, |t, part| {
-                for (k, x) in strip.iter().enumerate() {
-                    let at = (from + k) * self.ld + t * STRIP;
-                    sweep::add_row(part, &self.l[at..at + part.len()], -x);
+                let len = part.len();
+                let row = |k: usize| &self.l[(from + k) * self.ld + t * STRIP..][..len];
+                let (fours, rest) = strip.as_chunks::<ROWS>();
+                for (q, x) in fours.iter().enumerate() {
+                    sweep::add_rows(part, std::array::from_fn(|r| row(ROWS * q + r)), x.map(|x| -x));
+                }
+                for (k, x) in (ROWS * fours.len()..).zip(rest) {
+                    sweep::add_row(part, row(k), -x);
                 }
             });
         }

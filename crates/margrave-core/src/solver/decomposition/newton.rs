@@ -284,8 +284,8 @@ impl<T: StoredEntry> Newton<T> {
             let mut out = vec![0.0; m - from];
             for i in from..until {
                 let row = factor.above(i);
-                out[i - from] += (self.diag[i] + self.proximal) * x[i] + sweep::dot(row, &x[i + 1..]);
-                sweep::add_row(&mut out[i + 1 - from..], row, x[i]);
+                let dot = sweep::both_sides(&mut out[i + 1 - from..], row, x[i], &x[i + 1..]);
+                out[i - from] += (self.diag[i] + self.proximal) * x[i] + dot;
             }
             out
         });

@@ -11,7 +11,7 @@ use faer::{Accum, MatMut, MatRef, Par};
 use crate::control::{Control, Interrupt};
 use crate::gram::{Gram, Pick};
 use crate::linalg::factor::{Cholesky, FactorError};
-use crate::linalg::sweep;
+use crate::linalg::sweep::{self, ROWS};
 
 /// Rows of B per task; the same for any number of threads, so that sums have the same order.
 const ROWS_PER_TASK: usize = 512;
@@ -173,8 +173,13 @@ impl Nystrom {
         let sums = control.threads.map(x.len().div_ceil(ROWS_PER_TASK), |t| {
             let mut sum = vec![0f64; rank];
             let places = t * ROWS_PER_TASK..((t + 1) * ROWS_PER_TASK).min(y.len());
-            for p in places.filter(|&p| y[p] != 0.0) {
-                sweep::add_row(&mut sum, &self.b[p * rank..(p + 1) * rank], y[p]);
+            let row = |p: usize| &self.b[p * rank..(p + 1) * rank];
+            let (fours, rest) = y[places.clone()].as_chunks::<ROWS>();
+            for (q, y) in fours.iter().enumerate() {
+                sweep::add_rows(&mut sum, std::array::from_fn(|r| row(places.start + ROWS * q + r)), *y);
+            }
+            for (p, y) in (places.end - rest.len()..).zip(rest) {
+                sweep::add_row(&mut sum, row(p), *y);
             }
             sum
         });
@@ -183,11 +188,18 @@ impl Nystrom {
         inner.solve(&mut s);
         let scale = 1.0 / self.sigma;
         control.threads.chunks(x, ROWS_PER_TASK, |t, part| {
-            for (k, x) in part.iter_mut().enumerate() {
-                let p = t * ROWS_PER_TASK + k;
-                if free[p] {
-                    *x = (*x - sweep::dot(&self.b[p * rank..(p + 1) * rank], &s)) * scale;
+            let row = |k: usize| &self.b[(t * ROWS_PER_TASK + k) * rank..][..rank];
+            let free = |k: usize| free[t * ROWS_PER_TASK + k];
+            let (pairs, rest) = part.as_chunks_mut::<2>();
+            let whole = 2 * pairs.len();
+            for (q, pair) in pairs.iter_mut().enumerate() {
+                let dots = sweep::two_dots([row(2 * q), row(2 * q + 1)], &s);
+                for (r, x) in pair.iter_mut().enumerate().filter(|(r, _)| free(2 * q + r)) {
+                    *x = (*x - dots[r]) * scale;
                 }
+            }
+            for (k, x) in (whole..).zip(rest).filter(|(k, _)| free(*k)) {
+                *x = (*x - sweep::dot(row(k), &s)) * scale;
             }
         });
     }

@@ -205,7 +205,8 @@ impl<T: StoredEntry> KernelRows<T> {
         cols: Pick<'_>,
         control: &Control,
     ) -> Result<(), Interrupt> {
-        debug_assert!(variables.len() <= 2 * BATCH && variables.iter().all(|&v| !self.has(v as usize)));
+        debug_assert!(variables.len() <= self.room().max(2 * BATCH));
+        debug_assert!(variables.iter().all(|&v| !self.has(v as usize)));
         self.clock += 1;
         let slots: Vec<usize> = variables.iter().map(|_| self.slot()).collect();
         let mut from = 0;

@@ -14,6 +14,8 @@ use crate::problem::KernelProblem;
 
 /// Multiply–adds of an entry from which it is kept rather than computed again.
 pub(super) const EXPENSIVE_ENTRY: f64 = 192.0;
+/// Rows computed together where there is room for all.
+const MANY_ROWS: usize = 256;
 /// Seconds between two reports to the observer.
 const REPORT_INTERVAL: f64 = 0.04;
 
@@ -163,7 +165,9 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             }
         }
         let (problem, cols) = (self.problem, self.columns.as_deref().map_or(Pick::All, Pick::List));
-        for batch in missing.chunks(2 * BATCH) {
+        // Every batch reads all points once: many rows at a time where none has to make way.
+        let batch = if self.full_rows.room() >= missing.len() { MANY_ROWS } else { 2 * BATCH };
+        for batch in missing.chunks(batch) {
             self.full_rows.fetch(self.gram, batch, |v| problem.row(v as usize) as u32, cols, self.control)?;
         }
         // A later batch may have displaced an earlier one.
