@@ -327,7 +327,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
         }
         self.control.check()?;
         let (mut first, mut second) = (vec![0.0; d], vec![0.0; d * d]);
-        self.x.moments(Pick::List(&rows), &own, &[], &mut first, &mut second, self.control)?;
+        self.x.rough_moments(Pick::List(&rows), &own, &mut first, &mut second, self.control)?;
         let assemble = || {
             let mut matrix = second.clone();
             for i in 0..d {
