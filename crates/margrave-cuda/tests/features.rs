@@ -197,6 +197,6 @@ fn machines_on_few_centres_are_those_of_the_processor() {
     b.grow(here.as_ref(), 200, &control).expect("no interrupt");
     // The same draws: residuals differ by rounding only.
     assert_eq!(a.pivots()[..100], b.pivots()[..100]);
-    assert!(a.features(10).is_none() && b.features(10).is_some());
+    assert!(a.features(10, &Threads::one()).is_none() && b.features(10, &Threads::one()).is_some());
     assert!((a.residual_share() - b.residual_share()).abs() < 1e-3, "{} {}", a.residual_share(), b.residual_share());
 }

@@ -60,6 +60,19 @@ pub trait Matrix: Send + Sync {
         control: &Control,
     ) -> Result<(), Interrupt>;
 
+    /// [`moments`](Self::moments) about the origin for preconditioning: sums may be single precision where that is faster. What is
+    /// solved with them does not depend on their rounding, only the number of steps does.
+    fn rough_moments(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        first: &mut [f64],
+        second: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        self.moments(rows, weights, &[], first, second, control)
+    }
+
     /// `out[j] += Σ a·xⱼ²` over the chosen rows.
     fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
 

@@ -34,6 +34,18 @@ impl Entry for f64 {
     }
 }
 
+/// A multiple of a step that is known elsewhere.
+impl Entry for i16 {
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+    #[inline(always)]
+    fn narrow(self) -> f32 {
+        f32::from(self)
+    }
+}
+
 /// The most violating variables of a range: the one to increase and the one to decrease.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Extremes {
@@ -128,6 +140,16 @@ versions! {
     /// (slopeⱼ − from)² / κᵢⱼ, where κᵢⱼ = own + diagⱼ − 2·rowⱼ is the curvature of the pair (at least `floor`). `None`
     /// if no variable with a higher slope can decrease.
     pub fn best_partner<T: Entry>(g: &[f64], down: &[f64], row: &[T], diag: &[f32], own: f32, from: f64, floor: f32) -> Option<usize> = best_partner_body
+}
+
+versions! {
+    /// g += Σ tᵢ·kᵢ over four rows: g is read and written once.
+    pub fn add_four<T: Entry>(g: &mut [f64], k: [&[T]; 4], t: [f64; 4]) -> () = add_four_body
+}
+
+versions! {
+    /// Σ aᵢ·xᵢ of four rows a.
+    pub fn dot_four<T: Entry>(a: [&[T]; 4], x: &[f64]) -> [f64; 4] = dot_four_body
 }
 
 versions! {
@@ -238,6 +260,36 @@ fn add_row_body<T: Entry>(g: &mut [f64], k: &[T], t: f64) {
     for (g, k) in g.iter_mut().zip(k) {
         *g += t * k.wide();
     }
+}
+
+#[inline(always)]
+fn add_four_body<T: Entry>(g: &mut [f64], k: [&[T]; 4], t: [f64; 4]) {
+    let n = g.len();
+    let [a, b, c, d] = k.map(|k| &k[..n]);
+    for i in 0..n {
+        g[i] += (t[0] * a[i].wide() + t[1] * b[i].wide()) + (t[2] * c[i].wide() + t[3] * d[i].wide());
+    }
+}
+
+#[inline(always)]
+fn dot_four_body<T: Entry>(a: [&[T]; 4], x: &[f64]) -> [f64; 4] {
+    const WIDTH: usize = 8;
+    let n = x.len();
+    let a = a.map(|a| &a[..n]);
+    let mut sums = [[0f64; WIDTH]; 4];
+    let whole = n / WIDTH * WIDTH;
+    let mut base = 0;
+    while base < whole {
+        let x: &[f64; WIDTH] = x[base..base + WIDTH].try_into().expect("WIDTH elements");
+        for r in 0..4 {
+            let a: &[T; WIDTH] = a[r][base..base + WIDTH].try_into().expect("WIDTH elements");
+            for l in 0..WIDTH {
+                sums[r][l] += a[l].wide() * x[l];
+            }
+        }
+        base += WIDTH;
+    }
+    std::array::from_fn(|r| sums[r].iter().sum::<f64>() + (whole..n).map(|i| a[r][i].wide() * x[i]).sum::<f64>())
 }
 
 #[inline(always)]
@@ -427,6 +479,22 @@ mod tests {
                 Some(a) => assert!((gain(a) - want).abs() <= 1e-5 * want, "n = {n}"),
                 None => assert_eq!(want, 0.0, "n = {n}"),
             }
+        }
+    }
+
+    #[test]
+    fn four_rows_at_once_are_four_rows() {
+        for n in [0, 3, 8, 29] {
+            let row = |r: usize| (0..n).map(|i| ((i * 7 + r * 13) % 31) as i16 - 15).collect::<Vec<i16>>();
+            let rows: Vec<Vec<i16>> = (0..4).map(row).collect();
+            let four = [0, 1, 2, 3].map(|r| rows[r].as_slice());
+            let x: Vec<f64> = (0..n).map(|i| (i as f64).cos()).collect();
+            let (t, mut g) = ([0.5, -1.0, 2.0, 0.25], x.clone());
+            add_four(&mut g, four, t);
+            let mut want = x.clone();
+            four.iter().zip(t).for_each(|(row, t)| add_row(&mut want, row, t));
+            assert!(g.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-12));
+            assert!((0..4).all(|r| (dot_four(four, &x)[r] - dot(four[r], &x)).abs() < 1e-12));
         }
     }
 

@@ -47,6 +47,7 @@ mod newton;
 mod options;
 pub mod partition;
 mod proximal;
+mod retreat;
 mod rows;
 mod smooth_loss;
 mod solve;

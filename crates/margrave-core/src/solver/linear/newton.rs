@@ -30,11 +30,11 @@ const MAX_REUSED_STEPS: usize = 20;
 const MAX_CG_STEPS: usize = 300;
 
 /// A direction of all variables.
-struct NewtonDirection {
-    w: Vec<f64>,
-    b: f64,
+pub(super) struct NewtonDirection {
+    pub(super) w: Vec<f64>,
+    pub(super) b: f64,
     /// Xw of the rows with curvature, if it is known.
-    dots: Option<Vec<f64>>,
+    pub(super) dots: Option<Vec<f64>>,
 }
 
 /// The system of a sample of the rows, and the total weight it stands for.
@@ -134,11 +134,14 @@ impl<'a, 'o> LinearState<'a, 'o> {
             let moved = match &active {
                 None => self.newton_steps(losses, Pick::All, 1, max_mismatch, goal.convex)?,
                 Some(list) => {
-                    let (w, b) = (self.w.clone(), self.b);
+                    let before = self.departure();
                     let rows = Pick::List(list);
                     let moved = self.newton_steps(losses, rows, MAX_ACTIVE_STEPS, max_mismatch, goal.convex)?;
-                    self.update_inactive_scores(list, &w, b)?;
+                    self.update_inactive_scores(list, &before.w, before.b)?;
                     self.update_beta(losses, Pick::All)?;
+                    if goal.convex {
+                        self.retreat(losses, before)?;
+                    }
                     moved
                 }
             };
@@ -324,7 +327,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
         }
         self.control.check()?;
         let (mut first, mut second) = (vec![0.0; d], vec![0.0; d * d]);
-        self.x.moments(Pick::List(&rows), &own, &[], &mut first, &mut second, self.control)?;
+        self.x.rough_moments(Pick::List(&rows), &own, &mut first, &mut second, self.control)?;
         let assemble = || {
             let mut matrix = second.clone();
             for i in 0..d {
@@ -456,7 +459,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
     }
 
     /// The step at which the derivative along the direction has fallen to a tenth; 0 if the direction does not descend.
-    fn line_search<L: SmoothLoss>(
+    pub(super) fn line_search<L: SmoothLoss>(
         &self,
         losses: &L,
         rows: Pick<'_>,

@@ -146,28 +146,12 @@ impl<'a, 'o> LinearRun<'a, 'o> {
         control: &'a Control,
         observer: &'o mut dyn Observer,
     ) -> Self {
-        let (n, d) = (problem.len(), problem.matrix.dims());
         let state = LinearState {
-            problem,
-            x: problem.matrix,
-            control,
-            observer,
-            rho: problem.bias.penalty(),
-            centre: Vec::new(),
-            w: vec![0.0; d],
-            b: 0.0,
-            z: vec![0.0; n],
-            beta: vec![0.0; n],
-            v: vec![0.0; d],
-            sum: 0.0,
-            spare: Vec::new(),
-            iterations: 0,
             limit: options.iterations.unwrap_or(u64::MAX),
             memory: options.memory,
             direct: options.direct,
             sampled: options.sampled,
-            precondition: None,
-            moments: None,
+            ..LinearState::at_zero(problem, control, observer)
         };
         Self {
             options,

@@ -134,6 +134,37 @@ pub(super) struct Moments {
 const MAX_MOMENT_UPDATES: usize = 40;
 
 impl<'a, 'o> LinearState<'a, 'o> {
+    /// w = 0, b = 0 and β = 0, without limits.
+    pub(super) fn at_zero(
+        problem: &'a LinearProblem<'a>,
+        control: &'a Control,
+        observer: &'o mut dyn Observer,
+    ) -> Self {
+        let (n, d) = (problem.len(), problem.matrix.dims());
+        Self {
+            problem,
+            x: problem.matrix,
+            control,
+            observer,
+            rho: problem.bias.penalty(),
+            centre: Vec::new(),
+            w: vec![0.0; d],
+            b: 0.0,
+            z: vec![0.0; n],
+            beta: vec![0.0; n],
+            v: vec![0.0; d],
+            sum: 0.0,
+            spare: Vec::new(),
+            iterations: 0,
+            limit: u64::MAX,
+            memory: u64::MAX,
+            direct: usize::MAX,
+            sampled: None,
+            precondition: None,
+            moments: None,
+        }
+    }
+
     pub(super) fn n(&self) -> usize {
         self.z.len()
     }

@@ -120,21 +120,23 @@ impl CentreSearch {
     }
 
     /// The first `m` columns of F, one row per candidate; `None` if they are not in memory.
-    pub fn features(&self, m: usize) -> Option<Vec<f64>> {
+    pub fn features(&self, m: usize, threads: &Threads) -> Option<Vec<f64>> {
         let Store::Here(blocks) = &self.store else { return None };
         let n = self.residual.len();
-        let mut out = vec![0.0; n * m];
-        for (i, row) in out.chunks_mut(m.max(1)).enumerate() {
-            let mut at = 0;
-            for block in blocks {
-                let take = block.columns.min(m - at);
-                row[at..at + take].copy_from_slice(&block.row(i)[..take]);
-                at += take;
-                if at == m {
-                    break;
+        let (mut out, m) = (vec![0.0; n * m], m.max(1));
+        threads.chunks(&mut out, TASK_ROWS * m, |task, part| {
+            for (k, row) in part.chunks_mut(m).enumerate() {
+                let (mut at, i) = (0, task * TASK_ROWS + k);
+                for block in blocks {
+                    let take = block.columns.min(m - at);
+                    row[at..at + take].copy_from_slice(&block.row(i)[..take]);
+                    at += take;
+                    if at == m {
+                        break;
+                    }
                 }
             }
-        }
+        });
         Some(out)
     }
 

@@ -325,12 +325,12 @@ fn a_search_on_a_device_draws_the_pivots_of_the_processor() {
         own.grow(gram.as_ref(), m, &here).unwrap();
     }
     assert_eq!(there.pivots()[..60], own.pivots()[..60]);
-    assert!(there.features(5).is_none());
+    assert!(there.features(5, &Threads::one()).is_none());
     // More than the device has room for: the search begins anew on the processor.
     there.grow(gram.as_ref(), 400, &control).unwrap();
     own.grow(gram.as_ref(), 400, &here).unwrap();
     assert_eq!(there.pivots(), own.pivots());
-    assert!(there.features(5).is_some());
+    assert!(there.features(5, &Threads::one()).is_some());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::backend::RowSource;
 use crate::control::{Control, Threads};
 use crate::data::Points;
 use crate::error::{Error, Result};
-use crate::gram::{Gram, Matrix, Pick};
+use crate::gram::{Gram, Matrix, Pick, Precision};
 use crate::kernel::Kernel;
 use crate::linalg::factor::{Cholesky, FactorError};
 
@@ -19,6 +19,8 @@ use crate::linalg::factor::{Cholesky, FactorError};
 const MIN_CANDIDATES: usize = 8192;
 /// Candidates per centre.
 const CANDIDATES_PER_CENTRE: usize = 16;
+/// Most centres for which the second moments of all curved rows are formed, if features are stored.
+pub(super) const MAX_FORMED: usize = 1500;
 /// Rows per task when features are stored.
 const TASK_ROWS: usize = 256;
 
@@ -78,8 +80,9 @@ pub struct FeatureSet<'a> {
     kernel: Kernel,
     source: RowSource<'a>,
     matrix: FeatureMatrix<'a>,
-    /// Rows with stored features that solvers may start from, and those features; none if all are stored, or on a device.
-    pub sample: Option<(Vec<u32>, Points)>,
+    /// Rows that solvers may start from, and their features unless K_nS is to be kept in memory; none if all features are stored,
+    /// or on a device.
+    pub sample: Option<(Vec<u32>, Option<Points>)>,
 }
 
 pub(super) enum FeatureMatrix<'a> {
@@ -202,7 +205,7 @@ impl<'a> Features<'a> {
         let n = self.source.len();
         let bytes = n as u64 * m as u64 * 8;
         let sampled = |q: usize| -> Option<Result<Points>> {
-            self.candidates.search.features(m).map(|features| Points::dense_f64(q, m, features))
+            self.candidates.search.features(m, &control.threads).map(|features| Points::dense_f64(q, m, features))
         };
         if all
             && bytes <= self.memory
@@ -210,15 +213,21 @@ impl<'a> Features<'a> {
         {
             return Ok(set(centres, FeatureMatrix::Stored(StoredFeatures::new(features?, control)), None));
         }
-        if bytes / 2 <= self.memory {
+        // With many centres L⁻ᵀ costs more than all products of a training together, and those can do without it.
+        let raw = m > MAX_FORMED && recomputed.precision == Precision::Single;
+        if bytes / 2 <= self.memory && !raw {
             let (features, entries) = self.store(&centres, control)?;
             self.entries_before += entries;
             let matrix = FeatureMatrix::Stored(StoredFeatures::new(features, control));
             return Ok(set(centres, matrix, None));
         }
-        let sample = match sampled(self.candidates.rows.len()) {
-            Some(features) => Some((self.candidates.rows.clone(), features?)),
-            None => None,
+        let rows = self.candidates.rows.clone();
+        let sample = match recomputed.precision {
+            Precision::Single => Some((rows, None)),
+            Precision::Double => match sampled(rows.len()) {
+                Some(features) => Some((rows, Some(features?))),
+                None => None,
+            },
         };
         Ok(set(centres, FeatureMatrix::Recomputed(recomputed), sample))
     }

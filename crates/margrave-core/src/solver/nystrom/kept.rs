@@ -1,53 +1,68 @@
-//! The rows of K_nS that a solver returns to, in single precision, in front of features that are recomputed: steps on few
-//! rows, such as those near the margin, then cost no kernel entries, and passes over all rows only those of the others.
+//! The rows of K_nS that a solver returns to, in front of features that are recomputed: steps on few rows, such as those near
+//! the margin, then cost no kernel entries, and passes over all rows only those of the others.
+//!
+//! They are kept in single precision, or as 16-bit integers with a step for each row (`kept_entry.rs`): half the memory, so that
+//! twice as many rows stay, and half the traffic, which is what products with kept rows take.
 //!
 //! Rows are kept as they are asked for. If there is no room for a list that would fit by itself, rows that are not in it
 //! make way, in turn. Of a longer list, as many are kept as there is room for, and the others are computed every time.
 //! Which rows are kept depends only on the calls, so the results do too; machines that are trained at the same time have
 //! one each.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::recomputed::RecomputedFeatures;
+use super::kept_entry::KeptEntry;
+use super::recomputed::{HEIGHT, RecomputedFeatures, SCALED_ROWS, add_single_products};
 use crate::control::{Control, Interrupt, Threads};
 use crate::gram::{Matrix, Pick, Precision};
-use crate::linalg::sweep;
+use crate::linalg::{pages, sweep};
 
 /// Rows per task of products with kept rows.
 const TASK_ROWS: usize = 256;
 /// Rows per task of their combinations, which have a sum of m numbers per task.
 const SUM_ROWS: usize = 8 * TASK_ROWS;
-/// Rows computed at once.
-const BLOCK_ROWS: usize = 2048;
+/// Rows per task when they are computed.
+const NEW_ROWS: usize = 128;
 /// Places with their products, and a sum of rows.
 type Part = (Vec<(usize, f64)>, Vec<f64>);
 
 /// A row that is not kept.
 const NOWHERE: u32 = u32::MAX;
 
-pub(super) struct KeptRows<'a> {
+pub(super) struct KeptRows<'a, T: KeptEntry> {
     inner: &'a RecomputedFeatures<'a>,
     most: usize,
     every: Vec<u32>,
-    kept: Mutex<Kept>,
+    kept: Mutex<Kept<T>>,
 }
 
-struct Kept {
+struct Kept<T> {
     /// Where each row is, or [`NOWHERE`].
     place: Vec<u32>,
     /// The row at each place, or [`NOWHERE`].
     owner: Vec<u32>,
-    values: Vec<f32>,
+    /// Room for all rows that may be kept; what was never written takes no memory.
+    values: Vec<T>,
+    /// By which the values of each place are multiplied.
+    steps: Vec<f64>,
     /// Free places below the end of `owner`.
     free: Vec<u32>,
     /// Where the search for rows that make way continues.
     turn: usize,
 }
 
-impl Kept {
-    fn row(&self, i: u32, m: usize) -> Option<&[f32]> {
-        let at = self.place[i as usize];
-        (at != NOWHERE).then(|| &self.values[at as usize * m..(at as usize + 1) * m])
+impl<T: KeptEntry> Kept<T> {
+    /// The values of a row and their step.
+    fn row(&self, i: u32, m: usize) -> Option<(&[T], f64)> {
+        let at = self.place[i as usize] as usize;
+        (at != NOWHERE as usize).then(|| (&self.values[at * m..(at + 1) * m], self.steps[at]))
+    }
+
+    /// Four rows at once, if there are four and all are kept.
+    fn four(&self, rows: &[u32], m: usize) -> Option<([&[T]; 4], [f64; 4])> {
+        let &[a, b, c, d] = rows else { return None };
+        let four = [self.row(a, m)?, self.row(b, m)?, self.row(c, m)?, self.row(d, m)?];
+        Some((four.map(|(row, _)| row), four.map(|(_, step)| step)))
     }
 
     /// Frees `count` places of rows that are not in `list`; there must be so many.
@@ -80,17 +95,29 @@ impl Kept {
     }
 }
 
-impl<'a> KeptRows<'a> {
+impl<'a, T: KeptEntry> KeptRows<'a, T> {
     /// `memory`: bytes for rows. `None` if entries must be double precision, or if a device has products without them.
     pub(super) fn new(inner: &'a RecomputedFeatures<'a>, memory: u64) -> Option<Self> {
-        if inner.on_device() {
+        if inner.on_device() || inner.precision != Precision::Single {
             return None;
         }
-        let n = inner.rows.shape().0;
-        let most = usize::try_from(memory / (4 * inner.m() as u64)).unwrap_or(usize::MAX).min(n);
-        let kept = Kept { place: vec![NOWHERE; n], owner: Vec::new(), values: Vec::new(), free: Vec::new(), turn: 0 };
+        let (n, m) = (inner.rows.shape().0, inner.m());
+        let most = usize::try_from(memory / (size_of::<T>() * m) as u64).unwrap_or(usize::MAX).min(n);
+        let kept = Kept {
+            place: vec![NOWHERE; n],
+            owner: Vec::new(),
+            values: pages::zeros(most * m),
+            steps: vec![0.0; most],
+            free: Vec::new(),
+            turn: 0,
+        };
         let every = (0..n as u32).collect();
-        (inner.precision == Precision::Single && most > 0).then(|| Self { inner, most, every, kept: Mutex::new(kept) })
+        (most > 0).then(|| Self { inner, most, every, kept: Mutex::new(kept) })
+    }
+
+    /// How many rows may be kept.
+    pub(super) fn most(&self) -> usize {
+        self.most
     }
 
     fn list<'r>(&'r self, rows: Pick<'r>) -> &'r [u32] {
@@ -102,13 +129,13 @@ impl<'a> KeptRows<'a> {
     }
 
     /// The kept rows, with as many of `list` among them as there is room for, and the places in `list` of the others.
-    fn with(&self, list: &[u32], control: &Control) -> Result<(MutexGuard<'_, Kept>, Vec<u32>), Interrupt> {
+    fn with(&self, list: &[u32], control: &Control) -> Result<(MutexGuard<'_, Kept<T>>, Vec<u32>), Interrupt> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = |kept: &Kept| -> Vec<u32> {
+        let missing = |kept: &Kept<T>| -> Vec<u32> {
             (0..list.len() as u32).filter(|&k| kept.place[list[k as usize] as usize] == NOWHERE).collect()
         };
         let mut absent = missing(&kept);
-        let room = |kept: &Kept| self.most - (kept.owner.len() - kept.free.len());
+        let room = |kept: &Kept<T>| self.most - (kept.owner.len() - kept.free.len());
         if absent.len() > room(&kept) && list.len() <= self.most {
             let short = absent.len() - room(&kept);
             kept.make_way(list, short);
@@ -121,32 +148,70 @@ impl<'a> KeptRows<'a> {
         Ok((kept, absent))
     }
 
-    /// Computes and keeps rows for which there is room.
-    fn add(&self, kept: &mut Kept, rows: &[u32], control: &Control) -> Result<(), Interrupt> {
+    /// Σ c·k over those rows of `list` that are kept.
+    fn sum(&self, kept: &Kept<T>, list: &[u32], coefficients: &[f64], control: &Control) -> Vec<f64> {
         let m = self.inner.m();
-        let mut block = vec![0f32; BLOCK_ROWS.min(rows.len()) * m];
-        for rows in rows.chunks(BLOCK_ROWS) {
-            let block = &mut block[..rows.len() * m];
-            self.inner.rows.block_f32(Pick::List(rows), Pick::All, block, control)?;
-            let places: Vec<u32> = rows.iter().map(|_| kept.next_place()).collect();
-            let end = kept.owner.len() * m;
-            if kept.values.len() < end {
-                // Growing by doubling would take more than the memory that was given.
-                let more = (end - kept.values.len()).max((self.most * m / 16).min(self.most * m - kept.values.len()));
-                kept.values.reserve_exact(more);
-                kept.values.resize(end, 0.0);
+        let parts = control.threads.map(list.len().div_ceil(SUM_ROWS), |task| {
+            let mut sum = vec![0.0; m];
+            let range = task * SUM_ROWS..((task + 1) * SUM_ROWS).min(list.len());
+            for (rows, c) in list[range.clone()].chunks(4).zip(coefficients[range].chunks(4)) {
+                if let Some((four, steps)) = kept.four(rows, m) {
+                    sweep::add_four(&mut sum, four, [0, 1, 2, 3].map(|r| steps[r] * c[r]));
+                    continue;
+                }
+                for (&i, c) in rows.iter().zip(c) {
+                    if let Some((row, step)) = kept.row(i, m) {
+                        sweep::add_row(&mut sum, row, step * c);
+                    }
+                }
             }
-            for ((&place, &row), values) in places.iter().zip(rows).zip(block.chunks(m)) {
-                kept.values[place as usize * m..(place as usize + 1) * m].copy_from_slice(values);
-                kept.place[row as usize] = place;
-                kept.owner[place as usize] = row;
+            sum
+        });
+        let mut total = vec![0.0; m];
+        parts.iter().for_each(|part| total.iter_mut().zip(part).for_each(|(t, p)| *t += p));
+        total
+    }
+
+    /// Computes and keeps rows for which there is room.
+    fn add(&self, kept: &mut Kept<T>, rows: &[u32], control: &Control) -> Result<(), Interrupt> {
+        let m = self.inner.m();
+        let mut places: Vec<u32> = rows.iter().map(|_| kept.next_place()).collect();
+        places.sort_unstable();
+        let new: Vec<(u32, u32)> = places.into_iter().zip(rows.iter().copied()).collect();
+        let mut next = new.iter().peekable();
+        let places = kept.values.chunks_exact_mut(m).zip(&mut kept.steps).enumerate();
+        let mut to = places.filter_map(|(at, (values, step))| {
+            next.next_if(|(place, _)| *place as usize == at).map(|(_, row)| (*row, values, step))
+        });
+        let tasks: Vec<Vec<_>> =
+            (0..new.len().div_ceil(NEW_ROWS)).map(|_| to.by_ref().take(NEW_ROWS).collect()).collect();
+        let (one, stopped) = (control.with_threads(Threads::one()), OnceLock::new());
+        control.threads.each_of(tasks, |_, task| {
+            let rows: Vec<u32> = task.iter().map(|(row, ..)| *row).collect();
+            let mut block = vec![0f32; rows.len() * m];
+            match self.inner.rows.block_f32(Pick::List(&rows), Pick::All, &mut block, &one) {
+                Ok(()) => {
+                    for ((_, values, step), block) in task.iter_mut().zip(block.chunks_exact(m)) {
+                        **step = T::keep(block, values);
+                    }
+                }
+                // If another task was interrupted first, its reason is kept.
+                Err(why) => drop(stopped.set(why)),
             }
+        });
+        if let Some(why) = stopped.into_inner().or(control.check().err()) {
+            kept.free.extend(new.iter().map(|(place, _)| place));
+            return Err(why);
+        }
+        for (place, row) in new {
+            kept.place[row as usize] = place;
+            kept.owner[place as usize] = row;
         }
         Ok(())
     }
 }
 
-impl Matrix for KeptRows<'_> {
+impl<T: KeptEntry> Matrix for KeptRows<'_, T> {
     fn rows(&self) -> usize {
         self.inner.rows()
     }
@@ -167,9 +232,17 @@ impl Matrix for KeptRows<'_> {
         self.inner.factor.solve_upper(&mut a, &control.threads);
         let kept = &*kept;
         control.threads.chunks(out, TASK_ROWS, |task, part| {
-            for (o, &i) in part.iter_mut().zip(&list[task * TASK_ROWS..]) {
-                if let Some(row) = kept.row(i, m) {
-                    *o = sweep::dot(row, &a);
+            let rows = &list[task * TASK_ROWS..task * TASK_ROWS + part.len()];
+            for (out, rows) in part.chunks_mut(4).zip(rows.chunks(4)) {
+                if let Some((four, steps)) = kept.four(rows, m) {
+                    let dots = sweep::dot_four(four, &a);
+                    (0..4).for_each(|r| out[r] = steps[r] * dots[r]);
+                    continue;
+                }
+                for (o, &i) in out.iter_mut().zip(rows) {
+                    if let Some((row, step)) = kept.row(i, m) {
+                        *o = step * sweep::dot(row, &a);
+                    }
                 }
             }
         });
@@ -197,24 +270,14 @@ impl Matrix for KeptRows<'_> {
         let coefficients: Vec<f64> = used.iter().map(|&k| coefficients[k]).collect();
         let (kept, absent) = self.with(&list, control)?;
         let m = self.inner.m();
-        let kept = &*kept;
-        let parts = control.threads.map(list.len().div_ceil(SUM_ROWS), |task| {
-            let mut sum = vec![0.0; m];
-            let range = task * SUM_ROWS..((task + 1) * SUM_ROWS).min(list.len());
-            for (&i, c) in list[range.clone()].iter().zip(&coefficients[range]) {
-                if let Some(row) = kept.row(i, m) {
-                    sweep::add_row(&mut sum, row, *c);
-                }
-            }
-            sum
-        });
-        let mut q = vec![0.0; m];
+        let mut q = self.sum(&kept, &list, &coefficients, control);
         if !absent.is_empty() {
             let others: Vec<u32> = absent.iter().map(|&k| list[k as usize]).collect();
             let own: Vec<f64> = absent.iter().map(|&k| coefficients[k as usize]).collect();
-            self.inner.raw_combine(Pick::List(&others), &own, &mut q, control)?;
+            let mut rest = vec![0.0; m];
+            self.inner.raw_combine(Pick::List(&others), &own, &mut rest, control)?;
+            q.iter_mut().zip(&rest).for_each(|(q, r)| *q += r);
         }
-        parts.iter().for_each(|part| q.iter_mut().zip(part).for_each(|(q, p)| *q += p));
         self.inner.factor.solve_lower(&mut q, &control.threads);
         out.iter_mut().zip(&q).for_each(|(o, v)| *o += v);
         control.check()
@@ -242,16 +305,28 @@ impl Matrix for KeptRows<'_> {
                 q.iter_mut().zip(&sum).for_each(|(q, s)| *q += s);
             }
         };
-        let use_row = |part: &mut Part, k: usize, row: &[f32]| {
-            let dot = sweep::dot(row, &a);
-            part.0.push((k, dot));
-            sweep::add_row(&mut part.1, row, weights[k] * (dot - shift));
-        };
+        let coefficient = |k: usize, dot: f64| weights[k] * (dot - shift);
         add(control.threads.map(list.len().div_ceil(SUM_ROWS), |task| {
             let mut part = (Vec::with_capacity(SUM_ROWS), vec![0.0; m]);
-            for k in task * SUM_ROWS..((task + 1) * SUM_ROWS).min(list.len()) {
-                if let Some(row) = kept.row(list[k], m) {
-                    use_row(&mut part, k, row);
+            let until = ((task + 1) * SUM_ROWS).min(list.len());
+            for first in (task * SUM_ROWS..until).step_by(4) {
+                let rows = &list[first..(first + 4).min(until)];
+                if let Some((four, steps)) = kept.four(rows, m) {
+                    let mut c = sweep::dot_four(four, &a);
+                    for r in 0..4 {
+                        let dot = steps[r] * c[r];
+                        part.0.push((first + r, dot));
+                        c[r] = steps[r] * coefficient(first + r, dot);
+                    }
+                    sweep::add_four(&mut part.1, four, c);
+                    continue;
+                }
+                for (k, &i) in (first..).zip(rows) {
+                    if let Some((row, step)) = kept.row(i, m) {
+                        let dot = step * sweep::dot(row, &a);
+                        part.0.push((k, dot));
+                        sweep::add_row(&mut part.1, row, step * coefficient(k, dot));
+                    }
                 }
             }
             part
@@ -266,7 +341,11 @@ impl Matrix for KeptRows<'_> {
                 let block = &mut block[..others.len() * m];
                 // An interruption is found below.
                 if self.inner.rows.block_f32(Pick::List(&others), Pick::All, block, &one).is_ok() {
-                    places.iter().zip(block.chunks(m)).for_each(|(&k, row)| use_row(&mut part, k as usize, row));
+                    for (&k, row) in places.iter().zip(block.chunks(m)) {
+                        let dot = sweep::dot(row, &a);
+                        part.0.push((k as usize, dot));
+                        sweep::add_row(&mut part.1, row, coefficient(k as usize, dot));
+                    }
                 }
             }
             part
@@ -296,13 +375,50 @@ impl Matrix for KeptRows<'_> {
         let block = |from: usize, block: &mut [f64]| {
             control.threads.chunks(block, m * TASK_ROWS, |task, part| {
                 for (row, &i) in part.chunks_mut(m).zip(&list[from + task * TASK_ROWS..]) {
-                    let Some(values) = kept.row(i, m) else { continue };
-                    row.iter_mut().zip(values).for_each(|(to, k)| *to = f64::from(*k));
+                    let Some((values, step)) = kept.row(i, m) else { continue };
+                    row.iter_mut().zip(values).for_each(|(to, k)| *to = step * k.wide());
                 }
             });
             Ok(())
         };
         self.inner.moments_of(list.len(), block, weights, centre, first, second, control)
+    }
+
+    /// Products of kept rows are single precision, sums of blocks of them double.
+    fn rough_moments(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        first: &mut [f64],
+        second: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let list = self.list(rows);
+        let (kept, absent) = self.with(list, control)?;
+        if !absent.is_empty() {
+            drop(kept);
+            return self.inner.moments(rows, weights, &[], first, second, control);
+        }
+        let (m, kept) = (self.inner.m(), &*kept);
+        let mut products = vec![0.0; m * m];
+        let mut block = vec![0f32; HEIGHT.min(list.len()) * m];
+        for from in (0..list.len()).step_by(HEIGHT) {
+            let rows = &list[from..(from + HEIGHT).min(list.len())];
+            let block = &mut block[..rows.len() * m];
+            control.threads.chunks(block, m * SCALED_ROWS, |task, part| {
+                let places = task * SCALED_ROWS..rows.len();
+                for (row, k) in part.chunks_mut(m).zip(places) {
+                    let Some((values, step)) = kept.row(rows[k], m) else { continue };
+                    let scale = (step * weights[from + k].sqrt()) as f32;
+                    row.iter_mut().zip(values).for_each(|(to, v)| *to = scale * v.narrow());
+                }
+            });
+            add_single_products(block, m, &mut products, &control.threads);
+            control.spend(block.len() * m / 4);
+            control.check()?;
+        }
+        let sum = self.sum(kept, list, weights, control);
+        self.inner.whitened_moments(sum, products, weights.iter().sum(), &[], first, second, control)
     }
 
     fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {

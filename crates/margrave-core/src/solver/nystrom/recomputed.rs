@@ -17,11 +17,16 @@ use crate::error::Result;
 use crate::gram::{DeviceEnd, DeviceFactor, DeviceFeatures, Gram, Matrix, Pick, Precision};
 use crate::kernel::Kernel;
 use crate::linalg::factor::Cholesky;
+use crate::linalg::sweep;
 
 /// Rows whose kernel entries are held at once.
-const HEIGHT: usize = 1024;
+pub(super) const HEIGHT: usize = 1024;
 /// Side of the tiles of second moments that threads share.
-const TILE: usize = 256;
+const TILE: usize = 128;
+/// Columns per task of sums over rows.
+const SUM_COLUMNS: usize = 256;
+/// Rows per task when they are scaled.
+pub(super) const SCALED_ROWS: usize = 64;
 /// Smallest relative pivot of the centres for which single-precision entries suffice.
 const SINGLE_PIVOT: f64 = 1e-3;
 
@@ -112,17 +117,26 @@ impl<'a> RecomputedFeatures<'a> {
         for from in (0..count).step_by(HEIGHT) {
             let block = &mut block[..((from + HEIGHT).min(count) - from) * m];
             fill(from, block)?;
-            for (k, row) in block.chunks_mut(m).enumerate() {
-                let (a, root) = (weights[from + k], weights[from + k].sqrt());
-                for (s, x) in sum.iter_mut().zip(row) {
-                    *s += a * *x;
-                    *x *= root;
-                }
-            }
+            scale_rows(block, &weights[from..], &mut sum, &control.threads);
             add_products(block, m, &mut products, &control.threads);
             control.spend(block.len() * m / 2);
             control.check()?;
         }
+        self.whitened_moments(sum, products, total, centre, first, second, control)
+    }
+
+    /// Adds L⁻¹ times the moments Σ a·k and Σ a·k·kᵀ (lower triangle) of rows k of K_nS with weights of sum `total`, about `centre`.
+    pub(super) fn whitened_moments(
+        &self,
+        mut sum: Vec<f64>,
+        mut products: Vec<f64>,
+        total: f64,
+        centre: &[f64],
+        first: &mut [f64],
+        second: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let m = self.m();
         // About the centre in features, which is L·centre among the rows of K.
         let raw_centre = lower_product(&self.factor, centre);
         for i in 0..m {
@@ -136,10 +150,11 @@ impl<'a> RecomputedFeatures<'a> {
         if !raw_centre.is_empty() {
             sum.iter_mut().zip(&raw_centre).for_each(|(s, c)| *s -= total * c);
         }
-        mirror(&mut products, m);
+        let mut spare = vec![0.0; m * m];
         // L⁻¹ from the right, then, by symmetry, from the right again.
-        self.factor.whiten(&mut products, m, &control.threads);
-        transpose(&mut products, m);
+        rearrange(&products, m, &mut spare, &control.threads, |i, j| if j <= i { (i, j) } else { (j, i) });
+        self.factor.whiten(&mut spare, m, &control.threads);
+        rearrange(&spare, m, &mut products, &control.threads, |i, j| (j, i));
         self.factor.whiten(&mut products, m, &control.threads);
         control.check()?;
         self.factor.solve_lower(&mut sum, &control.threads);
@@ -280,8 +295,9 @@ impl Matrix for RecomputedFeatures<'_> {
 /// Adds BᵀB to the lower triangle of `to`, B being row-major with rows of length m.
 pub(super) fn add_products(block: &[f64], m: usize, to: &mut [f64], threads: &Threads) {
     let b = MatRef::from_row_major_slice(block, block.len() / m, m);
-    // One strip of rows of the result per task.
-    threads.chunks(to, TILE * m, |strip, part| {
+    // One strip of rows of the result per task, each a job of its own: the last ones take longest, and are taken over by threads
+    // that have done the first.
+    threads.each_of(to.chunks_mut(TILE * m).collect(), |strip, part| {
         let from = strip * TILE;
         let height = part.len() / m;
         let left = b.subcols(from, height);
@@ -297,6 +313,23 @@ pub(super) fn add_products(block: &[f64], m: usize, to: &mut [f64], threads: &Th
     });
 }
 
+/// The same for B in single precision; sums of blocks are double.
+pub(super) fn add_single_products(block: &[f32], m: usize, to: &mut [f64], threads: &Threads) {
+    let b = MatRef::from_row_major_slice(block, block.len() / m, m);
+    threads.each_of(to.chunks_mut(TILE * m).collect(), |strip, part| {
+        let from = strip * TILE;
+        let height = part.len() / m;
+        let width = from + height;
+        let mut own = vec![0f32; height * width];
+        let out = MatMut::from_row_major_slice_mut(&mut own, height, width);
+        let (left, full) = (b.subcols(from, height).transpose(), BlockStructure::Rectangular);
+        matmul(out, full, Accum::Replace, left, full, b.subcols(0, width), full, 1.0, Par::Seq);
+        for (to, own) in part.chunks_mut(m).zip(own.chunks(width)) {
+            to.iter_mut().zip(own).for_each(|(to, v)| *to += f64::from(*v));
+        }
+    });
+}
+
 /// L·v; empty for an empty v.
 fn lower_product(factor: &Cholesky<f64>, v: &[f64]) -> Vec<f64> {
     if v.is_empty() {
@@ -305,19 +338,40 @@ fn lower_product(factor: &Cholesky<f64>, v: &[f64]) -> Vec<f64> {
     factor.multiply_lower(v)
 }
 
-/// Copies the lower triangle to the upper one.
-fn mirror(a: &mut [f64], m: usize) {
-    for i in 0..m {
-        for j in 0..i {
-            a[j * m + i] = a[i * m + j];
+/// Adds Σ aᵢxᵢ over the rows xᵢ of `block` to `sum`, and multiplies each row by √aᵢ.
+pub(super) fn scale_rows(block: &mut [f64], weights: &[f64], sum: &mut [f64], threads: &Threads) {
+    let m = sum.len();
+    threads.chunks(sum, SUM_COLUMNS, |task, part| {
+        let from = task * SUM_COLUMNS;
+        for (row, a) in block.chunks(m).zip(weights) {
+            sweep::add_row(part, &row[from..from + part.len()], *a);
         }
-    }
+    });
+    threads.chunks(block, SCALED_ROWS * m, |task, part| {
+        for (row, a) in part.chunks_mut(m).zip(&weights[task * SCALED_ROWS..]) {
+            let root = a.sqrt();
+            row.iter_mut().for_each(|x| *x *= root);
+        }
+    });
 }
 
-fn transpose(a: &mut [f64], m: usize) {
-    for i in 0..m {
-        for j in 0..i {
-            a.swap(i * m + j, j * m + i);
+/// `to[i, j] = from[at(i, j)]`, both m × m, by squares that fit the first-level cache.
+fn rearrange(
+    from: &[f64],
+    m: usize,
+    to: &mut [f64],
+    threads: &Threads,
+    at: impl Fn(usize, usize) -> (usize, usize) + Sync,
+) {
+    const SIDE: usize = 32;
+    threads.chunks(to, SIDE * m, |task, part| {
+        for first in (0..m).step_by(SIDE) {
+            for (k, row) in part.chunks_mut(m).enumerate() {
+                for j in first..(first + SIDE).min(m) {
+                    let (r, c) = at(task * SIDE + k, j);
+                    row[j] = from[r * m + c];
+                }
+            }
         }
-    }
+    });
 }

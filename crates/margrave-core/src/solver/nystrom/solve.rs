@@ -4,10 +4,11 @@ use rand::SeedableRng;
 use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
-use super::features::FeatureSet;
+use super::features::{FeatureSet, MAX_FORMED};
 use super::kept::KeptRows;
 use super::options::Options;
 use super::recomputed::RecomputedFeatures;
+use super::some_rows::SomeRows;
 use super::stored::StoredFeatures;
 use crate::control::{Control, Status};
 use crate::error::Result;
@@ -19,14 +20,16 @@ use crate::solver::linear::{self, LinearSolution, Method, Start};
 
 /// Most centres for which the Newton system is formed and factored.
 const MAX_DIRECT: usize = 6000;
-/// Most centres for which the second moments of all curved rows are formed, if features are stored.
-const MAX_FORMED: usize = 1500;
 /// Rows per centre of the system that preconditions conjugate gradients.
 const ROWS_PER_FEATURE: usize = 6;
 /// Relative gap to which the first sample of the rows is solved: its solution is no closer to that of all rows.
 const SAMPLE_GAP: f64 = 3e-2;
 /// The same of the larger sample.
 const LARGER_SAMPLE_GAP: f64 = 5e-3;
+/// Smallest relative gap for which rows are kept in 16 bits: their rounding adds far less than that to it.
+const SHORT_GAP: f64 = 2e-5;
+/// Memory for kept rows, in sixteenths of all: the search for centres has a sixth, and both must leave room for squares.
+const KEPT_SHARE: u64 = 9;
 /// Rows per centre of the first sample on a device.
 const DEVICE_SAMPLE: usize = 10;
 /// All rows over those of the larger sample there.
@@ -49,6 +52,12 @@ pub struct NystromSolution {
     pub reason: String,
 }
 
+/// Features of which at most so many rows are kept.
+struct KeptMatrix<'a> {
+    matrix: Box<dyn Matrix + 'a>,
+    most: usize,
+}
+
 /// Solves `problem`, whose matrix is that of `features`.
 pub fn solve(
     problem: &LinearProblem<'_>,
@@ -59,6 +68,14 @@ pub fn solve(
 ) -> Result<NystromSolution> {
     options.check()?;
     let m = features.centres.len();
+    let sampled = (!features.is_stored() || m > MAX_FORMED).then_some(ROWS_PER_FEATURE);
+    let precise = features.recomputed().filter(|_| options.precise).map(RecomputedFeatures::in_double);
+    let kept = match &precise {
+        Some(_) => None,
+        None => {
+            features.recomputed().and_then(|inner| kept_rows(inner, options.memory / 16 * KEPT_SHARE, options.stop))
+        }
+    };
     let start = match &options.start {
         Some(start) => {
             let mut weights = start.weights.clone();
@@ -66,9 +83,8 @@ pub fn solve(
             weights.resize(m, 0.0);
             Some(Start { weights, ..start.clone() })
         }
-        None => start_from_sample(problem, features, options, control)?,
+        None => start_from_sample(problem, features, kept.as_ref(), options, control)?,
     };
-    let sampled = (!features.is_stored() || m > MAX_FORMED).then_some(ROWS_PER_FEATURE);
     let solver = linear::Options {
         stop: options.stop,
         start,
@@ -79,13 +95,8 @@ pub fn solve(
         direct: MAX_DIRECT,
         sampled,
     };
-    let precise = features.recomputed().filter(|_| options.precise).map(RecomputedFeatures::in_double);
-    let kept = match &precise {
-        Some(inner) => KeptRows::new(inner, options.memory / 2),
-        None => features.recomputed().and_then(|inner| KeptRows::new(inner, options.memory / 2)),
-    };
     let matrix: Option<&dyn Matrix> = match (&kept, &precise) {
-        (Some(kept), _) => Some(kept),
+        (Some(kept), _) => Some(kept.matrix.as_ref()),
         (None, Some(precise)) => Some(precise),
         (None, None) => None,
     };
@@ -102,29 +113,54 @@ pub fn solve(
     Ok(NystromSolution { weights, bias, beta, status, iterations, reason })
 }
 
-/// A start from some of the rows, each standing for its share of all: first those whose features are stored, then as many
-/// as can be kept in memory. A device needs neither: there, two samples are enough.
+/// Rows of `inner` in at most so many bytes of memory, as accurate as `stop` requires.
+fn kept_rows<'a>(inner: &'a RecomputedFeatures<'a>, memory: u64, stop: Stop) -> Option<KeptMatrix<'a>> {
+    if stop.gap.is_some_and(|gap| gap >= SHORT_GAP) {
+        let rows = KeptRows::<i16>::new(inner, memory)?;
+        return Some(KeptMatrix { most: rows.most(), matrix: Box::new(rows) });
+    }
+    let rows = KeptRows::<f32>::new(inner, memory)?;
+    Some(KeptMatrix { most: rows.most(), matrix: Box::new(rows) })
+}
+
+/// A start from some of the rows, each standing for its share of all: first those among which the centres were drawn, then a third
+/// of all. Both are among the rows that are `kept`, which later steps use again; on a device they are computed there.
 fn start_from_sample(
     problem: &LinearProblem<'_>,
     features: &FeatureSet<'_>,
+    kept: Option<&KeptMatrix<'_>>,
     options: &Options,
     control: &Control,
 ) -> Result<Option<Start>> {
     let (n, m) = (problem.len(), features.centres.len());
     let Some(recomputed) = features.recomputed() else { return Ok(None) };
-    let (mut start, mut before, bytes) = (None, 0, options.memory / 2);
+    let (mut start, mut before) = (None, 0);
     if let Some((rows, points)) = &features.sample {
-        let matrix = StoredFeatures::new(points.clone(), control);
-        start = on_rows(problem, rows, &matrix, None, SAMPLE_GAP, m > MAX_FORMED, options, control)?;
+        start = match (points, kept) {
+            (Some(points), _) => {
+                let matrix = StoredFeatures::new(points.clone(), control);
+                on_rows(problem, rows, &matrix, None, SAMPLE_GAP, m > MAX_FORMED, options, control)?
+            }
+            (None, Some(kept)) => on_rows(
+                problem,
+                rows,
+                &SomeRows::new(kept.matrix.as_ref(), rows),
+                None,
+                SAMPLE_GAP,
+                true,
+                options,
+                control,
+            )?,
+            (None, None) => None,
+        };
         if start.is_none() {
             return Ok(None);
         }
         before = rows.len();
     }
-    let affordable = usize::try_from(bytes / (4 * m as u64)).unwrap_or(usize::MAX);
     let sizes = match recomputed.on_device() {
         true => vec![(DEVICE_SAMPLE * m, SAMPLE_GAP), (n / DEVICE_SHARE, LARGER_SAMPLE_GAP)],
-        false => vec![(affordable.min(n / 3), LARGER_SAMPLE_GAP)],
+        false => vec![(kept.map_or(0, |kept| kept.most).min(n / 3), LARGER_SAMPLE_GAP)],
     };
     for (size, gap) in sizes {
         if size < 2 * before.max(m) || 2 * size > n || control.check().is_err() {
@@ -133,14 +169,17 @@ fn start_from_sample(
         let mut rng = ChaCha8Rng::seed_from_u64(options.seed ^ 0x006d_6964);
         let mut rows: Vec<u32> = index::sample(&mut rng, n, size).iter().map(|i| i as u32).collect();
         rows.sort_unstable();
-        let part = features.of_rows(&rows, control)?;
-        let kept = KeptRows::new(&part, bytes);
-        let matrix: &dyn Matrix = match &kept {
-            Some(kept) => kept,
-            None if part.on_device() => &part,
+        start = match kept {
+            Some(kept) => {
+                let matrix = SomeRows::new(kept.matrix.as_ref(), &rows);
+                on_rows(problem, &rows, &matrix, start, gap, true, options, control)?
+            }
+            None if recomputed.on_device() => {
+                let part = features.of_rows(&rows, control)?;
+                on_rows(problem, &rows, &part, start, gap, true, options, control)?
+            }
             None => continue,
         };
-        start = on_rows(problem, &rows, matrix, start, gap, true, options, control)?;
         before = size;
     }
     Ok(start)

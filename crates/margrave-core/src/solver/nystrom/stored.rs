@@ -3,7 +3,7 @@
 //! The rows of a data matrix are multiplied with each other in groups, one sum per group: with thousands of features those
 //! sums take more memory traffic than multiplications.
 
-use super::recomputed::add_products;
+use super::recomputed::{add_products, scale_rows};
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Storage};
 use crate::gram::{Matrix, Pick};
@@ -81,13 +81,7 @@ impl Matrix for StoredFeatures {
                     }
                 }
             });
-            for (k, row) in block.chunks_mut(m).enumerate() {
-                let (a, root) = (weights[from + k], weights[from + k].sqrt());
-                for (s, x) in first.iter_mut().zip(row) {
-                    *s += a * *x;
-                    *x *= root;
-                }
-            }
+            scale_rows(block, &weights[from..], first, &control.threads);
             add_products(block, m, second, &control.threads);
             control.spend(block.len() * m / 2);
             control.check()?;

@@ -1,0 +1,95 @@
+//! Some of the rows of a matrix, as a matrix of its own.
+
+use crate::control::{Control, Interrupt};
+use crate::gram::{Matrix, Pick};
+
+pub(super) struct SomeRows<'a> {
+    inner: &'a dyn Matrix,
+    rows: &'a [u32],
+}
+
+impl<'a> SomeRows<'a> {
+    pub(super) fn new(inner: &'a dyn Matrix, rows: &'a [u32]) -> Self {
+        Self { inner, rows }
+    }
+
+    /// Calls `work` with the rows of the whole matrix that are chosen here.
+    fn within<R>(&self, rows: Pick<'_>, work: impl FnOnce(Pick<'_>) -> R) -> R {
+        match rows {
+            Pick::All => work(Pick::List(self.rows)),
+            Pick::Range(from, until) => work(Pick::List(&self.rows[from..until])),
+            Pick::List(list) => {
+                let list: Vec<u32> = list.iter().map(|&k| self.rows[k as usize]).collect();
+                work(Pick::List(&list))
+            }
+        }
+    }
+}
+
+impl Matrix for SomeRows<'_> {
+    fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn dims(&self) -> usize {
+        self.inner.dims()
+    }
+
+    fn stored(&self) -> usize {
+        self.rows().saturating_mul(self.dims())
+    }
+
+    fn dots(&self, rows: Pick<'_>, w: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        self.within(rows, |rows| self.inner.dots(rows, w, out, control))
+    }
+
+    fn combine(
+        &self,
+        rows: Pick<'_>,
+        coefficients: &[f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        self.within(rows, |rows| self.inner.combine(rows, coefficients, out, control))
+    }
+
+    fn curvature_product(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        w: &[f64],
+        shift: f64,
+        dots: &mut [f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        self.within(rows, |rows| self.inner.curvature_product(rows, weights, w, shift, dots, out, control))
+    }
+
+    fn moments(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        centre: &[f64],
+        first: &mut [f64],
+        second: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        self.within(rows, |rows| self.inner.moments(rows, weights, centre, first, second, control))
+    }
+
+    fn rough_moments(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        first: &mut [f64],
+        second: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        self.within(rows, |rows| self.inner.rough_moments(rows, weights, first, second, control))
+    }
+
+    fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        self.within(rows, |rows| self.inner.squares(rows, weights, out, control))
+    }
+}
