@@ -14,11 +14,12 @@ parts, and the error on rows that were held out. Peers report their own objectiv
 and RBFSampler's features change the kernel, so P is that of their model on their features, comparable for Nystroem because
 its span is one of centres too.
 
-`--equal SECONDS` adds Nystroem + LinearSVC at equal objective: trained again with twice as many iterations each time, from its
-default of 1000 on, until its P is at most 1.0001 times ours or a single training takes longer than SECONDS. The row has the seconds
-of the features and of the last training alone, as if the right number of iterations had been known. If P is not reached, the row
-says so: its seconds are then a lower bound, or no number of iterations is enough, because the best model on its centres, which are
-others, is worse than ours.
+`--equal SECONDS` adds Nystroem + LinearSVC at equal objective. It is trained with 100 iterations and then twice as many, until its P is
+at most 1.0001 times ours or another doubling has lowered it by less than a ten-thousandth. In the second case it has converged, and only
+more centres help, because those it draws represent the kernel less well than ours: the same with a quarter more of them, and so on, until
+P is reached or features and training together take longer than SECONDS. The row has the seconds of the features and of the cheapest training
+whose P is within a ten-thousandth of the best one, as if both numbers had been known. The row for as many centres as ours is always
+printed: its P is higher if more centres were needed.
 """
 
 import argparse
@@ -140,7 +141,8 @@ def primal(F, y, model, how):
     return 0.5 * float(w @ w) + how["C"] * float(loss.sum())
 
 
-def peer_at_equal_objective(X, y, Xt, yt, how, centres, wanted, limit):
+def peer_on_centres(X, y, Xt, yt, how, centres, wanted, limit):
+    """Nystroem + LinearSVC on so many centres: the cheapest training that is as good as it gets, or good enough."""
     from sklearn.kernel_approximation import Nystroem
     from sklearn.svm import LinearSVC, LinearSVR
 
@@ -148,7 +150,7 @@ def peer_at_equal_objective(X, y, Xt, yt, how, centres, wanted, limit):
     features = Nystroem(gamma=how["gamma"], n_components=centres, random_state=0)
     F = features.fit_transform(X)
     prepared = time.perf_counter() - begun
-    iterations = 1000
+    iterations, best = 100, None
     while True:
         begun = time.perf_counter()
         if how["task"] == "regress":
@@ -158,19 +160,34 @@ def peer_at_equal_objective(X, y, Xt, yt, how, centres, wanted, limit):
         model.fit(F, y)
         seconds = time.perf_counter() - begun
         objective = primal(F, y, model, how)
-        reached = objective <= 1.0001 * wanted
-        # The next one takes twice as long.
-        if reached or 2 * seconds > limit:
-            break
+        # More iterations that gain nothing are not counted.
+        stalled = best is not None and objective > (1 - 1e-4) * best["objective"]
+        if not stalled:
+            w, b = model.coef_.ravel(), float(np.ravel(model.intercept_)[0])
+            best = {
+                "kind": f"Nystroem + LinearSV, {iterations} iterations",
+                "seconds": prepared + seconds,
+                "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "objective": objective,
+                "error": error(yt, features.transform(Xt) @ w + b, how["task"]),
+                "reached": objective <= 1.0001 * wanted,
+                "centres": centres,
+            }
+        if stalled or best["reached"] or prepared + 2 * seconds > limit:
+            return best
         iterations *= 2
-    w, b = model.coef_.ravel(), float(np.ravel(model.intercept_)[0])
-    return {
-        "kind": f"Nystroem + LinearSV, {iterations} iterations, {'equal P' if reached else 'P not reached'}",
-        "seconds": prepared + seconds,
-        "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "objective": objective,
-        "error": error(yt, features.transform(Xt) @ w + b, how["task"]),
-    }
+
+
+def peers_at_equal_objective(X, y, Xt, yt, how, centres, wanted, limit):
+    found = []
+    while True:
+        found.append(peer_on_centres(X, y, Xt, yt, how, centres, wanted, limit))
+        last = found[-1]
+        last["kind"] += ", equal P" if last["reached"] else ", P not reached"
+        if last["reached"] or 1.6 * last["seconds"] > limit or 2 * centres > len(y):
+            # The first, on as many centres as ours, and the last.
+            return found if len(found) == 1 else [found[0], last]
+        centres += centres // 4
 
 
 def peer(kind, X, y, Xt, yt, how, centres):
@@ -228,13 +245,13 @@ def main():
                 rows += [(kind, peer(kind, X, y, Xt, yt, how, centres)) for kind in kinds]
             if args.equal:
                 ours_at = rows[0][1]["objective"]
-                found = peer_at_equal_objective(X, y, Xt, yt, how, centres, ours_at, args.equal)
-                rows.append((found["kind"], found))
+                found = peers_at_equal_objective(X, y, Xt, yt, how, centres, ours_at, args.equal)
+                rows += [(peer["kind"], peer) for peer in found]
             for kind, r in rows:
                 gap = f"{r['gap']:.1e} ({r['check']})" if "gap" in r else "-"
                 own = f"{r['own']:.0e}" if "own" in r else "-"
                 print(
-                    f"| {name} | {len(y)} | {kind} | {centres} | {r['seconds']:.1f} | {r['memory'] / 2**30:.2f} GiB |"
+                    f"| {name} | {len(y)} | {kind} | {r.get('centres', centres)} | {r['seconds']:.1f} | {r['memory'] / 2**30:.2f} GiB |"
                     f" {r['objective']:.6g} | {gap} | {own} | {r['error']:.4f} |",
                     flush=True,
                 )
