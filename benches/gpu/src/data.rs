@@ -118,6 +118,21 @@ pub(crate) fn drawn(name: &str, n: usize) -> Result<Dataset, Failure> {
     Ok(Dataset::new(Points::dense_f32(n, d, x)?, Targets::Real(y))?)
 }
 
+/// Data of a name that another program has drawn: `NAME.N.x`, rows of 50 32-bit numbers, and `NAME.N.y`, 1 and −1 likewise.
+pub(crate) fn given(folder: &Path, name: &str, n: usize) -> Result<Option<Dataset>, Failure> {
+    let numbers = |what: &str| -> std::io::Result<Vec<f32>> {
+        let bytes = std::fs::read(folder.join(format!("{name}.{n}.{what}")))?;
+        Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    };
+    match numbers("x") {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        x => {
+            let y = numbers("y")?.iter().map(|y| f64::from(*y)).collect();
+            Ok(Some(Dataset::new(Points::dense_f32(n, 50, x?)?, Targets::Real(y))?))
+        }
+    }
+}
+
 /// covtype, class 2 against the rest, features scaled to [0, 1].
 pub(crate) fn covtype(folder: &Path, n: usize) -> Result<Dataset, Failure> {
     let options = ReadOptions { single: true, ..ReadOptions::default() };

@@ -4,11 +4,6 @@ __device__ __forceinline__ u64 tile_at(u64 i, u64 j, u64 t) { return i * t - i *
 
 // ---------------------------------------------------------------- y = K q on the tiles
 
-struct Cg {
-    double rr, rz, aim, floor, limit, largest, base;
-    int done, steps, most, free;
-};
-
 // How the second-level cache treats what is read: tiles that stay there from one product to the next are read in the ordinary way, all
 // others make room first.
 __device__ __forceinline__ u64 reading(bool stays) {

@@ -326,10 +326,15 @@ __device__ __forceinline__ bool leaves(const Set &f, u32 i, double &share) {
 }
 
 // Pins variables that leave their piece at its end: all of them if fewer than one in `few` leaves, else the 1/part that meets its
-// end first, flagged in `fresh`. Then the sum is put right, and x goes to q for the next product.
-extern "C" __global__ void pin(u32 m, Set f, State *state, Cg *cg, const double *taken, u32 part, u32 few, u32 paired, u8 *fresh) {
+// end first, flagged in `fresh`. Then the sum is put right, and x goes to q for the next product. With `after` it follows a run of conjugate
+// gradients, whose state the host reads with that of the pins: nothing is done before that run is.
+extern "C" __global__ void pin(u32 m, Set f, State *state, Cg *cg, const double *taken, u32 part, u32 few, u32 paired, u8 *fresh, u32 after) {
     __shared__ u32 histogram[1024], groups[32];
     __shared__ int limit;
+    if (after) {
+        if (threadIdx.x == 0) state->cg = *cg;
+        if (!cg->done) return;
+    }
     for (u32 i = threadIdx.x; i < 1024; i += blockDim.x) histogram[i] = 0;
     __syncthreads();
     double count = 0, free = 0;

@@ -75,10 +75,17 @@ struct Variables {
     const double *lo, *hi, *eps, *d;
 };
 
+// A run of conjugate gradients.
+struct Cg {
+    double rr, rz, aim, floor, limit, largest, base;
+    int done, steps, most, free;
+};
+
 // What the host reads after each part of a round: `State` in src/solver/state.rs.
 struct State {
     double up, low, mu, violation, threshold, step, slope, curvature, gap, dual;
-    int free, released, out, left, done, steps;
+    int free, released, out, left;
+    Cg cg;
 };
 
 __device__ __forceinline__ double up_offset(double b, double eps) { return b >= 0 ? eps : -eps; }

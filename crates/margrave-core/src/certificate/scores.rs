@@ -69,9 +69,9 @@ impl Scores {
         &self.f
     }
 
-    /// What the rounding of these scores adds to the gap of `beta` (one entry per row), rarely more: an error e of a score changes
-    /// ½‖f‖² by ½|β|·e, and the loss and the Fenchel–Young term of its sample by up to |β|·e each, or c·e where β is free, with |β|
-    /// a few times smaller than the cost c.
+    /// Roughly what the rounding of these scores adds to the gap of `beta` (one entry per row): an error e of a score changes
+    /// ½‖f‖² by ½|β|·e, and the loss and the Fenchel–Young term of its sample by up to |β|·e each, or c·e where β is free. With a
+    /// large cost c and most β free it was three times as much.
     pub(crate) fn rounding_of_gap(&self, beta: &[f64]) -> f64 {
         8.0 * beta.iter().zip(&self.error).map(|(b, e)| b.abs() * e).sum::<f64>()
     }

@@ -108,8 +108,8 @@ impl Matrix {
         STAYING / (SIDE * SIDE * if self.small { 2 } else { 4 })
     }
 
-    /// Steps without a preconditioner until the aim is reached, or for some milliseconds; returns the state after them.
-    pub(super) fn run(&mut self, turn: &Turn<'_>, programs: &Programs, f: Set, paired: u32) -> Result<Cg, CudaError> {
+    /// Steps without a preconditioner until the aim is reached, or for some milliseconds.
+    pub(super) fn run(&mut self, turn: &Turn<'_>, programs: &Programs, f: Set, paired: u32) -> Result<(), CudaError> {
         let (across, m) = (self.across(), self.m);
         let (chunk, by_row, by_column) = self.room_for_sums(turn)?;
         let grid = programs.together.min((across * across.div_ceil(chunk)).max(32));
@@ -127,12 +127,12 @@ impl Matrix {
                 arguments![
                     tiles, m, across, chunk, stay, scale, f, by_row, by_column, r, kq, parts, cg, paired, most, arrived
                 ],
-            )?;
+            )
         }
-        self.state(turn)
     }
 
-    fn state(&self, turn: &Turn<'_>) -> Result<Cg, CudaError> {
+    /// The state of the iteration.
+    pub(super) fn state(&self, turn: &Turn<'_>) -> Result<Cg, CudaError> {
         let mut state = [Cg::default()];
         turn.read(&self.cg, 0, &mut state)?;
         Ok(state[0])
@@ -222,7 +222,7 @@ impl Matrix {
         }
     }
 
-    /// A few preconditioned steps; returns the state after them.
+    /// A few preconditioned steps.
     pub(super) fn steps(
         &mut self,
         turn: &Turn<'_>,
@@ -230,7 +230,7 @@ impl Matrix {
         f: Set,
         list: u64,
         paired: u32,
-    ) -> Result<Cg, CudaError> {
+    ) -> Result<(), CudaError> {
         // Reading back takes as long as a product with some 10 000 variables.
         let batch = match self.m {
             60_001.. => 2,
@@ -246,6 +246,6 @@ impl Matrix {
                 p.step(turn, f, list, m, [r, kq, parts], blocks, &self.cg, paired)?;
             }
         }
-        self.state(turn)
+        Ok(())
     }
 }

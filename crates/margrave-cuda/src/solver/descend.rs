@@ -96,8 +96,7 @@ impl Run<'_> {
 
     fn steps(&mut self, m: usize, last: bool, new: bool, scales: Smoothing) -> Result<Ended, Stop> {
         let least = LEAST_WIDTH * scales.violation;
-        let by_gap =
-            self.problem.gap.filter(|_| last).map_or(LEVEL_WIDTH, |gap| (GAP_WIDTH * gap.sqrt()).max(LAST_WIDTH));
+        let by_gap = self.gap.filter(|_| last).map_or(LEVEL_WIDTH, |gap| (GAP_WIDTH * gap.sqrt()).max(LAST_WIDTH));
         let level = scales.violation * LEVEL_WIDTH.min(by_gap);
         if self.rounds.width() <= 1.01 * LEVEL_WIDTH * scales.violation {
             self.rounds.set_width(level.min(self.rounds.width()));
@@ -153,7 +152,7 @@ impl Run<'_> {
             least_gap = least_gap.min(gap);
             if stalled || !better {
                 least_gap = f64::INFINITY;
-                let by_gap = self.problem.gap.map_or(1.0, |wanted| (0.5 * wanted / gap).sqrt());
+                let by_gap = self.gap.map_or(1.0, |wanted| (0.5 * wanted / gap).sqrt());
                 let by_violation = self.problem.tol.map_or(1.0, |wanted| 0.5 * wanted / violation);
                 self.rounds.scale_width(by_gap.min(by_violation).clamp(0.1, 0.7));
                 if self.rounds.width() < least {
@@ -174,6 +173,8 @@ impl Run<'_> {
             if phase("verdict", 0.0, None, || self.report.verdict(&beta, &found)) {
                 return Ok(Some(found));
             }
+            let (_, gap) = self.rounds.quality()?;
+            self.gap = self.gap.map(|_| 0.5 * gap);
             self.rounds.scale_width(0.7);
             if !self.descend(n, true)? {
                 break;

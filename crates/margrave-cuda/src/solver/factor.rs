@@ -238,7 +238,7 @@ impl Rounds<'_> {
                     arguments![m, f.set, kept, n, size, v, taken, paired],
                 )?;
             }
-            self.pin(f, part, few)?;
+            self.pin(f, part, few, false)?;
             let (out, left) = (self.last.out, self.last.left);
             if pass == 0 {
                 self.left_at_first = f64::from(out) / f64::from(m);

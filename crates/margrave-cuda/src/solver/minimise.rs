@@ -66,12 +66,13 @@ impl Rounds<'_> {
             let begun = phases::begin();
             let cg = loop {
                 self.control.check()?;
-                let cg = match preconditioned {
+                match preconditioned {
                     true => self.matrix.steps(&self.turn, &self.programs, f.set, f.list, paired)?,
                     false => self.matrix.run(&self.turn, &self.programs, f.set, paired)?,
-                };
-                if cg.done != 0 {
-                    break cg;
+                }
+                self.pin(f, part, few, true)?;
+                if self.last.cg.done != 0 {
+                    break self.last.cg;
                 }
             };
             phases::end(begun, "conjugate gradients", f64::from(cg.steps), Some(&self.turn));
@@ -80,9 +81,6 @@ impl Rounds<'_> {
             if hopeless && !self.stiff {
                 return Ok(false);
             }
-            let begun = phases::begin();
-            self.pin(f, part, few)?;
-            phases::end(begun, "pin", 0.0, None);
             let (out, left) = (self.last.out, self.last.left);
             if pass == 0 {
                 self.left_at_first = f64::from(out) / f64::from(f.m);
@@ -247,7 +245,9 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    pub(super) fn pin(&mut self, f: Current, part: u32, few: u32) -> Result<(), CudaError> {
+    /// Pins what leaves its piece; `after`: once the run of conjugate gradients is done.
+    pub(super) fn pin(&mut self, f: Current, part: u32, few: u32, after: bool) -> Result<(), CudaError> {
+        let after = u32::from(after);
         let (violation, free) = (self.last.violation, self.last.free);
         let fresh = self.fresh.get(&self.turn, f.m as usize)?.address();
         let (m, paired, state, cg) = (f.m, self.problem.paired, self.state.address(), self.matrix.cg.address());
@@ -258,7 +258,7 @@ impl Rounds<'_> {
                 (1, 1),
                 ONE,
                 0,
-                arguments![m, f.set, state, cg, self.taken.address(), part, few, paired, fresh],
+                arguments![m, f.set, state, cg, self.taken.address(), part, few, paired, fresh, after],
             )?;
         }
         self.read_state()?;

@@ -62,6 +62,10 @@ const MOST_CLOSING: usize = 6;
 const FAR: f64 = 50.0;
 /// Typical error of an entry in single precision, by tensor cores.
 const ENTRY_ERROR: f64 = 5e-7;
+/// After a verdict that rounding has spoilt, the gap has to fall to this share.
+const STRICTER: f64 = 0.2;
+/// A turn that leaves more than this share of both violation and gap is no progress.
+const BETTER: f64 = 0.9;
 /// Steps shorter than this are no progress.
 const TINY_STEP: f64 = 1e-3;
 
@@ -95,6 +99,8 @@ struct Run<'a> {
     report: &'a mut dyn DeviceReport,
     rounds: Rounds<'a>,
     count: u64,
+    /// The relative gap to reach: the one that is asked for, or less where the proof of that would fail by its rounding.
+    gap: Option<f64>,
     /// What the primal objective is smoothed by, if it can be.
     smoothing: Option<Smoothing>,
 }
@@ -110,7 +116,7 @@ impl<'a> Run<'a> {
         let mut rounds = phase("begin", 0.0, None, || Rounds::new(gram, state, control))?;
         let smoothing = Smoothing::of(problem);
         rounds.smoothable = smoothing.is_some();
-        Ok(Self { gram, problem, report, rounds, count: 0, smoothing })
+        Ok(Self { gram, problem, report, rounds, count: 0, gap: problem.gap, smoothing })
     }
 
     /// Runs all levels; K·β in double precision if it was judged at the end.
@@ -173,8 +179,12 @@ impl<'a> Run<'a> {
     /// Whether the point is good enough by the slopes on the card.
     fn looks_good(&mut self) -> Result<bool, CudaError> {
         let (violation, gap) = self.rounds.quality()?;
+        Ok(self.is_good(violation, gap))
+    }
+
+    fn is_good(&self, violation: f64, gap: f64) -> bool {
         let within = |value: f64, most: Option<f64>| most.is_none_or(|most| value <= most);
-        Ok(within(violation, self.problem.tol) && within(gap, self.problem.gap))
+        within(violation, self.problem.tol) && within(gap, self.gap)
     }
 
     /// The typical error of a slope: errors of entries are independent of each other. (The gap falls with the square of the
@@ -186,15 +196,15 @@ impl<'a> Run<'a> {
 
     /// Rounds until the point looks good by its own slopes, then double precision and verdict; again while that is bad.
     fn settle(&mut self, n: usize) -> Result<Option<Vec<f64>>, Stop> {
-        let mut scores = None;
         // Rounds on slopes that are less accurate than the goal would cost more than a product in double precision.
-        if let Some(wanted) = self.problem.gap {
+        if let Some(wanted) = self.gap {
             let (violation, gap) = self.rounds.quality()?;
             if gap > wanted && (gap > FAR * wanted || self.drift()? > violation * (wanted / gap).sqrt()) {
                 phase("refresh", 0.0, None, || self.rounds.refresh(self.report))?;
             }
         }
-        for turn in 0..MOST_VERDICTS {
+        let (mut turn, mut before) = (0, (f64::INFINITY, f64::INFINITY));
+        loop {
             for _ in 0..MOST_CLOSING {
                 if self.looks_good()? {
                     break;
@@ -205,20 +215,20 @@ impl<'a> Run<'a> {
                 }
             }
             let (beta, found) = phase("refresh", 0.0, None, || self.rounds.refresh(self.report))?;
-            let good = self.looks_good()? && phase("verdict", 0.0, None, || self.report.verdict(&beta, &found));
-            scores = Some(found);
-            if good || turn + 1 == MOST_VERDICTS {
-                break;
+            let (violation, gap) = self.rounds.quality()?;
+            let good = self.is_good(violation, gap);
+            let accepted = good && phase("verdict", 0.0, None, || self.report.verdict(&beta, &found));
+            let better = violation < BETTER * before.0 || gap < BETTER * before.1;
+            turn += 1;
+            if accepted || !better || turn == MOST_VERDICTS {
+                return Ok(Some(found));
             }
-            // They are those of β before the rounds that follow.
-            scores = None;
-            let before = self.rounds.violation(n)?;
-            self.level(n, (0.1 * before).max(1e-10), 2, false)?;
-            if self.rounds.last.violation > 0.9 * before {
-                break;
+            before = (violation, gap);
+            if good {
+                // What was measured is good enough, what will be proven is not: the proof adds the rounding of its scores.
+                self.gap = Some(STRICTER * gap);
             }
         }
-        Ok(scores)
     }
 
     /// The point reached, however the run ended.

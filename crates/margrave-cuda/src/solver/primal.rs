@@ -364,10 +364,11 @@ impl Rounds<'_> {
         let begun = phases::begin();
         let cg = loop {
             self.control.check()?;
-            let cg = match preconditioned {
+            match preconditioned {
                 true => self.matrix.steps(&self.turn, &self.programs, f.set, f.list, paired)?,
                 false => self.matrix.run(&self.turn, &self.programs, f.set, paired)?,
-            };
+            }
+            let cg = self.matrix.state(&self.turn)?;
             if cg.done != 0 {
                 break cg;
             }

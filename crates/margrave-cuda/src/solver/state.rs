@@ -77,8 +77,7 @@ pub(super) struct State {
     pub(super) released: i32,
     pub(super) out: i32,
     pub(super) left: i32,
-    done: i32,
-    steps: i32,
+    pub(super) cg: Cg,
 }
 
 // SAFETY: numbers only, laid out as in solver.cu.

@@ -16,6 +16,11 @@ use crate::solver::{Solution, Stop};
 /// The violation to reach where only a gap is asked for.
 const VIOLATION: f64 = 1e-3;
 
+/// The rounding that a certificate finds may be this many times the estimate of it.
+const MARGIN: f64 = 4.0;
+/// Rounding that takes more than this share of the gap leaves no room for the rest of it.
+const HOPELESS: f64 = 0.95;
+
 /// What a run on a device has found.
 pub(super) enum Found {
     /// A feasible point that was accepted.
@@ -60,6 +65,11 @@ pub(super) fn run(
     Ok(Found::Start { state, scores, rounds: point.rounds })
 }
 
+/// Whether a proven relative gap, of which `rounding` is due to rounding, is within `most`, or more rounds could not bring it there.
+fn is_enough(gap: f64, rounding: f64, most: f64) -> bool {
+    gap <= most || (rounding > HOPELESS * most && gap <= 2.0 * rounding)
+}
+
 struct Judge<'a, 'o> {
     problem: &'a KernelProblem<'a>,
     stop: Stop,
@@ -82,15 +92,15 @@ struct Accepted {
 
 impl Judge<'_, '_> {
     /// Whether the proof will find a measured gap within `most`: it adds the rounding of scores. Where that might be too much, the
-    /// certificate is asked; where rounding is most of the gap, more rounds would not help.
+    /// certificate is asked; where rounding alone is too much, more rounds would not help.
     fn provable(&self, beta: &[f64], measured: &Measured, most: f64) -> bool {
         let Some(exact) = &self.exact else { return true };
         let scale = measured.gap.primal.abs().max(measured.gap.dual.abs());
-        if measured.gap.difference + exact.rounding_of_gap(beta) <= most * scale {
+        if measured.gap.difference + MARGIN * exact.rounding_of_gap(beta) <= most * scale {
             return true;
         }
         match certificate::certify(self.problem, beta, None, Some(exact), self.control) {
-            Ok(Certificate::Optimality(o)) => o.relative_gap() <= most || o.gap() <= 2.0 * o.rounding(),
+            Ok(Certificate::Optimality(o)) => is_enough(o.relative_gap(), o.rounding() / scale, most),
             _ => true,
         }
     }
@@ -151,5 +161,20 @@ impl DeviceReport for Judge<'_, '_> {
         let (violation, mu) = (measured.violation, measured.mu);
         self.accepted = good.then(|| Accepted { beta: beta.to_vec(), violation, mu });
         good
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_enough;
+
+    #[test]
+    fn a_gap_that_more_rounds_can_close_is_not_enough() {
+        assert!(is_enough(9e-7, 7e-7, 1e-6));
+        // Without its rounding this gap is 7e-7: the solver thinks it is done, and another round would make it so.
+        assert!(!is_enough(1.5e-6, 8e-7, 1e-6));
+        // Rounding alone is too much here, and most of the gap there.
+        assert!(is_enough(2e-6, 1.2e-6, 1e-6));
+        assert!(!is_enough(3e-6, 1.2e-6, 1e-6));
     }
 }
