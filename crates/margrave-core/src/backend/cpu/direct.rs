@@ -151,7 +151,7 @@ mod tests {
             (1000, Level::Avx2, true),
             (1000, Level::Avx512, true),
         ] {
-            let values = (0..4 * features).map(|i| (i as f64 * 0.37).sin()).collect();
+            let values: Vec<f64> = (0..4 * features).map(|i| (i as f64 * 0.37).sin()).collect();
             let points = Points::dense_f64(4, features, values).unwrap();
             let gram = CpuGram::square(Kernel::rbf(0.1), &points).unwrap().with_level(level);
             if level == level.min(Level::detect()) {
