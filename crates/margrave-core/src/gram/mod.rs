@@ -28,6 +28,9 @@ pub use stored::{StoredGram, Without};
 use crate::control::{Control, Interrupt};
 use crate::linalg::factor::Cholesky;
 
+/// Multiply–adds of an entry from which it is kept rather than computed again, with vectors of 256 bits.
+pub(crate) const EXPENSIVE_ENTRY: f64 = 192.0;
+
 /// A selection of rows or columns.
 #[derive(Debug, Clone, Copy)]
 pub enum Pick<'a> {
@@ -146,6 +149,12 @@ pub trait Gram: Send + Sync {
         f64::INFINITY
     }
 
+    /// Whether to keep an entry that is used a few times takes less time than to compute it again. Fresh memory is slow, so that
+    /// only expensive entries are worth it.
+    fn worth_keeping(&self) -> bool {
+        self.effort() >= EXPENSIVE_ENTRY
+    }
+
     /// Whether all entries are in memory in double precision, so that single precision saves nothing.
     fn in_memory(&self) -> bool {
         false
@@ -224,6 +233,10 @@ impl<G: Gram + ?Sized> Gram for &G {
 
     fn effort(&self) -> f64 {
         (**self).effort()
+    }
+
+    fn worth_keeping(&self) -> bool {
+        (**self).worth_keeping()
     }
 
     fn in_memory(&self) -> bool {

@@ -109,7 +109,7 @@ impl Gram for DirectGram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::cpu::CpuGram;
+    use crate::backend::cpu::{CpuGram, Level};
     use crate::control::Threads;
     use crate::data::Csr;
 
@@ -137,6 +137,25 @@ mod tests {
                 packed.block_f32(Pick::List(&[1]), Pick::List(&[299, 4]), &mut other, &control).unwrap();
                 assert!(own.iter().zip(&other).all(|(a, b)| (a - b).abs() < 3e-6), "{kernel}: {own:?} {other:?}");
                 assert!(direct.entries() > 0 && direct.shape() == (2, 300));
+            }
+        }
+    }
+
+    /// 240 features are computed again with vectors of 512 bits, 1 000 are not.
+    #[test]
+    fn wider_vectors_raise_the_limit_from_which_entries_are_kept() {
+        for (features, level, kept) in [
+            (150, Level::Avx2, false),
+            (240, Level::Avx2, true),
+            (240, Level::Avx512, false),
+            (1000, Level::Avx2, true),
+            (1000, Level::Avx512, true),
+        ] {
+            let values: Vec<f64> = (0..4 * features).map(|i| (i as f64 * 0.37).sin()).collect();
+            let points = Points::dense_f64(4, features, values).unwrap();
+            let gram = CpuGram::square(Kernel::rbf(0.1), &points).unwrap().with_level(level);
+            if level == level.min(Level::detect()) {
+                assert_eq!(gram.worth_keeping(), kept, "{features} features, {level:?}");
             }
         }
     }

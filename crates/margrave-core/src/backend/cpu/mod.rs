@@ -55,13 +55,18 @@ use self::tasks::Tasks;
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real};
 use crate::error::{Error, Result};
-use crate::gram::{Accuracy, Chain, Gram, Pick, Precision};
+use crate::gram::{Accuracy, Chain, EXPENSIVE_ENTRY, Gram, Pick, Precision};
 use crate::kernel::{Kernel, Statistic};
 
 /// Multiply–adds of an entry from which copying it to the other side of the diagonal takes less time than computing it there:
 /// large blocks are written and read at the speed of memory, and wider vectors compute faster.
 fn worth_copying(level: Level) -> f64 {
     if level == Level::Avx512 { 96.0 } else { 40.0 }
+}
+
+/// Multiply–adds of an entry from which it is kept rather than computed again: memory is no faster where vectors are wider.
+fn expensive_entry(level: Level) -> f64 {
+    if level == Level::Avx512 { 1.5 * EXPENSIVE_ENTRY } else { EXPENSIVE_ENTRY }
 }
 
 /// A value computed on first use by one thread, unless interrupted.
@@ -498,6 +503,10 @@ impl Gram for CpuGram {
         } else {
             self.cols.dims() as f64
         }
+    }
+
+    fn worth_keeping(&self) -> bool {
+        self.effort() >= expensive_entry(self.level)
     }
 
     fn accuracy(&self) -> Accuracy {

@@ -12,7 +12,7 @@
 use super::pairs::StepsEnd;
 use super::rows::StoredEntry;
 use super::state::DualState;
-use super::workspace::{EXPENSIVE_ENTRY, Workspace};
+use super::workspace::Workspace;
 use crate::control::{Interrupt, Status};
 use crate::gram::Pick;
 use crate::linalg::pages;
@@ -37,7 +37,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         let n = state.terms.len();
         // A quarter of the memory is enough for fast rounds, and leaves room for the phases that follow.
         let most = ((self.bytes / 4) as f64 / size_of::<T>() as f64).sqrt().max(64.0) as usize;
-        let expensive = self.gram.effort() >= EXPENSIVE_ENTRY;
+        let expensive = self.gram.worth_keeping();
         let slow_after = 20 * n as u64 + 2000;
         let (mut milestone, mut milestone_at) = (f64::INFINITY, self.iterations);
         let mut set: Vec<u32> = Vec::new();

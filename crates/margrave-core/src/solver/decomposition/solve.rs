@@ -298,6 +298,7 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
                 Ok(self.newton_outcome(end))
             }
             Phase::PolishAll => {
+                self.newton.set_proximal(0.0);
                 let end = self.work.polish(&mut self.state, &mut self.newton, goal, self.most_free);
                 Ok(self.newton_outcome(end))
             }
@@ -315,7 +316,6 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
                         most_leave: 1.0,
                     },
                 );
-                self.newton.set_proximal(0.0);
                 // The check computes the slopes of all variables anyway.
                 if end != PolishEnd::Reached || !self.trusts_shrinking {
                     self.work.reactivate_all(&mut self.state)?;
@@ -329,6 +329,7 @@ impl<'a, 'o, T: StoredEntry> Decomposition<'a, 'o, T> {
                     let margin = self.violation();
                     self.work.shrink_without_rows(&mut self.state, margin);
                 }
+                self.newton.set_proximal(0.0);
                 let end = self.work.polish(&mut self.state, &mut self.newton, goal, self.most_free);
                 self.work.reactivate_all(&mut self.state)?;
                 Ok(self.newton_outcome(end))

@@ -12,8 +12,6 @@ use crate::linalg::sweep;
 use crate::observe::{Observer, Step};
 use crate::problem::KernelProblem;
 
-/// Multiply–adds of an entry from which it is kept rather than computed again.
-pub(super) const EXPENSIVE_ENTRY: f64 = 192.0;
 /// Rows computed together where there is room for all.
 const MANY_ROWS: usize = 256;
 /// Seconds between two reports to the observer.
@@ -120,7 +118,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
 
     /// Whether the rows of so many more variables are kept once they are computed.
     pub(super) fn keeps_rows(&self, count: usize) -> bool {
-        self.gram.effort() >= EXPENSIVE_ENTRY && self.full_rows.room() >= count
+        self.gram.worth_keeping() && self.full_rows.room() >= count
     }
 
     /// The same where K over the changed variables and others is stored: rows of the rest are computed.
