@@ -75,7 +75,8 @@ pub struct Tuner {
     /// Drop a combination once its losses on the held-out rows exceed those of the best so far by this many standard deviations
     /// of the difference. Checked after each fold, in grids of at least four kernels (values of γ). `None`: every combination
     /// is trained on every fold. With 4, the default, the probability that the combination that would have won is dropped is
-    /// about 3·10⁻⁵ per check and per rival that could have led, if rows are independent.
+    /// about 3·10⁻⁵ per check and per rival that could have led, if rows are independent. A device that trains combinations side by
+    /// side trains them all.
     pub race: Option<f64>,
     /// What to choose by; `None`: accuracy, or the mean squared error. A race compares combinations as [`Comparison::of`] says.
     pub score: Option<Metric>,

@@ -160,9 +160,11 @@ impl<'a> Search<'a> {
         self.kernels.len() < MIN_KERNELS_FOR_RACE
     }
 
-    /// The number of deviations at which combinations are dropped, if there is a race.
+    /// The number of deviations at which combinations are dropped, if there is a race. A device has done its part of all
+    /// trainings at once: to finish them fold by fold would leave threads waiting, and save little.
     fn race(&self) -> Option<f64> {
-        self.tuner.race.filter(|_| !self.few() && self.judge.comparison() != Comparison::None)
+        let pays = !self.few() && self.reached.is_empty();
+        self.tuner.race.filter(|_| pays && self.judge.comparison() != Comparison::None)
     }
 
     /// The folds of each round: all at once; one per round in a race; where each fold has matrices of its own, as many as fit.
