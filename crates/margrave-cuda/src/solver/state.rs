@@ -288,6 +288,6 @@ mod tests {
 
     #[test]
     fn structures_are_laid_out_as_in_the_programs() {
-        assert_eq!((size_of::<State>(), size_of::<Cg>(), size_of::<Set>(), size_of::<Variables>()), (104, 72, 56, 48));
+        assert_eq!((size_of::<State>(), size_of::<Cg>(), size_of::<Set>(), size_of::<Variables>()), (168, 72, 56, 48));
     }
 }
