@@ -110,6 +110,21 @@ impl Residue<'_> {
     fn values(&self, rows: &[u32]) -> Result<(Vec<f64>, Vec<f64>), Interrupt> {
         let mut g = vec![0.0; rows.len()];
         self.gram.apply(Precision::Double, Pick::List(rows), self.gamma, 1, &mut g, self.control)?;
+        self.residuals(rows, g)
+    }
+
+    /// The same at all rows with γ ≠ 0.
+    fn values_on_support(&self, support: &[u32]) -> Result<(Vec<f64>, Vec<f64>), Interrupt> {
+        // A square product needs every pair of rows once only.
+        let Some(square) = self.gram.select(support) else { return self.values(support) };
+        let gamma: Vec<f64> = support.iter().map(|&i| self.gamma[i as usize]).collect();
+        let mut g = vec![0.0; support.len()];
+        square.apply(Precision::Double, Pick::All, &gamma, 1, &mut g, self.control)?;
+        self.residuals(support, g)
+    }
+
+    /// g from f_γ at the given rows, and bounds on the rounding errors.
+    fn residuals(&self, rows: &[u32], mut g: Vec<f64>) -> Result<(Vec<f64>, Vec<f64>), Interrupt> {
         let mut explained = vec![0.0; rows.len()];
         self.cross.apply(Precision::Double, Pick::List(rows), self.projection, 1, &mut explained, self.control)?;
         g.iter_mut().zip(&explained).for_each(|(g, e)| *g -= e);
@@ -134,12 +149,10 @@ impl Residue<'_> {
     fn computed(&self) -> Result<Bounded, Interrupt> {
         let support = self.support();
         let (mut total, mut rounding) = (0.0, 0.0);
-        for rows in support.chunks(8192) {
-            let (g, errors) = self.values(rows)?;
-            for ((&i, g), e) in rows.iter().zip(&g).zip(&errors) {
-                total += self.gamma[i as usize] * g;
-                rounding += self.gamma[i as usize].abs() * e;
-            }
+        let (g, errors) = self.values_on_support(&support)?;
+        for ((&i, g), e) in support.iter().zip(&g).zip(&errors) {
+            total += self.gamma[i as usize] * g;
+            rounding += self.gamma[i as usize].abs() * e;
         }
         let correction = self.correction();
         Ok(Bounded { value: (total - correction.value).max(0.0), rounding: rounding + correction.rounding })

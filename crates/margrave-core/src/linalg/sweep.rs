@@ -271,25 +271,34 @@ fn add_four_body<T: Entry>(g: &mut [f64], k: [&[T]; 4], t: [f64; 4]) {
     }
 }
 
+/// The sum over the lanes of a row. A call, not inlined: where the sums of several rows are added up side by side, the compiler makes
+/// vectors of the same lane of all rows, and then gathers the entries of each from different places in the loop before.
+#[inline(never)]
+fn total<const N: usize>(lanes: [f64; N]) -> f64 {
+    lanes.iter().sum()
+}
+
 #[inline(always)]
 fn dot_four_body<T: Entry>(a: [&[T]; 4], x: &[f64]) -> [f64; 4] {
     const WIDTH: usize = 8;
     let n = x.len();
-    let a = a.map(|a| &a[..n]);
-    let mut sums = [[0f64; WIDTH]; 4];
-    let whole = n / WIDTH * WIDTH;
-    let mut base = 0;
-    while base < whole {
-        let x: &[f64; WIDTH] = x[base..base + WIDTH].try_into().expect("WIDTH elements");
-        for r in 0..4 {
-            let a: &[T; WIDTH] = a[r][base..base + WIDTH].try_into().expect("WIDTH elements");
-            for l in 0..WIDTH {
-                sums[r][l] += a[l].wide() * x[l];
-            }
+    let [a, b, c, d] = a.map(|a| &a[..n]);
+    let (mut sa, mut sb, mut sc, mut sd) = ([0f64; WIDTH], [0f64; WIDTH], [0f64; WIDTH], [0f64; WIDTH]);
+    let add = |sums: &mut [f64; WIDTH], row: &[T; WIDTH], x: &[f64; WIDTH]| {
+        for l in 0..WIDTH {
+            sums[l] += row[l].wide() * x[l];
         }
-        base += WIDTH;
+    };
+    let pairs = |a, b| <[T]>::as_chunks::<WIDTH>(a).0.iter().zip(<[T]>::as_chunks::<WIDTH>(b).0);
+    for (((a, b), (c, d)), x) in pairs(a, b).zip(pairs(c, d)).zip(x.as_chunks::<WIDTH>().0) {
+        add(&mut sa, a, x);
+        add(&mut sb, b, x);
+        add(&mut sc, c, x);
+        add(&mut sd, d, x);
     }
-    std::array::from_fn(|r| sums[r].iter().sum::<f64>() + (whole..n).map(|i| a[r][i].wide() * x[i]).sum::<f64>())
+    let whole = n / WIDTH * WIDTH;
+    let tail = |a: &[T]| -> f64 { (whole..n).map(|i| a[i].wide() * x[i]).sum() };
+    [total(sa) + tail(a), total(sb) + tail(b), total(sc) + tail(c), total(sd) + tail(d)]
 }
 
 #[inline(always)]
@@ -324,17 +333,19 @@ fn add_rows_body<T: Entry>(g: &mut [f64], k: [&[T]; ROWS], t: [f64; ROWS]) {
 fn two_dots_body<T: Entry>([a, b]: [&[T]; 2], x: &[f64]) -> [f64; 2] {
     let n = x.len();
     let (a, b) = (&a[..n], &b[..n]);
-    let mut sums = [[0f64; LANES]; 2];
+    let (mut sa, mut sb) = ([0f64; LANES], [0f64; LANES]);
     let rows = a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0);
     for ((a, b), x) in rows.zip(x.as_chunks::<LANES>().0) {
         for l in 0..LANES {
-            sums[0][l] += a[l].wide() * x[l];
-            sums[1][l] += b[l].wide() * x[l];
+            sa[l] += a[l].wide() * x[l];
+        }
+        for l in 0..LANES {
+            sb[l] += b[l].wide() * x[l];
         }
     }
     let whole = n / LANES * LANES;
     let tail = |a: &[T]| -> f64 { (whole..n).map(|i| a[i].wide() * x[i]).sum() };
-    [sums[0].iter().sum::<f64>() + tail(a), sums[1].iter().sum::<f64>() + tail(b)]
+    [total(sa) + tail(a), total(sb) + tail(b)]
 }
 
 #[inline(always)]

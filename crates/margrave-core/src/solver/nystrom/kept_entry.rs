@@ -5,6 +5,8 @@ use crate::linalg::vectorised::{Vectorised, vectorised};
 
 /// The largest integer used.
 const LARGEST: f32 = 32_767.0;
+/// 1.5·2²³: between 2²³ and 2²⁴ numbers in single precision are the integers.
+const ROUNDING: f32 = 12_582_912.0;
 
 /// A stored entry: the value is a multiple of a step that its row has.
 pub(super) trait KeptEntry: Entry {
@@ -45,7 +47,8 @@ impl Vectorised for Round<'_> {
         let largest = largest.iter().chain(rest).fold(0f32, |most, v| most.max(v.abs()));
         let gain = if largest > 0.0 { LARGEST / largest } else { 0.0 };
         for (to, v) in self.to.iter_mut().zip(self.row) {
-            *to = (v * gain).round_ties_even() as i32 as i16;
+            // Rounds to the nearest integer, which is then in the lowest bits. (A conversion that saturates is done one by one.)
+            *to = (v * gain + ROUNDING).to_bits() as i16;
         }
         f64::from(largest) / f64::from(LARGEST)
     }
