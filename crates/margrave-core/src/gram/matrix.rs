@@ -60,19 +60,6 @@ pub trait Matrix: Send + Sync {
         control: &Control,
     ) -> Result<(), Interrupt>;
 
-    /// [`moments`](Self::moments) about the origin for preconditioning: sums may be single precision where that is faster. What is
-    /// solved with them does not depend on their rounding, only the number of steps does.
-    fn rough_moments(
-        &self,
-        rows: Pick<'_>,
-        weights: &[f64],
-        first: &mut [f64],
-        second: &mut [f64],
-        control: &Control,
-    ) -> Result<(), Interrupt> {
-        self.moments(rows, weights, &[], first, second, control)
-    }
-
     /// `out[j] += Σ a·xⱼ²` over the chosen rows.
     fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt>;
 
@@ -85,6 +72,11 @@ pub trait Matrix: Send + Sync {
         _bottom: f64,
         _control: &Control,
     ) -> Option<Box<dyn DeviceFactor>> {
+        None
+    }
+
+    /// The rows that these rows are computed from, if Newton systems are better solved with those.
+    fn behind(&self) -> Option<&dyn RowsBehind> {
         None
     }
 
@@ -113,4 +105,53 @@ pub trait Matrix: Send + Sync {
     fn points(&self) -> Option<&Points> {
         None
     }
+}
+
+/// Rows k of which those of a matrix are x = L⁻¹k, where G = L·Lᵀ. A Newton system of the matrix is
+///
+/// ```text
+/// I + Σ a·xxᵀ − hhᵀ/bottom = L⁻¹·(G + Σ a·kkᵀ − (Lh)(Lh)ᵀ/bottom)·L⁻ᵀ,   h = Σ a·x
+/// ```
+///
+/// so that it can be formed, factored and multiplied with without L.
+pub trait RowsBehind: Send + Sync {
+    /// G in single precision, d × d: an approximation is enough for the direction of a step.
+    fn gram(&self, control: &Control) -> Result<&[f32], Interrupt>;
+
+    /// L·v.
+    fn lower(&self, v: &[f64], control: &Control) -> Vec<f64>;
+
+    /// Lᵀ·v.
+    fn lower_transposed(&self, v: &[f64]) -> Vec<f64>;
+
+    /// `out += Σ coefficient·k` over the chosen rows.
+    fn combine(
+        &self,
+        rows: Pick<'_>,
+        coefficients: &[f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt>;
+
+    /// `dots[r] = kᵀv` and `out += Σ a·(kᵀv − shift)·k` over the chosen rows with weights a.
+    fn curvature_product(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        v: &[f64],
+        shift: f64,
+        dots: &mut [f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt>;
+
+    /// Adds Σ a·k to `first` and Σ a·kkᵀ to the lower triangle of `second`, to precondition: products may be single precision.
+    fn moments(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        first: &mut [f64],
+        second: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt>;
 }

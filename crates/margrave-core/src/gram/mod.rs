@@ -19,7 +19,7 @@ pub use device::{DevicePoint, DeviceProblem, DeviceReport, DeviceSolver, DeviceS
 pub use factored::{DeviceFactor, DeviceFactored};
 pub use features::{DeviceEnd, DeviceFeatures, PivotedFactor};
 pub use kept::KeptGram;
-pub use matrix::Matrix;
+pub use matrix::{Matrix, RowsBehind};
 pub use picked::{Picked, part};
 pub use precomputed::PrecomputedGram;
 pub use spectrum::{Spectrum, SpectrumMethod, SpectrumOptions, asymmetry, smallest_eigenvalue};

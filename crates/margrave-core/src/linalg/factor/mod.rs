@@ -259,9 +259,26 @@ impl<T: Scalar> Cholesky<T> {
     }
 
     /// L·v. Held variables are ignored.
-    pub fn multiply_lower(&self, v: &[f64]) -> Vec<f64> {
+    pub fn multiply_lower(&self, v: &[f64], threads: &Threads) -> Vec<f64> {
+        /// Rows per task.
+        const ROWS: usize = 64;
         assert_eq!(v.len(), self.n);
-        (0..self.n).map(|i| super::sweep::dot(self.row(i), &v[..=i])).collect()
+        let mut out = vec![0.0; self.n];
+        threads.chunks(&mut out, ROWS, |task, part| {
+            for (k, to) in part.iter_mut().enumerate() {
+                let i = task * ROWS + k;
+                *to = super::sweep::dot(self.row(i), &v[..=i]);
+            }
+        });
+        out
+    }
+
+    /// Lᵀ·v. Held variables are ignored.
+    pub fn multiply_lower_transposed(&self, v: &[f64]) -> Vec<f64> {
+        assert_eq!(v.len(), self.n);
+        let mut out = vec![0.0; self.n];
+        v.iter().enumerate().for_each(|(i, v)| super::sweep::add_row(&mut out[..=i], self.row(i), *v));
+        out
     }
 
     /// The factor of the leading `k` × `k` block of the matrix. Held variables are ignored.

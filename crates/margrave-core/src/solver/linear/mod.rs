@@ -52,6 +52,7 @@ mod rows;
 mod smooth_loss;
 mod solve;
 mod state;
+mod system;
 
 pub use crammer_singer::{CrammerSinger, solve_crammer_singer};
 pub use lasso::solve_l1;

@@ -18,16 +18,11 @@ use super::line_search::search_derivative;
 use super::smooth_loss::SmoothLoss;
 use super::state::{CHUNK, LinearState, Measure, Moments, dot, range_sums, sums};
 use crate::control::{Interrupt, Status, Threads};
-use crate::gram::{DeviceFactor, Pick};
-use crate::linalg::factor::{Cholesky, FactorError};
+use crate::gram::Pick;
 use crate::work_limit::ITERATION;
 
 /// Most Newton steps on one active set.
 const MAX_ACTIVE_STEPS: usize = 30;
-/// Conjugate gradient steps above which the preconditioner of the next Newton step is computed anew.
-const MAX_REUSED_STEPS: usize = 20;
-/// Most conjugate gradient steps.
-const MAX_CG_STEPS: usize = 300;
 
 /// A direction of all variables.
 pub(super) struct NewtonDirection {
@@ -35,48 +30,6 @@ pub(super) struct NewtonDirection {
     pub(super) b: f64,
     /// Xw of the rows with curvature, if it is known.
     pub(super) dots: Option<Vec<f64>>,
-}
-
-/// The system of a sample of the rows, and the total weight it stands for.
-pub(super) struct Preconditioner {
-    factor: SystemFactor,
-    total: f64,
-}
-
-/// A factor of the system.
-enum SystemFactor {
-    /// In the memory of the processor.
-    Here(ScaledFactor),
-    /// Where the rows are computed.
-    There(Box<dyn DeviceFactor>),
-}
-
-impl SystemFactor {
-    fn solve(&self, right: &[f64], threads: &Threads) -> Vec<f64> {
-        match self {
-            SystemFactor::Here(factor) => factor.solve(right, threads),
-            SystemFactor::There(factor) => {
-                let mut sides = [right.to_vec()];
-                // Without its device the factor is lost: the right-hand side itself is the worst of preconditioners, but one.
-                if factor.solve(&mut sides) { std::mem::take(&mut sides[0]) } else { right.to_vec() }
-            }
-        }
-    }
-}
-
-/// A factor of a matrix whose diagonal was scaled to 1.
-struct ScaledFactor {
-    factor: Cholesky<f64>,
-    roots: Vec<f64>,
-}
-
-impl ScaledFactor {
-    fn solve(&self, right: &[f64], threads: &Threads) -> Vec<f64> {
-        let mut s: Vec<f64> = right.iter().zip(&self.roots).map(|(r, root)| r * root).collect();
-        self.factor.solve_on(&mut s, threads);
-        s.iter_mut().zip(&self.roots).for_each(|(s, root)| *s *= root);
-        s
-    }
 }
 
 /// When a smooth problem counts as solved.
@@ -264,80 +217,17 @@ impl<'a, 'o> LinearState<'a, 'o> {
         } else if d <= self.direct && 24 * (d * d) as u64 <= self.memory {
             self.direct_direction(&curved, &weights, &gradient)
         } else {
-            let mut diagonal = vec![1.0; d];
-            self.x.squares(Pick::List(&curved), &weights, &mut diagonal, self.control)?;
-            let precondition = |r: &[f64]| r.iter().zip(&diagonal).map(|(r, d)| r / d).collect();
-            Ok(self.cg_direction(&curved, &weights, &gradient, precondition)?.0)
+            self.diagonal_direction(&curved, &weights, &gradient)
         }
     }
 
     /// Slope and total curvature of the objective in the bias; the curvature is ∞ without a bias.
-    fn bias_derivatives(&self, total: f64) -> (f64, f64) {
+    pub(super) fn bias_derivatives(&self, total: f64) -> (f64, f64) {
         match self.rho {
             None => (0.0, f64::INFINITY),
             // Without any curvature the line search determines the bias.
             Some(rho) => (rho * self.b - self.sum, if rho + total > 0.0 { rho + total } else { 1e-12 }),
         }
-    }
-
-    /// By conjugate gradients, preconditioned by the system of at most `most` of the rows, evenly spaced.
-    fn sampled_direction(
-        &mut self,
-        curved: &[u32],
-        weights: &[f64],
-        gradient: &[f64],
-        most: usize,
-    ) -> Result<NewtonDirection, Status> {
-        let d = gradient.len();
-        let total = weights.iter().sum::<f64>();
-        let (_, bottom) = self.bias_derivatives(total);
-        // Conjugate gradients make up for a system that has changed a little.
-        let kept = self.precondition.take().filter(|kept| (0.5..2.0).contains(&(total / kept.total)));
-        let kept = match kept {
-            Some(kept) => kept,
-            None => Preconditioner { factor: self.sampled_factor(curved, weights, total, bottom, most, d)?, total },
-        };
-        let (direction, steps) =
-            self.cg_direction(curved, weights, gradient, |r| kept.factor.solve(r, &self.control.threads))?;
-        if steps <= MAX_REUSED_STEPS {
-            self.precondition = Some(kept);
-        }
-        Ok(direction)
-    }
-
-    /// The factor of the system of at most `most` of the rows.
-    fn sampled_factor(
-        &self,
-        curved: &[u32],
-        weights: &[f64],
-        total: f64,
-        bottom: f64,
-        most: usize,
-        d: usize,
-    ) -> Result<SystemFactor, Status> {
-        let step = curved.len().div_ceil(most.max(1)).max(1);
-        let rows: Vec<u32> = curved.iter().copied().step_by(step).collect();
-        let mut own: Vec<f64> = weights.iter().copied().step_by(step).collect();
-        let sampled = own.iter().sum::<f64>();
-        if sampled > 0.0 {
-            own.iter_mut().for_each(|a| *a *= total / sampled);
-        }
-        if let Some(factor) = self.x.curvature_factor(Pick::List(&rows), &own, bottom, self.control) {
-            return Ok(SystemFactor::There(factor));
-        }
-        self.control.check()?;
-        let (mut first, mut second) = (vec![0.0; d], vec![0.0; d * d]);
-        self.x.rough_moments(Pick::List(&rows), &own, &mut first, &mut second, self.control)?;
-        let assemble = || {
-            let mut matrix = second.clone();
-            for i in 0..d {
-                let (row, own) = (&mut matrix[i * d..=i * d + i], first[i] / bottom);
-                row.iter_mut().zip(&first).for_each(|(m, f)| *m -= own * f);
-                row[i] += 1.0;
-            }
-            matrix
-        };
-        self.factor_scaled(assemble, d).map(SystemFactor::Here)
     }
 
     fn direct_direction(
@@ -378,84 +268,8 @@ impl<'a, 'o> LinearState<'a, 'o> {
 
     /// Solves a system given by the lower triangle that `assemble` returns, with its diagonal scaled to 1.
     fn solve_scaled(&self, assemble: impl Fn() -> Vec<f64>, right: &[f64]) -> Result<Vec<f64>, Status> {
-        let factor = self.factor_scaled(assemble, right.len())?;
+        let factor = self.factor_scaled(assemble, |_| 1.0, right.len())?;
         Ok(factor.solve(right, &Threads::one()))
-    }
-
-    /// The factor of a matrix given by its lower triangle, with its diagonal scaled to 1.
-    fn factor_scaled(&self, assemble: impl Fn() -> Vec<f64>, d: usize) -> Result<ScaledFactor, Status> {
-        self.control.spend(4 * d * d);
-        let mut roots = vec![1.0; d];
-        let mut jitter = 0.0;
-        loop {
-            let mut matrix = assemble();
-            (0..d).for_each(|i| roots[i] = 1.0 / matrix[i * d + i].max(1.0).sqrt());
-            for i in 0..d {
-                let (row, own) = (&mut matrix[i * d..=i * d + i], roots[i]);
-                row.iter_mut().zip(&roots).for_each(|(m, root)| *m *= own * root);
-                row[i] += jitter;
-            }
-            match Cholesky::new(matrix, d, d, self.control) {
-                Ok(factor) => return Ok(ScaledFactor { factor, roots }),
-                Err(FactorError::Interrupted(why)) => return Err(why.into()),
-                Err(FactorError::NotPositive(_)) if jitter > 1.0 => return Err(Status::Stalled),
-                // The matrix is I plus a semidefinite one; the factorisation can fail only by rounding.
-                Err(FactorError::NotPositive(_)) => jitter = if jitter == 0.0 { 1e-14 } else { 30.0 * jitter },
-            }
-        }
-    }
-
-    fn cg_direction(
-        &self,
-        curved: &[u32],
-        weights: &[f64],
-        gradient: &[f64],
-        precondition: impl Fn(&[f64]) -> Vec<f64>,
-    ) -> Result<(NewtonDirection, usize), Status> {
-        let d = gradient.len();
-        let rows = Pick::List(curved);
-        let total: f64 = weights.iter().sum();
-        let (slope, bottom) = self.bias_derivatives(total);
-        let mut h = vec![0.0; d];
-        if self.rho.is_some() {
-            self.x.combine(rows, weights, &mut h, self.control)?;
-        }
-        let mut s = vec![0.0; d];
-        let mut r: Vec<f64> = gradient.iter().zip(&h).map(|(g, h)| slope * h / bottom - g).collect();
-        let mut y = precondition(&r);
-        let mut p = y.clone();
-        let mut ry = dot(&r, &y);
-        // Where products are expensive, the line search makes up for a rough direction.
-        let goal = ry * if self.sampled.is_some() { 1e-2 } else { 1e-4 };
-        let (mut u, mut xs) = (vec![0.0; curved.len()], vec![0.0; curved.len()]);
-        let mut q = vec![0.0; d];
-        let mut steps = 0;
-        for _ in 0..MAX_CG_STEPS {
-            if ry <= goal || ry <= 0.0 {
-                break;
-            }
-            let mean = dot(&h, &p) / bottom;
-            q.copy_from_slice(&p);
-            self.x.curvature_product(rows, weights, &p, mean, &mut u, &mut q, self.control)?;
-            let curvature = dot(&p, &q);
-            if !(curvature > 0.0) {
-                break;
-            }
-            steps += 1;
-            let t = ry / curvature;
-            for j in 0..d {
-                s[j] += t * p[j];
-                r[j] -= t * q[j];
-            }
-            xs.iter_mut().zip(&u).for_each(|(xs, u)| *xs += t * u);
-            y = precondition(&r);
-            let next = dot(&r, &y);
-            let ratio = next / ry;
-            ry = next;
-            p.iter_mut().zip(&y).for_each(|(p, y)| *p = y + ratio * *p);
-        }
-        let b = if self.rho.is_some() { -(slope + dot(&h, &s)) / bottom } else { 0.0 };
-        Ok((NewtonDirection { w: s, b, dots: Some(xs) }, steps))
     }
 
     /// The step at which the derivative along the direction has fallen to a tenth; 0 if the direction does not descend.

@@ -15,6 +15,9 @@ use crate::control::Status;
 
 /// Distance of the score from a change of β, in widths, beyond which samples are inactive in Newton steps.
 const ACTIVE_WIDTHS: f64 = 4.0;
+/// The part of the required gap at which a round aims, and the largest factor of the width from one round to the next.
+const SAFE_SHARE: f64 = 0.4;
+const MAX_WIDTH_FACTOR: f64 = 0.7;
 /// Rounds without progress in the gap after which another method is tried or the run ends.
 const MAX_IDLE_ROUNDS: usize = 8;
 /// Most epochs of coordinate descent if Newton makes no progress.
@@ -141,7 +144,9 @@ impl LinearRun<'_, '_> {
                 active_distance = None;
             } else {
                 active_distance = Some(ACTIVE_WIDTHS * width);
-                width *= WIDTH_FACTOR;
+                // The gap falls with the square of the width: no further than to some of what is required.
+                let needed = (SAFE_SHARE * target_gap / m.relative()).sqrt();
+                width *= needed.clamp(WIDTH_FACTOR, MAX_WIDTH_FACTOR);
             }
         }
     }

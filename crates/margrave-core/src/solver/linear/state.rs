@@ -4,8 +4,8 @@
 
 use super::bias_search::BiasSearch;
 use super::dual_loops::{Differences, Sum};
-use super::newton::Preconditioner;
 use super::smooth_loss::SmoothLoss;
+use super::system::Preconditioner;
 use crate::control::{Control, Interrupt, Status};
 use crate::gram::{Matrix, Pick};
 use crate::linalg::vectorised::vectorised;

@@ -18,9 +18,11 @@ use crate::linalg::factor::{Cholesky, FactorError};
 /// Fewest rows among which centres are drawn, if there are so many.
 const MIN_CANDIDATES: usize = 8192;
 /// Candidates per centre.
-const CANDIDATES_PER_CENTRE: usize = 16;
+const CANDIDATES_PER_CENTRE: usize = 8;
 /// Most centres for which the second moments of all curved rows are formed, if features are stored.
 pub(super) const MAX_FORMED: usize = 1500;
+/// Most centres for which F itself is stored where kernel entries in single precision would do.
+const MAX_WHITENED: usize = 300;
 /// Rows per task when features are stored.
 const TASK_ROWS: usize = 256;
 
@@ -80,9 +82,8 @@ pub struct FeatureSet<'a> {
     kernel: Kernel,
     source: RowSource<'a>,
     matrix: FeatureMatrix<'a>,
-    /// Rows that solvers may start from, and their features unless K_nS is to be kept in memory; none if all features are stored,
-    /// or on a device.
-    pub sample: Option<(Vec<u32>, Option<Points>)>,
+    /// Rows that solvers may start from and their features, if those of all rows are recomputed in double precision.
+    pub sample: Option<(Vec<u32>, Points)>,
 }
 
 pub(super) enum FeatureMatrix<'a> {
@@ -213,8 +214,8 @@ impl<'a> Features<'a> {
         {
             return Ok(set(centres, FeatureMatrix::Stored(StoredFeatures::new(features?, control)), None));
         }
-        // With many centres L⁻ᵀ costs more than all products of a training together, and those can do without it.
-        let raw = m > MAX_FORMED && recomputed.precision == Precision::Single;
+        // L⁻ᵀ costs more than all products of a training together, and those can do without it.
+        let raw = m > MAX_WHITENED && recomputed.precision == Precision::Single;
         if bytes / 2 <= self.memory && !raw {
             let (features, entries) = self.store(&centres, control)?;
             self.entries_before += entries;
@@ -223,9 +224,9 @@ impl<'a> Features<'a> {
         }
         let rows = self.candidates.rows.clone();
         let sample = match recomputed.precision {
-            Precision::Single => Some((rows, None)),
+            Precision::Single => None,
             Precision::Double => match sampled(rows.len()) {
-                Some(features) => Some((rows, Some(features?))),
+                Some(features) => Some((rows, features?)),
                 None => None,
             },
         };

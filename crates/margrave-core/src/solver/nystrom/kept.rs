@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use super::kept_entry::KeptEntry;
 use super::recomputed::{HEIGHT, RecomputedFeatures, SCALED_ROWS, add_single_products};
 use crate::control::{Control, Interrupt, Threads};
-use crate::gram::{Matrix, Pick, Precision};
+use crate::gram::{Matrix, Pick, Precision, RowsBehind};
 use crate::linalg::{pages, sweep};
 
 /// Rows per task of products with kept rows.
@@ -268,16 +268,8 @@ impl<T: KeptEntry> Matrix for KeptRows<'_, T> {
         let used: Vec<usize> = (0..list.len()).filter(|&k| coefficients[k] != 0.0).collect();
         let list: Vec<u32> = used.iter().map(|&k| list[k]).collect();
         let coefficients: Vec<f64> = used.iter().map(|&k| coefficients[k]).collect();
-        let (kept, absent) = self.with(&list, control)?;
-        let m = self.inner.m();
-        let mut q = self.sum(&kept, &list, &coefficients, control);
-        if !absent.is_empty() {
-            let others: Vec<u32> = absent.iter().map(|&k| list[k as usize]).collect();
-            let own: Vec<f64> = absent.iter().map(|&k| coefficients[k as usize]).collect();
-            let mut rest = vec![0.0; m];
-            self.inner.raw_combine(Pick::List(&others), &own, &mut rest, control)?;
-            q.iter_mut().zip(&rest).for_each(|(q, r)| *q += r);
-        }
+        let mut q = vec![0.0; self.inner.m()];
+        RowsBehind::combine(self, Pick::List(&list), &coefficients, &mut q, control)?;
         self.inner.factor.solve_lower(&mut q, &control.threads);
         out.iter_mut().zip(&q).for_each(|(o, v)| *o += v);
         control.check()
@@ -293,64 +285,10 @@ impl<T: KeptEntry> Matrix for KeptRows<'_, T> {
         out: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        let list = self.list(rows);
-        let (kept, absent) = self.with(list, control)?;
-        let (m, kept) = (self.inner.m(), &*kept);
         let mut a = w.to_vec();
         self.inner.factor.solve_upper(&mut a, &control.threads);
-        let mut q = vec![0.0; m];
-        let mut add = |parts: Vec<Part>| {
-            for (found, sum) in parts {
-                found.iter().for_each(|(k, dot)| dots[*k] = *dot);
-                q.iter_mut().zip(&sum).for_each(|(q, s)| *q += s);
-            }
-        };
-        let coefficient = |k: usize, dot: f64| weights[k] * (dot - shift);
-        add(control.threads.map(list.len().div_ceil(SUM_ROWS), |task| {
-            let mut part = (Vec::with_capacity(SUM_ROWS), vec![0.0; m]);
-            let until = ((task + 1) * SUM_ROWS).min(list.len());
-            for first in (task * SUM_ROWS..until).step_by(4) {
-                let rows = &list[first..(first + 4).min(until)];
-                if let Some((four, steps)) = kept.four(rows, m) {
-                    let mut c = sweep::dot_four(four, &a);
-                    for r in 0..4 {
-                        let dot = steps[r] * c[r];
-                        part.0.push((first + r, dot));
-                        c[r] = steps[r] * coefficient(first + r, dot);
-                    }
-                    sweep::add_four(&mut part.1, four, c);
-                    continue;
-                }
-                for (k, &i) in (first..).zip(rows) {
-                    if let Some((row, step)) = kept.row(i, m) {
-                        let dot = step * sweep::dot(row, &a);
-                        part.0.push((k, dot));
-                        sweep::add_row(&mut part.1, row, step * coefficient(k, dot));
-                    }
-                }
-            }
-            part
-        }));
-        control.check()?;
-        let one = control.with_threads(Threads::one());
-        add(control.threads.map(absent.len().div_ceil(SUM_ROWS), |task| {
-            let mut part = (Vec::with_capacity(SUM_ROWS), vec![0.0; m]);
-            let mut block = vec![0f32; TASK_ROWS * m];
-            for places in absent[task * SUM_ROWS..((task + 1) * SUM_ROWS).min(absent.len())].chunks(TASK_ROWS) {
-                let others: Vec<u32> = places.iter().map(|&k| list[k as usize]).collect();
-                let block = &mut block[..others.len() * m];
-                // An interruption is found below.
-                if self.inner.rows.block_f32(Pick::List(&others), Pick::All, block, &one).is_ok() {
-                    for (&k, row) in places.iter().zip(block.chunks(m)) {
-                        let dot = sweep::dot(row, &a);
-                        part.0.push((k as usize, dot));
-                        sweep::add_row(&mut part.1, row, coefficient(k as usize, dot));
-                    }
-                }
-            }
-            part
-        }));
-        control.check()?;
+        let mut q = vec![0.0; self.inner.m()];
+        RowsBehind::curvature_product(self, rows, weights, &a, shift, dots, &mut q, control)?;
         self.inner.factor.solve_lower(&mut q, &control.threads);
         out.iter_mut().zip(&q).for_each(|(o, v)| *o += v);
         Ok(())
@@ -384,8 +322,118 @@ impl<T: KeptEntry> Matrix for KeptRows<'_, T> {
         self.inner.moments_of(list.len(), block, weights, centre, first, second, control)
     }
 
+    fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        self.inner.squares(rows, weights, out, control)
+    }
+
+    fn behind(&self) -> Option<&dyn RowsBehind> {
+        Some(self)
+    }
+}
+
+impl<T: KeptEntry> RowsBehind for KeptRows<'_, T> {
+    fn gram(&self, control: &Control) -> Result<&[f32], Interrupt> {
+        self.inner.centre_gram(control)
+    }
+
+    fn lower(&self, v: &[f64], control: &Control) -> Vec<f64> {
+        self.inner.factor.multiply_lower(v, &control.threads)
+    }
+
+    fn lower_transposed(&self, v: &[f64]) -> Vec<f64> {
+        self.inner.factor.multiply_lower_transposed(v)
+    }
+
+    fn combine(
+        &self,
+        rows: Pick<'_>,
+        coefficients: &[f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let list = self.list(rows);
+        let (kept, absent) = self.with(list, control)?;
+        let sum = self.sum(&kept, list, coefficients, control);
+        out.iter_mut().zip(&sum).for_each(|(o, v)| *o += v);
+        if !absent.is_empty() {
+            let others: Vec<u32> = absent.iter().map(|&k| list[k as usize]).collect();
+            let own: Vec<f64> = absent.iter().map(|&k| coefficients[k as usize]).collect();
+            let mut rest = vec![0.0; self.inner.m()];
+            self.inner.raw_combine(Pick::List(&others), &own, &mut rest, control)?;
+            out.iter_mut().zip(&rest).for_each(|(o, v)| *o += v);
+        }
+        control.check()
+    }
+
+    fn curvature_product(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        v: &[f64],
+        shift: f64,
+        dots: &mut [f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let list = self.list(rows);
+        let (kept, absent) = self.with(list, control)?;
+        let (m, kept) = (self.inner.m(), &*kept);
+        let mut add = |parts: Vec<Part>| {
+            for (found, sum) in parts {
+                found.iter().for_each(|(k, dot)| dots[*k] = *dot);
+                out.iter_mut().zip(&sum).for_each(|(q, s)| *q += s);
+            }
+        };
+        let coefficient = |k: usize, dot: f64| weights[k] * (dot - shift);
+        add(control.threads.map(list.len().div_ceil(SUM_ROWS), |task| {
+            let mut part = (Vec::with_capacity(SUM_ROWS), vec![0.0; m]);
+            let until = ((task + 1) * SUM_ROWS).min(list.len());
+            for first in (task * SUM_ROWS..until).step_by(4) {
+                let rows = &list[first..(first + 4).min(until)];
+                if let Some((four, steps)) = kept.four(rows, m) {
+                    let mut c = sweep::dot_four(four, v);
+                    for r in 0..4 {
+                        let dot = steps[r] * c[r];
+                        part.0.push((first + r, dot));
+                        c[r] = steps[r] * coefficient(first + r, dot);
+                    }
+                    sweep::add_four(&mut part.1, four, c);
+                    continue;
+                }
+                for (k, &i) in (first..).zip(rows) {
+                    if let Some((row, step)) = kept.row(i, m) {
+                        let dot = step * sweep::dot(row, v);
+                        part.0.push((k, dot));
+                        sweep::add_row(&mut part.1, row, step * coefficient(k, dot));
+                    }
+                }
+            }
+            part
+        }));
+        control.check()?;
+        let one = control.with_threads(Threads::one());
+        add(control.threads.map(absent.len().div_ceil(SUM_ROWS), |task| {
+            let mut part = (Vec::with_capacity(SUM_ROWS), vec![0.0; m]);
+            let mut block = vec![0f32; TASK_ROWS * m];
+            for places in absent[task * SUM_ROWS..((task + 1) * SUM_ROWS).min(absent.len())].chunks(TASK_ROWS) {
+                let others: Vec<u32> = places.iter().map(|&k| list[k as usize]).collect();
+                let block = &mut block[..others.len() * m];
+                // An interruption is found below.
+                if self.inner.rows.block_f32(Pick::List(&others), Pick::All, block, &one).is_ok() {
+                    for (&k, row) in places.iter().zip(block.chunks(m)) {
+                        let dot = sweep::dot(row, v);
+                        part.0.push((k as usize, dot));
+                        sweep::add_row(&mut part.1, row, coefficient(k as usize, dot));
+                    }
+                }
+            }
+            part
+        }));
+        control.check()
+    }
+
     /// Products of kept rows are single precision, sums of blocks of them double.
-    fn rough_moments(
+    fn moments(
         &self,
         rows: Pick<'_>,
         weights: &[f64],
@@ -397,10 +445,13 @@ impl<T: KeptEntry> Matrix for KeptRows<'_, T> {
         let (kept, absent) = self.with(list, control)?;
         if !absent.is_empty() {
             drop(kept);
-            return self.inner.moments(rows, weights, &[], first, second, control);
+            let block = |from: usize, block: &mut [f64]| {
+                let part = &list[from..from + block.len() / self.inner.m()];
+                self.inner.rows.block_f64(Pick::List(part), Pick::All, block, control)
+            };
+            return self.inner.raw_moments_of(list.len(), block, weights, first, second, control);
         }
         let (m, kept) = (self.inner.m(), &*kept);
-        let mut products = vec![0.0; m * m];
         let mut block = vec![0f32; HEIGHT.min(list.len()) * m];
         for from in (0..list.len()).step_by(HEIGHT) {
             let rows = &list[from..(from + HEIGHT).min(list.len())];
@@ -413,15 +464,12 @@ impl<T: KeptEntry> Matrix for KeptRows<'_, T> {
                     row.iter_mut().zip(values).for_each(|(to, v)| *to = scale * v.narrow());
                 }
             });
-            add_single_products(block, m, &mut products, &control.threads);
+            add_single_products(block, m, second, &control.threads);
             control.spend(block.len() * m / 4);
             control.check()?;
         }
         let sum = self.sum(kept, list, weights, control);
-        self.inner.whitened_moments(sum, products, weights.iter().sum(), &[], first, second, control)
-    }
-
-    fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
-        self.inner.squares(rows, weights, out, control)
+        first.iter_mut().zip(&sum).for_each(|(f, s)| *f += s);
+        control.check()
     }
 }

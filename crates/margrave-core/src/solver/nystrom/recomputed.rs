@@ -5,7 +5,7 @@
 //!
 //! Entries are single precision unless the centres are nearly dependent: L⁻¹ then amplifies their rounding.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
 use faer::{Accum, MatMut, MatRef, Par};
@@ -39,6 +39,10 @@ pub(super) struct RecomputedFeatures<'a> {
     pub(super) precision: Precision,
     /// The same products where the entries are computed.
     device: Option<Box<dyn DeviceFeatures>>,
+    /// m × m.
+    centres: Arc<dyn Gram>,
+    /// Its entries, computed when they are needed.
+    centre_gram: OnceLock<Vec<f32>>,
 }
 
 impl<'a> RecomputedFeatures<'a> {
@@ -51,14 +55,27 @@ impl<'a> RecomputedFeatures<'a> {
             columns: Arc::from(source.transposed_gram(kernel, &centres.points, control)?),
             factor: centres.factor.clone(),
             precision,
+            centres: Arc::from(control.backend().square_gram(kernel, &centres.points)?),
+            centre_gram: OnceLock::new(),
         })
+    }
+
+    /// K_SS in single precision, rounded from double.
+    pub(super) fn centre_gram(&self, control: &Control) -> Result<&[f32], Interrupt> {
+        if let Some(known) = self.centre_gram.get() {
+            return Ok(known);
+        }
+        let mut entries = vec![0.0; self.m() * self.m()];
+        self.centres.block_f64(Pick::All, Pick::All, &mut entries, control)?;
+        Ok(self.centre_gram.get_or_init(|| entries.iter().map(|k| *k as f32).collect()))
     }
 
     /// The same with entries in double precision: sums over very many rows show the rounding of single precision.
     pub(super) fn in_double(&self) -> Self {
         let (rows, columns, precision) = (self.rows.clone(), self.columns.clone(), Precision::Double);
         let device = rows.features(&self.factor, precision);
-        Self { rows, columns, factor: self.factor.clone(), precision, device }
+        let (centres, centre_gram) = (self.centres.clone(), OnceLock::new());
+        Self { rows, columns, factor: self.factor.clone(), precision, device, centres, centre_gram }
     }
 
     /// Whether products are computed where the entries are.
@@ -99,6 +116,29 @@ impl<'a> RecomputedFeatures<'a> {
         self.columns.apply(self.precision, Pick::All, by_row, 1, q, control)
     }
 
+    /// Adds Σ a·k and Σ a·k·kᵀ (lower triangle) of `count` rows k of K_nS; `fill(first place, block)` gives them.
+    pub(super) fn raw_moments_of(
+        &self,
+        count: usize,
+        fill: impl Fn(usize, &mut [f64]) -> Result<(), Interrupt>,
+        weights: &[f64],
+        sum: &mut [f64],
+        products: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        let m = self.m();
+        let mut block = vec![0.0; HEIGHT.min(count) * m];
+        for from in (0..count).step_by(HEIGHT) {
+            let block = &mut block[..((from + HEIGHT).min(count) - from) * m];
+            fill(from, block)?;
+            scale_rows(block, &weights[from..], sum, &control.threads);
+            add_products(block, m, products, &control.threads);
+            control.spend(block.len() * m / 2);
+            control.check()?;
+        }
+        Ok(())
+    }
+
     /// The second moments of `count` rows; `fill(first place, block)` gives their kernel entries.
     pub(super) fn moments_of(
         &self,
@@ -112,21 +152,12 @@ impl<'a> RecomputedFeatures<'a> {
     ) -> Result<(), Interrupt> {
         let m = self.m();
         let (mut sum, mut products) = (vec![0.0; m], vec![0.0; m * m]);
-        let total: f64 = weights.iter().sum();
-        let mut block = vec![0.0; HEIGHT.min(count) * m];
-        for from in (0..count).step_by(HEIGHT) {
-            let block = &mut block[..((from + HEIGHT).min(count) - from) * m];
-            fill(from, block)?;
-            scale_rows(block, &weights[from..], &mut sum, &control.threads);
-            add_products(block, m, &mut products, &control.threads);
-            control.spend(block.len() * m / 2);
-            control.check()?;
-        }
-        self.whitened_moments(sum, products, total, centre, first, second, control)
+        self.raw_moments_of(count, fill, weights, &mut sum, &mut products, control)?;
+        self.whitened_moments(sum, products, weights.iter().sum(), centre, first, second, control)
     }
 
     /// Adds L⁻¹ times the moments Σ a·k and Σ a·k·kᵀ (lower triangle) of rows k of K_nS with weights of sum `total`, about `centre`.
-    pub(super) fn whitened_moments(
+    fn whitened_moments(
         &self,
         mut sum: Vec<f64>,
         mut products: Vec<f64>,
@@ -138,7 +169,7 @@ impl<'a> RecomputedFeatures<'a> {
     ) -> Result<(), Interrupt> {
         let m = self.m();
         // About the centre in features, which is L·centre among the rows of K.
-        let raw_centre = lower_product(&self.factor, centre);
+        let raw_centre = lower_product(&self.factor, centre, &control.threads);
         for i in 0..m {
             for j in 0..=i {
                 let at = &mut products[i * m + j];
@@ -331,11 +362,11 @@ pub(super) fn add_single_products(block: &[f32], m: usize, to: &mut [f64], threa
 }
 
 /// L·v; empty for an empty v.
-fn lower_product(factor: &Cholesky<f64>, v: &[f64]) -> Vec<f64> {
+fn lower_product(factor: &Cholesky<f64>, v: &[f64], threads: &Threads) -> Vec<f64> {
     if v.is_empty() {
         return Vec::new();
     }
-    factor.multiply_lower(v)
+    factor.multiply_lower(v, threads)
 }
 
 /// Adds Σ aᵢxᵢ over the rows xᵢ of `block` to `sum`, and multiplies each row by √aᵢ.

@@ -30,7 +30,9 @@ const LARGER_SAMPLE_GAP: f64 = 5e-3;
 const SHORT_GAP: f64 = 2e-5;
 /// Memory for kept rows, in sixteenths of all: the search for centres has a sixth, and both must leave room for squares.
 const KEPT_SHARE: u64 = 9;
-/// Rows per centre of the first sample on a device.
+/// Rows per centre of the first sample.
+const SAMPLE: usize = 16;
+/// The same on a device.
 const DEVICE_SAMPLE: usize = 10;
 /// All rows over those of the larger sample there.
 const DEVICE_SHARE: usize = 8;
@@ -123,8 +125,8 @@ fn kept_rows<'a>(inner: &'a RecomputedFeatures<'a>, memory: u64, stop: Stop) -> 
     Some(KeptMatrix { most: rows.most(), matrix: Box::new(rows) })
 }
 
-/// A start from some of the rows, each standing for its share of all: first those among which the centres were drawn, then a third
-/// of all. Both are among the rows that are `kept`, which later steps use again; on a device they are computed there.
+/// A start from some of the rows, each standing for its share of all: first a few per centre, then a third of all if more accuracy is
+/// asked for. Both are among the rows that are `kept`, which later steps use again; on a device they are computed there.
 fn start_from_sample(
     problem: &LinearProblem<'_>,
     features: &FeatureSet<'_>,
@@ -136,23 +138,8 @@ fn start_from_sample(
     let Some(recomputed) = features.recomputed() else { return Ok(None) };
     let (mut start, mut before) = (None, 0);
     if let Some((rows, points)) = &features.sample {
-        start = match (points, kept) {
-            (Some(points), _) => {
-                let matrix = StoredFeatures::new(points.clone(), control);
-                on_rows(problem, rows, &matrix, None, SAMPLE_GAP, m > MAX_FORMED, options, control)?
-            }
-            (None, Some(kept)) => on_rows(
-                problem,
-                rows,
-                &SomeRows::new(kept.matrix.as_ref(), rows),
-                None,
-                SAMPLE_GAP,
-                true,
-                options,
-                control,
-            )?,
-            (None, None) => None,
-        };
+        let matrix = StoredFeatures::new(points.clone(), control);
+        start = on_rows(problem, rows, &matrix, None, SAMPLE_GAP, m > MAX_FORMED, options, control)?;
         if start.is_none() {
             return Ok(None);
         }
@@ -160,10 +147,14 @@ fn start_from_sample(
     }
     let sizes = match recomputed.on_device() {
         true => vec![(DEVICE_SAMPLE * m, SAMPLE_GAP), (n / DEVICE_SHARE, LARGER_SAMPLE_GAP)],
-        false => vec![(kept.map_or(0, |kept| kept.most).min(n / 3), LARGER_SAMPLE_GAP)],
+        false => {
+            let most = kept.map_or(0, |kept| kept.most);
+            vec![((SAMPLE * m).min(most), SAMPLE_GAP), (most.min(n / 3), LARGER_SAMPLE_GAP)]
+        }
     };
     for (size, gap) in sizes {
-        if size < 2 * before.max(m) || 2 * size > n || control.check().is_err() {
+        let is_finer = options.stop.gap.is_none_or(|wanted| wanted < gap);
+        if size < 2 * before.max(m) || 2 * size > n || before > 0 && !is_finer || control.check().is_err() {
             continue;
         }
         let mut rng = ChaCha8Rng::seed_from_u64(options.seed ^ 0x006d_6964);

@@ -1,16 +1,17 @@
 //! Some of the rows of a matrix, as a matrix of its own.
 
 use crate::control::{Control, Interrupt};
-use crate::gram::{Matrix, Pick};
+use crate::gram::{Matrix, Pick, RowsBehind};
 
 pub(super) struct SomeRows<'a> {
     inner: &'a dyn Matrix,
+    behind: Option<&'a dyn RowsBehind>,
     rows: &'a [u32],
 }
 
 impl<'a> SomeRows<'a> {
     pub(super) fn new(inner: &'a dyn Matrix, rows: &'a [u32]) -> Self {
-        Self { inner, rows }
+        Self { inner, behind: inner.behind(), rows }
     }
 
     /// Calls `work` with the rows of the whole matrix that are chosen here.
@@ -78,7 +79,58 @@ impl Matrix for SomeRows<'_> {
         self.within(rows, |rows| self.inner.moments(rows, weights, centre, first, second, control))
     }
 
-    fn rough_moments(
+    fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
+        self.within(rows, |rows| self.inner.squares(rows, weights, out, control))
+    }
+
+    fn behind(&self) -> Option<&dyn RowsBehind> {
+        self.behind.is_some().then_some(self)
+    }
+}
+
+impl SomeRows<'_> {
+    fn all_behind(&self) -> &dyn RowsBehind {
+        self.behind.expect("`Matrix::behind` has returned it")
+    }
+}
+
+impl RowsBehind for SomeRows<'_> {
+    fn gram(&self, control: &Control) -> Result<&[f32], Interrupt> {
+        self.all_behind().gram(control)
+    }
+
+    fn lower(&self, v: &[f64], control: &Control) -> Vec<f64> {
+        self.all_behind().lower(v, control)
+    }
+
+    fn lower_transposed(&self, v: &[f64]) -> Vec<f64> {
+        self.all_behind().lower_transposed(v)
+    }
+
+    fn combine(
+        &self,
+        rows: Pick<'_>,
+        coefficients: &[f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        self.within(rows, |rows| self.all_behind().combine(rows, coefficients, out, control))
+    }
+
+    fn curvature_product(
+        &self,
+        rows: Pick<'_>,
+        weights: &[f64],
+        v: &[f64],
+        shift: f64,
+        dots: &mut [f64],
+        out: &mut [f64],
+        control: &Control,
+    ) -> Result<(), Interrupt> {
+        self.within(rows, |rows| self.all_behind().curvature_product(rows, weights, v, shift, dots, out, control))
+    }
+
+    fn moments(
         &self,
         rows: Pick<'_>,
         weights: &[f64],
@@ -86,10 +138,6 @@ impl Matrix for SomeRows<'_> {
         second: &mut [f64],
         control: &Control,
     ) -> Result<(), Interrupt> {
-        self.within(rows, |rows| self.inner.rough_moments(rows, weights, first, second, control))
-    }
-
-    fn squares(&self, rows: Pick<'_>, weights: &[f64], out: &mut [f64], control: &Control) -> Result<(), Interrupt> {
-        self.within(rows, |rows| self.inner.squares(rows, weights, out, control))
+        self.within(rows, |rows| self.all_behind().moments(rows, weights, first, second, control))
     }
 }

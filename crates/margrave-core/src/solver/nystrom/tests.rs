@@ -5,7 +5,7 @@ use super::*;
 use crate::backend::RowSource;
 use crate::control::{Control, Threads};
 use crate::data::{Csr, Points};
-use crate::gram::{Gram, Matrix, Pick};
+use crate::gram::{Gram, Matrix, Pick, RowsBehind};
 use crate::kernel::Kernel;
 
 fn control() -> Control {
@@ -163,17 +163,62 @@ fn every_storage_gives_the_same_products() {
             let expected = expected.repeat(2);
             let worst = expected.iter().zip(&found).map(|(a, b)| (a - b).abs() / (1.0 + a.abs())).fold(0.0, f64::max);
             assert!(worst < most, "{worst} {most}");
-            let lower = |x: &dyn Matrix, rough: bool| -> Vec<f64> {
-                let (mut first, mut second) = (vec![0.0; m], vec![0.0; m * m]);
-                match rough {
-                    true => x.rough_moments(Pick::List(&rows), &part, &mut first, &mut second, &control()).unwrap(),
-                    false => x.moments(Pick::List(&rows), &part, &[], &mut first, &mut second, &control()).unwrap(),
-                }
-                (0..m * m).filter(|at| at % m <= at / m).map(|at| second[at]).chain(first).collect()
-            };
-            let (exact, rough) = (lower(set.matrix(), false), lower(other, true));
-            let worst = exact.iter().zip(&rough).map(|(a, b)| (a - b).abs() / (1.0 + a.abs())).fold(0.0, f64::max);
-            assert!(worst < 2e-4 / set.centres.least_pivot, "rough: {worst}");
+            if let Some(behind) = other.behind() {
+                check_rows_behind(behind, set.matrix(), &set.centres, &rows, &part, &w);
+            }
         }
+    }
+}
+
+/// What is computed from the rows behind `x` is L times what is computed from `x` itself.
+fn check_rows_behind(
+    behind: &dyn RowsBehind,
+    x: &dyn Matrix,
+    centres: &Centres,
+    rows: &[u32],
+    weights: &[f64],
+    w: &[f64],
+) {
+    let (m, control, pick) = (w.len(), control(), Pick::List(rows));
+    let l = |i: usize, j: usize| if j <= i { centres.factor.row(i)[j] } else { 0.0 };
+    let times = |v: &[f64]| -> Vec<f64> { (0..m).map(|i| (0..m).map(|j| l(i, j) * v[j]).sum()).collect() };
+    let transposed = |v: &[f64]| -> Vec<f64> { (0..m).map(|j| (0..m).map(|i| l(i, j) * v[i]).sum()).collect() };
+    let close = |found: &[f64], expected: &[f64], most: f64, what: &str| {
+        let size = expected.iter().fold(1.0f64, |size, e| size.max(e.abs()));
+        let worst = found.iter().zip(expected).map(|(a, b)| (a - b).abs() / size).fold(0.0, f64::max);
+        assert!(worst < most, "{what}: {worst}");
+    };
+    close(&behind.lower(w, &control), &times(w), 1e-12, "L");
+    close(&behind.lower_transposed(w), &transposed(w), 1e-12, "transpose of L");
+    let gram: Vec<f64> = behind.gram(&control).unwrap().iter().map(|k| f64::from(*k)).collect();
+    let outer: Vec<f64> = (0..m * m).map(|at| (0..m).map(|k| l(at / m, k) * l(at % m, k)).sum()).collect();
+    close(&gram, &outer, 1e-6, "G");
+
+    // Entries are rounded to 16 bits, by half a step of 1/65 534 of the largest.
+    const ROUNDED: f64 = 1e-4;
+    let (mut found, mut expected) = (vec![0.0; m], vec![0.0; m]);
+    behind.combine(pick, weights, &mut found, &control).unwrap();
+    x.combine(pick, weights, &mut expected, &control).unwrap();
+    close(&found, &times(&expected), ROUNDED, "sums");
+
+    let mut a = w.to_vec();
+    centres.factor.solve_upper(&mut a, &Threads::one());
+    let size = a.iter().map(|a| a.abs()).sum::<f64>();
+    let (mut dots, mut scores) = (vec![0.0; rows.len()], vec![0.0; rows.len()]);
+    let (mut found, mut expected) = (vec![0.0; m], vec![0.0; m]);
+    behind.curvature_product(pick, weights, &a, 0.3, &mut dots, &mut found, &control).unwrap();
+    x.curvature_product(pick, weights, w, 0.3, &mut scores, &mut expected, &control).unwrap();
+    close(&dots, &scores, ROUNDED * (1.0 + size), "scores");
+    close(&found, &times(&expected), ROUNDED * (1.0 + size), "products");
+
+    let (mut first, mut second) = (vec![0.0; m], vec![0.0; m * m]);
+    behind.moments(pick, weights, &mut first, &mut second, &control).unwrap();
+    let (mut of_x, mut square) = (vec![0.0; m], vec![0.0; m * m]);
+    x.moments(pick, weights, &[], &mut of_x, &mut square, &control).unwrap();
+    close(&first, &times(&of_x), ROUNDED, "first moments");
+    let entry = |i: usize, j: usize| square[i.max(j) * m + i.min(j)];
+    for i in 0..m {
+        let row: Vec<f64> = (0..m).map(|k| (0..m).map(|j| l(i, j) * entry(j, k)).sum()).collect();
+        close(&second[i * m..=i * m + i], &times(&row)[..=i], ROUNDED, "second moments");
     }
 }
