@@ -2,6 +2,7 @@
 
 use crate::data::{Points, Real, Storage};
 use crate::kernel::{Kernel, Statistic};
+use crate::linalg::vectorised::{Vectorised, vectorised};
 
 /// Values of a grid.
 const MOST: usize = 256;
@@ -90,28 +91,16 @@ impl Grid {
     }
 
     fn compare_values<T: Real>(&self, values: &[T]) -> Option<Compared> {
-        let (low, step, by) = (self.low, self.step, 1.0 / self.step);
-        let high = low + step * f64::from(self.last);
-        let rounding = ROUNDING * (high - low);
-        let mut filled = 0;
-        let mut off = 0.0f64;
-        let mut inside = true;
+        let rounding = ROUNDING * self.step * f64::from(self.last);
+        let (mut filled, mut off) = (0, 0.0f64);
         // In short pieces, of which the sums fit into 32 bits.
         for values in values.chunks(1 << 16) {
-            let (mut worst, mut some) = (0.0f64, 0u32);
-            for x in values {
-                let x = x.to_f64();
-                let number = ((x - low) * by + ROUND) - ROUND;
-                let distance = (x - (low + step * number)).abs();
-                worst = if distance > worst { distance } else { worst };
-                inside &= (x - low >= -rounding) & (x - high <= rounding);
-                some += u32::from(number != 0.0);
-            }
-            if !(inside && worst <= rounding) {
+            let piece = vectorised(Piece { grid: self, rounding, values });
+            if !(piece.inside && piece.off <= rounding) {
                 return None;
             }
-            off = off.max(worst);
-            filled += some as usize;
+            off = off.max(piece.off);
+            filled += piece.filled as usize;
         }
         Some(Compared { off, filled })
     }
@@ -176,6 +165,55 @@ impl Grid {
             Kernel::Matern32 { gamma } => Kernel::Matern32 { gamma: gamma * by },
             Kernel::Matern52 { gamma } => Kernel::Matern52 { gamma: gamma * by },
             other => other,
+        }
+    }
+}
+
+/// Some values that are compared with a grid.
+struct Piece<'a, T> {
+    grid: &'a Grid,
+    rounding: f64,
+    values: &'a [T],
+}
+
+/// How they differ from it.
+struct PieceCompared {
+    off: f64,
+    filled: u32,
+    /// Whether all of them are within its range.
+    inside: bool,
+}
+
+impl<T: Real> Vectorised for Piece<'_, T> {
+    type Output = PieceCompared;
+
+    #[inline(always)]
+    fn run(self) -> PieceCompared {
+        /// Sums side by side, so that they are vectors.
+        const LANES: usize = 16;
+        let Self { grid: Grid { low, step, last, .. }, rounding, values } = self;
+        let (by, high) = (1.0 / step, low + step * f64::from(*last));
+        let (mut off, mut filled, mut outside) = ([0.0f64; LANES], [0u32; LANES], [0u32; LANES]);
+        let mut look = |l: usize, x: f64| {
+            let number = ((x - low) * by + ROUND) - ROUND;
+            let distance = (x - (low + step * number)).abs();
+            off[l] = if distance > off[l] { distance } else { off[l] };
+            // A value that is not a number is outside too.
+            let inside = (x - low >= -rounding) & (x - high <= rounding);
+            outside[l] += u32::from(!inside);
+            filled[l] += u32::from(number != 0.0);
+        };
+        let (whole, rest) = values.as_chunks::<LANES>();
+        for part in whole {
+            for l in 0..LANES {
+                look(l, part[l].to_f64());
+            }
+        }
+        rest.iter().enumerate().for_each(|(l, x)| look(l, x.to_f64()));
+        PieceCompared {
+            off: off.iter().fold(0.0, |a, b| a.max(*b)),
+            filled: filled.iter().sum(),
+            inside: outside.iter().all(|count| *count == 0),
         }
     }
 }
@@ -300,6 +338,13 @@ mod tests {
             find(values)
         };
         assert!(with(300.0 / 255.0).is_none());
+        let grid = find(all.clone()).unwrap();
+        for value in [f64::NAN, f64::INFINITY, -1.0 / 255.0] {
+            let mut values = all[..FIRST].to_vec();
+            assert!(grid.compare_values(&values).is_some());
+            values[77] = value;
+            assert!(grid.compare_values(&values).is_none(), "{value}");
+        }
         assert!(with(0.5 / 255.0).is_none_or(|grid| grid.error > 1e-4));
         let coarse: Vec<f64> = (0..n * d).map(|at| if at + 5 < n * d { (at % 2) as f64 } else { 0.25 }).collect();
         assert_eq!(find(coarse).map(|grid| (grid.last, grid.step)), Some((4, 0.25)));
