@@ -3,10 +3,14 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::backend::RowSource;
-use crate::control::{Control, Threads};
+use crate::control::{Control, Status, Threads};
 use crate::data::{Csr, Points};
 use crate::gram::{Gram, Matrix, Pick, RowsBehind};
 use crate::kernel::Kernel;
+use crate::loss::Hinge;
+use crate::observe::Silent;
+use crate::problem::{Bias, LinearProblem};
+use crate::solver::{Stop, linear};
 
 fn control() -> Control {
     Control::unlimited(Threads::new(2))
@@ -220,5 +224,52 @@ fn check_rows_behind(
     for i in 0..m {
         let row: Vec<f64> = (0..m).map(|k| (0..m).map(|j| l(i, j) * entry(j, k)).sum()).collect();
         close(&second[i * m..=i * m + i], &times(&row)[..=i], ROUNDED, "second moments");
+    }
+}
+
+/// More centres than those for which F is stored: systems are solved with the rows of K_nS.
+#[test]
+fn a_training_with_kept_rows_ends_where_one_on_stored_features_does() {
+    let (n, m) = (2500, 320);
+    let points = uniform(n, 6, 11);
+    let mut rng = ChaCha8Rng::seed_from_u64(12);
+    let targets: Vec<f64> = (0..n)
+        .map(|i| {
+            let mut x = [0.0; 6];
+            points.copy_row(i, &mut x);
+            let clean = (3.0 * x[0]).sin() + x[1] * x[2];
+            if clean + 0.3 * rng.random_range(-1.0..1.0) > 0.0 { 1.0 } else { -1.0 }
+        })
+        .collect();
+    let costs = vec![1.0; n];
+    let source = RowSource::Memory(points);
+    // Too little memory to draw centres among all rows, whose features would then be known.
+    let mut features = Features::new(Kernel::rbf(3.0), &source, m, 6 << 20, 3, &control()).unwrap();
+    let set = features.on(m, &control()).unwrap();
+    assert!(!set.is_stored(), "{}", set.centres.least_pivot);
+    let mut block = vec![0.0; n * m];
+    let gram = source.gram(Kernel::rbf(3.0), &set.centres.points, &control()).unwrap();
+    gram.block_f64(Pick::All, Pick::All, &mut block, &control()).unwrap();
+    set.centres.factor.whiten(&mut block, n, &Threads::new(2));
+    let whitened = stored::StoredFeatures::new(Points::dense_f64(n, m, block).unwrap(), &control());
+    for bias in [Bias::Free, Bias::None] {
+        let stop = Stop { tol: None, gap: Some(1e-5) };
+        let problem = LinearProblem::new(set.matrix(), &targets, &costs, &Hinge, bias).unwrap();
+        let options = Options { stop, start: None, iterations: None, memory: 1 << 30, seed: 0, precise: false };
+        let found = solve(&problem, &set, &options, &control(), &mut Silent).unwrap();
+        assert_eq!(found.status, Status::Optimal);
+        // Each step is solved for accurately enough that there are few.
+        assert!(found.iterations <= 80, "{}", found.iterations);
+        let other = LinearProblem::new(&whitened, &targets, &costs, &Hinge, bias).unwrap();
+        let linear = linear::Options { stop, ..linear::Options::default() };
+        let expected = linear::solve(&other, &linear, &control(), &mut Silent).unwrap();
+        let objective = |w: &[f64], b: f64| -> f64 {
+            let mut z = vec![0.0; n];
+            whitened.dots(Pick::All, w, &mut z, &control()).unwrap();
+            let loss = z.iter().zip(&targets).map(|(z, y)| (1.0 - y * (z + b)).max(0.0)).sum::<f64>();
+            0.5 * w.iter().map(|w| w * w).sum::<f64>() + loss
+        };
+        let (found, expected) = (objective(&found.weights, found.bias), objective(&expected.weights, expected.bias));
+        assert!((found / expected - 1.0).abs() < 4e-5, "{found} {expected}");
     }
 }
