@@ -183,7 +183,7 @@ impl LinearState<'_, '_> {
         let gram = system.behind.map(|(_, gram)| gram);
         let assemble = || {
             let mut matrix = second.clone();
-            self.control.threads.chunks(&mut matrix, TASK_ROWS * d, |task, part| {
+            self.control.threads.chunks(&mut matrix, (TASK_ROWS * d).max(1), |task, part| {
                 for (k, row) in part.chunks_mut(d).enumerate() {
                     let i = task * TASK_ROWS + k;
                     let own = first[i] / bottom;
@@ -213,7 +213,7 @@ impl LinearState<'_, '_> {
             let mut matrix = assemble();
             let roots: Vec<f64> =
                 (0..d).map(|i| 1.0 / matrix[i * d + i].max(least(i)).max(f64::MIN_POSITIVE).sqrt()).collect();
-            self.control.threads.chunks(&mut matrix, TASK_ROWS * d, |task, part| {
+            self.control.threads.chunks(&mut matrix, (TASK_ROWS * d).max(1), |task, part| {
                 for (k, row) in part.chunks_mut(d).enumerate() {
                     let i = task * TASK_ROWS + k;
                     row[..=i].iter_mut().zip(&roots).for_each(|(m, root)| *m *= roots[i] * root);

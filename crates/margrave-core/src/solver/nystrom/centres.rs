@@ -214,7 +214,7 @@ impl CentreSearch {
             Store::There(device) => device.residual(rows, out, control),
             Store::Here(blocks) => {
                 gram.block_f64(Pick::List(rows), Pick::List(rows), out, control)?;
-                subtract(blocks, rows, rows, out);
+                subtract(blocks, &of_rows(blocks, rows), rows, out);
                 Ok(())
             }
         }
@@ -257,11 +257,11 @@ fn new_columns(
     let (n, t) = (gram.shape().0, chosen.len());
     let mut values = vec![0.0; n * t];
     gram.block_f64(Pick::All, Pick::List(chosen), &mut values, control)?;
-    let one = Threads::one();
+    let (one, right) = (Threads::one(), of_rows(blocks, chosen));
     control.threads.chunks(&mut values, TASK_ROWS * t, |task, part| {
         if control.check().is_ok() {
             let rows: Vec<u32> = (task * TASK_ROWS..task * TASK_ROWS + part.len() / t).map(|i| i as u32).collect();
-            subtract(blocks, &rows, chosen, part);
+            subtract(blocks, &right, &rows, part);
             factor.whiten(part, rows.len(), &one);
         }
     });
@@ -269,23 +269,36 @@ fn new_columns(
     Ok(FactorBlock { columns: t, values })
 }
 
-/// `out -= F[rows]·F[cols]ᵀ`, row-major.
-fn subtract(blocks: &[FactorBlock], rows: &[u32], cols: &[u32], out: &mut [f64]) {
-    for block in blocks {
-        let gather = |of: &[u32]| -> Vec<f64> { of.iter().flat_map(|&i| block.row(i as usize)).copied().collect() };
-        let right = gather(cols);
-        let consecutive = rows.windows(2).all(|pair| pair[1] == pair[0] + 1) && !rows.is_empty();
+/// F[rows], block by block.
+fn of_rows(blocks: &[FactorBlock], rows: &[u32]) -> Vec<Vec<f64>> {
+    blocks.iter().map(|block| gather(block, rows)).collect()
+}
+
+fn gather(block: &FactorBlock, rows: &[u32]) -> Vec<f64> {
+    let mut values = Vec::with_capacity(rows.len() * block.columns);
+    rows.iter().for_each(|&i| values.extend_from_slice(block.row(i as usize)));
+    values
+}
+
+/// `out -= F[rows]·rightᵀ`, row-major; `right` is F of the columns, block by block.
+fn subtract(blocks: &[FactorBlock], right: &[Vec<f64>], rows: &[u32], out: &mut [f64]) {
+    if rows.is_empty() {
+        return;
+    }
+    let columns = out.len() / rows.len();
+    for (block, right) in blocks.iter().zip(right) {
+        let consecutive = rows.windows(2).all(|pair| pair[1] == pair[0] + 1);
         let gathered;
         let left: &[f64] = if consecutive {
             let from = rows[0] as usize * block.columns;
             &block.values[from..from + rows.len() * block.columns]
         } else {
-            gathered = gather(rows);
+            gathered = gather(block, rows);
             &gathered
         };
         let left = MatRef::from_row_major_slice(left, rows.len(), block.columns);
-        let right = MatRef::from_row_major_slice(&right, cols.len(), block.columns);
-        let to = MatMut::from_row_major_slice_mut(out, rows.len(), cols.len());
+        let right = MatRef::from_row_major_slice(right, columns, block.columns);
+        let to = MatMut::from_row_major_slice_mut(out, rows.len(), columns);
         matmul(to, Accum::Add, left, right.transpose(), -1.0, Par::Seq);
     }
 }
