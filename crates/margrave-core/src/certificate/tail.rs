@@ -42,6 +42,8 @@ const FIRST_DRAW: usize = 1024;
 const CLOSE: f64 = 1.1;
 /// Rows per task.
 const TASK_ROWS: usize = 256;
+/// Rows whose products are computed at once, if there is no square of those with γ ≠ 0.
+const GATHERED_ROWS: usize = 8192;
 
 /// What the bounds are computed from.
 pub(super) struct Residue<'a> {
@@ -115,8 +117,16 @@ impl Residue<'_> {
 
     /// The same at all rows with γ ≠ 0.
     fn values_on_support(&self, support: &[u32]) -> Result<(Vec<f64>, Vec<f64>), Interrupt> {
-        // A square product needs every pair of rows once only.
-        let Some(square) = self.gram.select(support) else { return self.values(support) };
+        // A square product needs every pair of rows once only. Rows that are not in memory are gathered a few at a time.
+        let Some(square) = self.gram.select(support) else {
+            let (mut g, mut errors) = (Vec::with_capacity(support.len()), Vec::with_capacity(support.len()));
+            for rows in support.chunks(GATHERED_ROWS) {
+                let part = self.values(rows)?;
+                g.extend(part.0);
+                errors.extend(part.1);
+            }
+            return Ok((g, errors));
+        };
         let gamma: Vec<f64> = support.iter().map(|&i| self.gamma[i as usize]).collect();
         let mut g = vec![0.0; support.len()];
         square.apply(Precision::Double, Pick::All, &gamma, 1, &mut g, self.control)?;

@@ -145,7 +145,7 @@ impl LinearRun<'_, '_> {
             } else {
                 active_distance = Some(ACTIVE_WIDTHS * width);
                 // The gap falls with the square of the width: no further than to some of what is required.
-                let needed = (SAFE_SHARE * target_gap / m.relative()).sqrt();
+                let needed = (SAFE_SHARE * target_gap / m.relative().max(f64::MIN_POSITIVE)).sqrt();
                 width *= needed.clamp(WIDTH_FACTOR, MAX_WIDTH_FACTOR);
             }
         }
