@@ -280,6 +280,10 @@ pub struct Control {
     deadline: Option<Instant>,
     cancel: Option<Arc<AtomicBool>>,
     abandon: Option<Arc<AtomicBool>>,
+    /// Of a proof: the request that ends the training but not the proof.
+    ended: Option<Arc<AtomicBool>>,
+    /// A request that is heeded from then on.
+    late: Option<(Arc<AtomicBool>, Instant)>,
     work: Option<Arc<WorkLimit>>,
     backend: &'static dyn Backend,
     /// Whether a certificate may be computed beyond the deadline.
@@ -297,6 +301,8 @@ impl Control {
             deadline: None,
             cancel: None,
             abandon: None,
+            ended: None,
+            late: None,
             work: None,
             backend: Device::default().backend(),
             proves: true,
@@ -352,7 +358,16 @@ impl Control {
             true => self.deadline.and_then(|end| end.max(Instant::now()).checked_add(self.extra(end)?)),
             false => self.deadline,
         };
-        Self { deadline, cancel: self.abandon.clone(), work: None, ..self.clone() }
+        let ended = self.cancel.clone().or(self.ended.clone());
+        Self { deadline, cancel: self.abandon.clone(), ended, work: None, ..self.clone() }
+    }
+
+    /// For what improves a proof that is already valid: a first request to stop ends it as well, but not within the time by
+    /// which a proof may exceed a limit.
+    pub(crate) fn for_improvement(&self) -> Self {
+        let now = Instant::now();
+        let late = self.extra(now).and_then(|extra| Some((self.ended.clone()?, now.checked_add(extra)?)));
+        Self { late, ..self.clone() }
     }
 
     /// The same, ending at least `seconds` before its deadline, so that they are left for something else; never earlier than
@@ -421,6 +436,12 @@ impl Control {
         {
             return Err(Interrupt::Cancelled);
         }
+        if let Some((flag, from)) = &self.late
+            && flag.load(Ordering::Relaxed)
+            && Instant::now() >= *from
+        {
+            return Err(Interrupt::Cancelled);
+        }
         if self.work.as_ref().is_some_and(|limit| limit.is_over()) {
             return Err(Interrupt::Stalled);
         }
@@ -475,6 +496,26 @@ mod tests {
         // A flag of the caller replaces the first request, not the second.
         let lane = control.with_cancel(Arc::new(AtomicBool::new(false)));
         assert_eq!((lane.check(), lane.for_proof().check()), (Err(Interrupt::Deadline), Err(Interrupt::Cancelled)));
+    }
+
+    #[test]
+    fn a_first_request_ends_the_improvement_of_a_proof_after_some_time() {
+        let cancel = Cancel::new();
+        let budget = Budget { seconds: None, ..Budget::default() };
+        let training = Control::start(&budget, Threads::one()).with_cancel(cancel.clone());
+        let mut improvement = training.for_proof().for_improvement();
+        assert!(!cancel.request());
+        assert_eq!((training.check(), training.for_proof().check()), (Err(Interrupt::Cancelled), Ok(())));
+        assert_eq!(improvement.check(), Ok(()));
+        improvement.late = improvement.late.map(|(flag, from)| (flag, from - Duration::from_secs(2)));
+        assert_eq!(improvement.check(), Err(Interrupt::Cancelled));
+        // A request that ended the training counts too, and without one there is all the time.
+        assert!(training.for_proof().for_improvement().late.is_some());
+        assert!(Control::unlimited(Threads::one()).for_proof().for_improvement().late.is_none());
+        let mut patient =
+            Control::start(&budget, Threads::one()).with_cancel(Cancel::new()).for_proof().for_improvement();
+        patient.late = patient.late.map(|(flag, from)| (flag, from - Duration::from_secs(2)));
+        assert_eq!(patient.check(), Ok(()));
     }
 
     #[test]

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::gram::{Accuracy, Chain, Gram, Matrix, Pick, Precision};
 use crate::kernel::Kernel;
 
-/// Blocks that stay decoded.
-const RECENT: usize = 4;
+/// Blocks that stay decoded, besides one for each thread: parallel loops over rows are at as many places at once.
+const RECENT: usize = 2;
 
 /// The rows of a training: in memory, or read in blocks.
 #[derive(Clone)]
@@ -91,8 +91,9 @@ pub struct RowStream<'a> {
     /// Most values stored for one row, and the largest ‖x‖₁.
     longest: usize,
     absolute: f64,
-    /// The last blocks that were read out of order, the newest last.
+    /// The last blocks that were read out of order, the newest last, and how many stay.
     recent: Mutex<Vec<(usize, Points)>>,
+    remembered: usize,
 }
 
 impl<'a> RowStream<'a> {
@@ -104,7 +105,9 @@ impl<'a> RowStream<'a> {
         }
         let order = (0..starts.len() as u32).collect();
         starts.push(matrix.rows());
-        let mut stream = Self { matrix, scaling, starts, order, longest: 0, absolute: 0.0, recent: Mutex::default() };
+        let remembered = RECENT + control.threads.count();
+        let recent = Mutex::default();
+        let mut stream = Self { matrix, scaling, starts, order, longest: 0, absolute: 0.0, recent, remembered };
         let (mut longest, mut absolute) = (0, 0.0f64);
         stream.each(control, |_, points| {
             for i in 0..points.len() {
@@ -186,7 +189,7 @@ impl<'a> RowStream<'a> {
             Ok(())
         })?;
         let points = found.ok_or(Interrupt::Cancelled)?;
-        remember(&mut recent, number, points.clone());
+        self.remember(&mut recent, number, points.clone());
         Ok(points)
     }
 
@@ -221,6 +224,14 @@ impl<'a> RowStream<'a> {
         Ok(())
     }
 
+    /// Adds to the blocks that are remembered, in place of the oldest.
+    fn remember<T>(&self, recent: &mut Vec<(usize, T)>, number: usize, what: T) {
+        if recent.len() >= self.remembered {
+            recent.remove(0);
+        }
+        recent.push((number, what));
+    }
+
     fn gather(&self, rows: &[u32], control: &Control) -> Result<Points, Interrupt> {
         if rows.is_empty() {
             let block = self.block(0, control)?;
@@ -244,14 +255,6 @@ impl<'a> RowStream<'a> {
         order.iter().enumerate().for_each(|(at, &k)| place[k as usize] = at as u32);
         Ok(all.gather(&place))
     }
-}
-
-/// Adds to the few that are remembered, in place of the oldest.
-fn remember<T>(recent: &mut Vec<(usize, T)>, number: usize, what: T) {
-    if recent.len() >= RECENT {
-        recent.remove(0);
-    }
-    recent.push((number, what));
 }
 
 /// What the rows of a stream are compared with.
@@ -301,7 +304,7 @@ impl StreamedGram<'_> {
         }
         let points = self.stream.block(block, control)?;
         let gram: Arc<dyn Gram> = Arc::from(self.of(&points, cols, control)?);
-        remember(&mut recent, block, gram.clone());
+        self.stream.remember(&mut recent, block, gram.clone());
         Ok(gram)
     }
 

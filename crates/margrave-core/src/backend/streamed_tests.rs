@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -9,6 +11,7 @@ use crate::data::ScaleKind;
 struct InBlocks {
     parts: Vec<Points>,
     starts: Vec<usize>,
+    reads: AtomicUsize,
 }
 
 impl InBlocks {
@@ -21,7 +24,7 @@ impl InBlocks {
             at += size;
         }
         assert_eq!(at, points.len());
-        Self { parts, starts }
+        Self { parts, starts, reads: AtomicUsize::new(0) }
     }
 }
 
@@ -49,6 +52,7 @@ impl Matrix for InBlocks {
     ) -> Result<(), Interrupt> {
         for &k in order {
             control.check()?;
+            self.reads.fetch_add(1, Ordering::Relaxed);
             work(self.starts[k as usize], &self.parts[k as usize])?;
         }
         Ok(())
@@ -165,6 +169,25 @@ fn gathered_rows_are_in_order() {
         blocks.parts[block].copy_row(row as usize - blocks.starts[block], &mut b);
         assert_eq!(a, b);
     }
+}
+
+/// The threads of a parallel loop over rows are at as many places at once, in ascending order each: no block is read twice.
+#[test]
+fn a_loop_on_many_threads_reads_every_block_once() {
+    let (threads, n) = (8, 960);
+    let c = Control::unlimited(Threads::new(threads));
+    let blocks = InBlocks::new(&uniform(n, 3, 6), &[20; 48]);
+    let stream = RowSource::Stream(Arc::new(RowStream::new(&blocks, None, &c).unwrap()));
+    let gram = stream.gram(Kernel::rbf(0.5), &uniform(4, 3, 7), &c).unwrap();
+    let before = blocks.reads.load(Ordering::Relaxed);
+    let mut out = vec![0.0; 5 * 4];
+    for at in (0..n / threads).step_by(5) {
+        for thread in 0..threads {
+            let from = thread * (n / threads) + at;
+            gram.block_f64(Pick::Range(from, from + 5), Pick::All, &mut out, &c).unwrap();
+        }
+    }
+    assert_eq!(blocks.reads.load(Ordering::Relaxed) - before, 48);
 }
 
 /// The bound on rounding that holds for every block is at least that of any set of points.

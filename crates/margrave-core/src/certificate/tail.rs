@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use super::approximate::TailCheck;
 use super::rounding::{UNIT, chain};
 use super::{Bounded, betting};
-use crate::control::{Control, Interrupt, Threads};
+use crate::control::{Control, Interrupt};
 use crate::gram::{Accuracy, Gram, Pick, Precision};
 use crate::linalg::factor::Cholesky;
 
@@ -40,8 +40,8 @@ const LEAST_RESIDUAL: f64 = 1e-6;
 const FIRST_DRAW: usize = 1024;
 /// Drawing ends when the bound exceeds the estimate by less than this factor.
 const CLOSE: f64 = 1.1;
-/// Rows per task.
-const TASK_ROWS: usize = 256;
+/// Rows whose residuals are bounded at once.
+const SIZED_ROWS: usize = 2048;
 /// Rows whose products are computed at once, if there is no square of those with γ ≠ 0.
 const GATHERED_ROWS: usize = 8192;
 
@@ -251,18 +251,17 @@ impl Residue<'_> {
             let few = ((RESIDUAL_WORK / rows.len().max(1) as f64).sqrt() as usize).clamp(1, m);
             let first: Vec<u32> = (0..few as u32).collect();
             let part = factor.leading(few);
-            let one = self.control.with_threads(Threads::one());
-            self.control.threads.chunks(&mut sizes, TASK_ROWS, |task, out| {
-                let rows = &rows[task * TASK_ROWS..task * TASK_ROWS + out.len()];
-                let mut block = vec![0.0; rows.len() * few];
-                if self.cross.block_f64(Pick::List(rows), Pick::List(&first), &mut block, &one).is_ok() {
-                    part.whiten(&mut block, rows.len(), &one.threads);
-                    for (out, row) in out.iter_mut().zip(block.chunks(few)) {
-                        *out -= row.iter().map(|v| v * v).sum::<f64>();
-                    }
+            // Rows in order, a few at a time: those that are read in blocks are then read once.
+            let mut block = vec![0.0; SIZED_ROWS.min(rows.len()) * few];
+            for (rows, sizes) in rows.chunks(SIZED_ROWS).zip(sizes.chunks_mut(SIZED_ROWS)) {
+                let block = &mut block[..rows.len() * few];
+                self.cross.block_f64(Pick::List(rows), Pick::List(&first), block, self.control)?;
+                part.whiten(block, rows.len(), &self.control.threads);
+                for (size, row) in sizes.iter_mut().zip(block.chunks(few)) {
+                    *size -= row.iter().map(|v| v * v).sum::<f64>();
                 }
-            });
-            self.control.check()?;
+                self.control.check()?;
+            }
         }
         let mut spread = 1.0f64;
         for (s, &i) in sizes.iter_mut().zip(rows) {
