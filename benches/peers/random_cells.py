@@ -113,7 +113,9 @@ def main():
         used, theirs = (ours.get("processor") or [None])[0], peer.get("processor")
         # Times are read in hundredths of a second.
         ratio = theirs / max(used, 0.01) if used is not None and theirs else float("nan")
-        line = f"{ratio:7.2f} ours {used} s, intelex {theirs if theirs else peer.get('error')}; {ours.get('status')},"
+        wall, their_wall = min(ours.get("seconds") or [float("nan")]), peer.get("seconds") or float("nan")
+        line = f"{ratio:7.2f} ({their_wall / wall:.2f} by the clock) ours {used} s ({wall:.3f}),"
+        line += f" intelex {theirs if theirs else peer.get('error')} ({their_wall:.3f}); {ours.get('status')},"
         line += f" {ours.get('support_vectors')} SVs, {ours.get('iterations')} iterations; {X.shape[0]} x {X.shape[1]} {cell}"
         print(f"{number:3} {line}", flush=True)
         lines.append((ratio, line))

@@ -5,7 +5,7 @@
 //! result so far on [`Interrupt`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Backend, Device};
 use crate::error::{Error, Result};
 use crate::work_limit::WorkLimit;
+use crate::workers::{Workers, lock};
 
 /// How a computation ended. Every status comes with a usable model and its certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,7 +106,7 @@ impl Budget {
 #[derive(Clone)]
 pub struct Threads {
     count: usize,
-    pool: Option<Arc<OnceLock<Option<rayon::ThreadPool>>>>,
+    workers: Option<Arc<OnceLock<Workers>>>,
 }
 
 impl std::fmt::Debug for Threads {
@@ -117,22 +118,19 @@ impl std::fmt::Debug for Threads {
 impl Threads {
     /// One thread: everything runs on the caller's thread.
     pub fn one() -> Self {
-        Self { count: 1, pool: None }
+        Self { count: 1, workers: None }
     }
 
     /// `count` threads; 0 means all cores.
     pub fn new(count: usize) -> Self {
         let count = if count == 0 { cores() } else { count };
-        if count == 1 { Self::one() } else { Self { count, pool: Some(Arc::default()) } }
+        if count == 1 { Self::one() } else { Self { count, workers: Some(Arc::default()) } }
     }
 
-    /// The pool, if there is more than one thread. If the system cannot create threads, everything runs on the caller's.
-    fn pool(&self) -> Option<&rayon::ThreadPool> {
-        let build = || {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(self.count);
-            pool.thread_name(|i| format!("margrave-{i}")).build().ok()
-        };
-        self.pool.as_ref()?.get_or_init(build).as_ref()
+    /// The threads besides the caller's, if `tasks` are worth more than one.
+    fn workers(&self, tasks: usize) -> Option<&Workers> {
+        let workers = self.workers.as_ref().filter(|_| tasks > 1)?;
+        Some(workers.get_or_init(|| Workers::new(self.count - 1)))
     }
 
     /// Number of threads.
@@ -140,30 +138,22 @@ impl Threads {
         self.count
     }
 
-    /// Runs `work` on one of the pool's threads: parallel loops start faster from there, which matters if there are
-    /// thousands of them.
-    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let Some(pool) = self.pool() else { return work() };
-        let (mut work, mut result) = (Some(work), None);
-        install(pool, &mut || result = work.take().map(|work| work()));
-        result.expect("the pool runs the function before it returns")
-    }
-
-    /// Calls `work(i)` for every `i < tasks`, in any order, on all threads. `work` must not depend on the order.
+    /// Calls `work(i)` for every `i < tasks`, in any order, on all threads. `work` must not depend on the order. A loop within
+    /// a task runs on the thread of the task.
     pub fn each(&self, tasks: usize, work: impl Fn(usize) + Sync) {
-        match if tasks > 1 { self.pool() } else { None } {
-            Some(pool) => share(pool, tasks, 1, &work),
+        match self.workers(tasks) {
+            Some(workers) => workers.each(tasks, 1, &work),
             None => (0..tasks).for_each(work),
         }
     }
 
     /// `work(i)` for every `i < tasks`, results in order.
     pub fn map<T: Send>(&self, tasks: usize, work: impl Fn(usize) -> T + Sync + Send) -> Vec<T> {
-        match if tasks > 1 { self.pool() } else { None } {
-            Some(pool) => {
+        match self.workers(tasks) {
+            Some(workers) => {
                 let mut results: Vec<Option<T>> = (0..tasks).map(|_| None).collect();
                 let places: Vec<Mutex<&mut Option<T>>> = results.iter_mut().map(Mutex::new).collect();
-                share(pool, tasks, 1, &|i| {
+                workers.each(tasks, 1, &|i| {
                     let result = work(i);
                     **lock(&places[i]) = Some(result);
                 });
@@ -182,36 +172,17 @@ impl Threads {
 
     /// Calls `work(index, chunk)` for each chunk of `chunk` elements of `data`; the last may be shorter.
     pub fn chunks<T: Send>(&self, data: &mut [T], chunk: usize, work: impl Fn(usize, &mut [T]) + Sync) {
-        match if data.len() > chunk { self.pool() } else { None } {
-            Some(pool) => {
+        /// Times that a thread takes chunks, at least: the last ones to finish are waited for.
+        const SHARES: usize = 4;
+        match self.workers(data.len().div_ceil(chunk.max(1))) {
+            Some(workers) => {
                 let parts: Vec<Mutex<&mut [T]>> = data.chunks_mut(chunk).map(Mutex::new).collect();
-                share(pool, parts.len(), usize::MAX, &|i| work(i, &mut lock(&parts[i])));
+                let together = (parts.len() / (SHARES * self.count)).max(1);
+                workers.each(parts.len(), together, &|i| work(i, &mut lock(&parts[i])));
             }
             None => data.chunks_mut(chunk).enumerate().for_each(|(i, part)| work(i, part)),
         }
     }
-}
-
-// The only calls of rayon in this crate. They take `dyn` functions, so that rayon's generic code is compiled once:
-// instantiated for every closure it was a quarter of the crate's machine code, and a task takes much longer than a
-// virtual call.
-
-/// Runs `work` on a thread of the pool.
-#[inline(never)]
-fn install(pool: &rayon::ThreadPool, work: &mut (dyn FnMut() + Send)) {
-    pool.install(work);
-}
-
-/// Calls `work(i)` for every `i < tasks` on the threads of the pool, at most `together` of them in a row as one job.
-#[inline(never)]
-fn share(pool: &rayon::ThreadPool, tasks: usize, together: usize, work: &(dyn Fn(usize) + Sync)) {
-    use rayon::prelude::*;
-    pool.install(|| (0..tasks).into_par_iter().with_max_len(together).for_each(work));
-}
-
-/// Locks a mutex that only one task ever locks. Poisoning is ignored: a task that panics ends the whole loop anyway.
-fn lock<T>(place: &Mutex<T>) -> MutexGuard<'_, T> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Number of cores this process may use, asked for once: the system answers by reading files.
@@ -547,12 +518,12 @@ mod tests {
     }
 
     #[test]
-    fn chunks_and_within_reach_every_element_once_on_any_number_of_threads() {
+    fn chunks_reach_every_element_once_on_any_number_of_threads() {
         for threads in [Threads::one(), Threads::new(3)] {
             let mut data = vec![0; 1000];
             threads.chunks(&mut data, 7, |i, part| part.iter_mut().enumerate().for_each(|(j, x)| *x += 7 * i + j));
             assert_eq!(data, (0..1000).collect::<Vec<_>>());
-            assert_eq!(threads.within(|| threads.map(5, |i| i.to_string())), ["0", "1", "2", "3", "4"]);
+            assert_eq!(threads.map(5, |i| i.to_string()), ["0", "1", "2", "3", "4"]);
         }
     }
 

@@ -34,6 +34,7 @@ pub mod problem;
 pub mod solver;
 pub mod train;
 mod work_limit;
+mod workers;
 
 pub use control::{Budget, Cancel, Control, Interrupt, Status, Threads};
 pub use error::{Error, Result};

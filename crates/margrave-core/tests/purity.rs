@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// What margrave-core may depend on. A new entry needs a reason in ARCHITECTURE.md.
-const ALLOWED: &[&str] = &["faer", "rayon", "rand", "rand_chacha", "serde"];
+const ALLOWED: &[&str] = &["faer", "rand", "rand_chacha", "serde"];
 
 /// Macros and functions that speak to the world.
 const FORBIDDEN_CALLS: &[&str] = &[

@@ -63,7 +63,7 @@ pub fn eigen(mut a: Vec<f64>, n: usize, control: &Control) -> Result<Eigen, Eige
     let scale = if largest > 0.0 { 2f64.powi(-(largest.log2().floor() as i32)) } else { 1.0 };
     a.iter_mut().for_each(|v| *v *= scale);
 
-    let reduced = control.threads.within(|| tridiagonalise(&mut a, n, control))?;
+    let reduced = tridiagonalise(&mut a, n, control)?;
     control.check()?;
     let (mut values, mut vectors) = decompose_tridiagonal(&reduced)?;
     control.check()?;

@@ -20,7 +20,7 @@ use super::grid::Grid;
 use super::pack::GROUP;
 use super::plan::{ColumnPlan, Item};
 use super::simd::Level;
-use super::tasks::{EntrySource, Fresh};
+use super::tasks::{EntrySource, Fresh, each_part};
 use super::tile::PanelRun;
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real, Storage};
@@ -114,7 +114,7 @@ impl BytePoints {
         Self::coded(points.len(), points.dims(), packing, |i, codes| encode(points, i, grid, codes), control)
     }
 
-    /// Points of `d` numbers each, which `encode(i, numbers)` writes, on threads of its own: see `Panels::new`.
+    /// Points of `d` numbers each, which `encode(i, numbers)` writes.
     pub(crate) fn coded(
         n: usize,
         d: usize,
@@ -122,18 +122,17 @@ impl BytePoints {
         encode: impl Fn(usize, &mut [u8]) + Sync,
         control: &Control,
     ) -> Result<Self, Interrupt> {
+        /// Points that a task encodes.
+        const SHARE: usize = 64;
         let steps = d.div_ceil(packing.numbers());
         let mut words = vec![0u32; n * steps];
         let (mut squares, mut row_terms) = (vec![0i32; n], vec![0i32; n]);
-        let threads = if n * d < 1 << 20 { 1 } else { control.threads.count().max(1) };
-        let share = n.div_ceil(threads).max(1);
-        let fill = |first: usize, words: &mut [u32], squares: &mut [i32], terms: &mut [i32]| {
+        let parts = words.chunks_mut((SHARE * steps).max(1)).zip(squares.chunks_mut(SHARE));
+        let parts = parts.zip(row_terms.chunks_mut(SHARE)).collect();
+        each_part(control, parts, |t, ((words, squares), terms)| {
             let mut codes = vec![0u8; packing.numbers() * steps];
-            for (i, (square, term)) in squares.iter_mut().zip(terms).enumerate() {
-                if i % 1024 == 0 {
-                    control.check()?;
-                }
-                encode(first + i, &mut codes[..d]);
+            for (i, (square, term)) in squares.iter_mut().zip(&mut **terms).enumerate() {
+                encode(t * SHARE + i, &mut codes[..d]);
                 let sum = |total: i32, by: i32| total.wrapping_add(by);
                 *square = codes.iter().map(|k| i32::from(*k).pow(2)).fold(0, sum);
                 let offset = if packing == Packing::Vnni { 256 } else { 0 };
@@ -146,19 +145,6 @@ impl BytePoints {
                     line.iter_mut().zip(codes.as_chunks::<4>().0).for_each(|(w, k)| *w = u32::from_le_bytes(*k));
                 }
             }
-            Ok(())
-        };
-        std::thread::scope(|scope| {
-            let parts = words.chunks_mut((share * steps).max(1)).zip(squares.chunks_mut(share));
-            let parts = parts.zip(row_terms.chunks_mut(share)).enumerate();
-            let fill = &fill;
-            let workers: Vec<_> = parts
-                .map(|(t, ((words, squares), terms))| scope.spawn(move || fill(t * share, words, squares, terms)))
-                .collect();
-            workers.into_iter().try_for_each(|worker| match worker.join() {
-                Ok(outcome) => outcome,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
         })?;
         Ok(Self { words, steps, packing, squares, row_terms })
     }

@@ -366,9 +366,9 @@ impl<T: MixedEngine> MixedSource<'_, T> {
     fn choose(&self, columns: &[u32], control: &Control) -> Result<Chosen<T>, Interrupt> {
         let measured = self.measured.cols.points.gather(columns);
         let view = View { points: &measured, centre: self.measured.cols.centre };
-        let panels = Panels::on_pool(view, self.level(), control)?;
+        let panels = Panels::new(view, self.level(), control)?;
         let numbers = self.cols.gather(columns);
-        let packed = ByteColumns::new(&numbers, &control.threads);
+        let packed = ByteColumns::new(&numbers, control)?;
         let whole = self.measured.refine.map(|refine| refine.cols.gather(columns));
         Ok(Chosen { measured, panels, numbers, packed, whole })
     }

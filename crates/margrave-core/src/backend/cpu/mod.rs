@@ -301,7 +301,7 @@ impl CpuGram {
         let points = |points: &Points| BytePoints::new(points, grid, packing, control);
         let cols = self.bytes.cols.get(|| points(&self.cols))?;
         let rows = if self.square { cols } else { self.bytes.rows.get(|| points(&self.rows))? };
-        let packed = self.bytes.packed.get(|| ByteColumns::on_own_threads(cols, control))?;
+        let packed = self.bytes.packed.get(|| ByteColumns::new(cols, control))?;
         let (kernel, level, scalar) = (grid.scaled(self.kernel), self.level, std::marker::PhantomData);
         Ok(ByteSource { kernel, level, rows, cols, packed, scalar })
     }
@@ -332,7 +332,7 @@ impl CpuGram {
         let layout = &mixed.layout;
         let cols = self.bytes.cols.get(|| layout.numbers(&self.cols, control))?;
         let rows = if self.square { cols } else { self.bytes.rows.get(|| layout.numbers(&self.rows, control))? };
-        let packed = self.bytes.packed.get(|| ByteColumns::on_own_threads(cols, control))?;
+        let packed = self.bytes.packed.get(|| ByteColumns::new(cols, control))?;
         let (measured_rows, measured_cols) = (self.view(&mixed.rows), self.view(&mixed.cols));
         let panels = ready.panels.get(|| Panels::new(measured_cols, self.level, control))?;
         let measured = PackedSource {

@@ -2,6 +2,7 @@
 
 use super::finish::LaneColumns;
 use super::simd::{Level, PORTABLE_FMA, SimdScalar};
+use super::tasks::each_part;
 use super::tile::chain;
 use crate::control::{Control, Interrupt};
 use crate::data::{Points, Real, Storage};
@@ -183,65 +184,22 @@ pub(crate) struct Panels<T> {
 }
 
 impl<T: SimdScalar> Panels<T> {
-    /// Packs every point. Uses its own threads rather than the pool: a pool thread that waits here could be given
-    /// another task that waits for this packing, a deadlock.
+    /// Packs every point.
     pub(crate) fn new(view: View<'_>, level: Level, control: &Control) -> Result<Self, Interrupt> {
-        let (n, d) = (view.points.len(), view.points.dims());
-        let panels = n.div_ceil(T::NR);
-        let mut values = Aligned::<T>::zeros(panels * d * T::NR);
-        let mut norms = Aligned::<T>::zeros(panels * T::NR);
-        // About a millisecond between two checks of the clock.
-        let batch = ((1 << 20) / (d.max(1) * T::NR)).max(1);
-        let threads = if n * d < 1 << 20 { 1 } else { control.threads.count() };
-        let share = panels.div_ceil(threads.max(1)).max(1);
-        let fill = |first: usize, values: &mut [T], norms: &mut [T]| -> Result<(), Interrupt> {
-            for (p, norms) in norms.chunks_mut(T::NR).enumerate() {
-                if p % batch == 0 {
-                    control.check()?;
-                }
-                let from = (first + p) * T::NR;
-                let line = d * T::NR;
-                let values = &mut values[p * line..(p + 1) * line];
-                view.pack(level, T::NR, T::NR.min(n - from), |j| from + j, values, norms);
-            }
-            Ok(())
-        };
-        if threads <= 1 {
-            fill(0, &mut values, &mut norms)?;
-        } else {
-            std::thread::scope(|scope| {
-                let parts = values.chunks_mut((share * d * T::NR).max(1)).zip(norms.chunks_mut(share * T::NR));
-                let fill = &fill;
-                let workers: Vec<_> = parts
-                    .enumerate()
-                    .map(|(t, (values, norms))| scope.spawn(move || fill(t * share, values, norms)))
-                    .collect();
-                workers.into_iter().try_for_each(|worker| match worker.join() {
-                    Ok(outcome) => outcome,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                })
-            })?;
-        }
-        Ok(Self { values, norms, n, d })
-    }
-
-    /// The same on the threads of the pool: for a request of its own, never under a lock that tasks of the pool wait for.
-    pub(crate) fn on_pool(view: View<'_>, level: Level, control: &Control) -> Result<Self, Interrupt> {
         /// Panels that a task packs.
         const SHARE: usize = 4;
-        control.check()?;
         let (n, d) = (view.points.len(), view.points.dims());
         let panels = n.div_ceil(T::NR);
         let mut values = Aligned::<T>::zeros(panels * d * T::NR);
         let mut norms = Aligned::<T>::zeros(panels * T::NR);
         let parts = values.chunks_mut((SHARE * d * T::NR).max(1)).zip(norms.chunks_mut(SHARE * T::NR));
-        control.threads.each_of(parts.collect(), |t, (values, norms)| {
+        each_part(control, parts.collect(), |t, (values, norms)| {
             for (p, norms) in norms.chunks_mut(T::NR).enumerate() {
                 let from = (t * SHARE + p) * T::NR;
                 let values = &mut values[p * d * T::NR..(p + 1) * d * T::NR];
                 view.pack(level, T::NR, T::NR.min(n - from), |j| from + j, values, norms);
             }
-        });
+        })?;
         Ok(Self { values, norms, n, d })
     }
 

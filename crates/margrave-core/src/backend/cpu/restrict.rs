@@ -106,7 +106,7 @@ impl<T: SparseEngine> Restrict for PackedSource<'_, T> {
         }
         let chosen = self.cols.points.gather(columns);
         let cols = View { points: &chosen, centre: self.cols.centre };
-        let panels = Panels::on_pool(cols, self.level, control)?;
+        let panels = Panels::new(cols, self.level, control)?;
         let refine = self.refine.map(|refine| Refine { cols: &chosen, ..refine });
         let part = PackedSource { refine, cols, panels: &panels, ..*self };
         let mut compact = Vec::with_capacity(columns.len() * k);
@@ -123,7 +123,7 @@ impl<T: SparseEngine> Restrict for PackedSource<'_, T> {
     ) -> Result<(), Interrupt> {
         let chosen = self.cols.points.gather(columns);
         let cols = View { points: &chosen, centre: self.cols.centre };
-        let panels = Panels::on_pool(cols, self.level, control)?;
+        let panels = Panels::new(cols, self.level, control)?;
         let compact: Vec<f64> = columns.iter().map(|&j| v[j as usize]).collect();
         let mut own = vec![0.0; columns.len()];
         let refine = self.refine.map(|refine| Refine { rows: &chosen, cols: &chosen, ..refine });
@@ -151,7 +151,7 @@ impl<T: ByteEngine> Restrict for ByteSource<'_, T> {
             return Tasks { source: self, control }.multiply(rows, Pick::All, v, k, out);
         }
         let chosen = self.cols.gather(columns);
-        let packed = ByteColumns::new(&chosen, &control.threads);
+        let packed = ByteColumns::new(&chosen, control)?;
         let part: ByteSource<'_, T> = ByteSource { cols: &chosen, packed: &packed, ..*self };
         let mut compact = Vec::with_capacity(columns.len() * k);
         columns.iter().for_each(|&j| compact.extend_from_slice(&v[j as usize * k..(j as usize + 1) * k]));
@@ -166,7 +166,7 @@ impl<T: ByteEngine> Restrict for ByteSource<'_, T> {
         control: &Control,
     ) -> Result<(), Interrupt> {
         let chosen = self.cols.gather(columns);
-        let packed = ByteColumns::new(&chosen, &control.threads);
+        let packed = ByteColumns::new(&chosen, control)?;
         let square: ByteSource<'_, T> = ByteSource { rows: &chosen, cols: &chosen, packed: &packed, ..*self };
         let compact: Vec<f64> = columns.iter().map(|&j| v[j as usize]).collect();
         let mut own = vec![0.0; columns.len()];

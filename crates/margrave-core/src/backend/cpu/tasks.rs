@@ -3,7 +3,7 @@
 use std::any::TypeId;
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use super::bytes::Line;
 use super::fused::{self, Dots, Mirror};
@@ -14,6 +14,7 @@ use super::tile::{Engine, PanelRun};
 use crate::control::{Control, Interrupt};
 use crate::data::Real;
 use crate::gram::Pick;
+use crate::workers::lock;
 
 /// Smallest number of multiply-adds worth a task of its own: about 30 µs.
 const TASK: usize = 1 << 20;
@@ -115,6 +116,20 @@ pub(crate) fn each_task(
         }
     });
     stopped.into_inner().map_or(Ok(()), Err)
+}
+
+/// Calls `work` for every part, and its number, until one task finds that the computation must end.
+pub(crate) fn each_part<P: Send>(
+    control: &Control,
+    parts: Vec<P>,
+    work: impl Fn(usize, &mut P) + Sync,
+) -> Result<(), Interrupt> {
+    let parts: Vec<Mutex<P>> = parts.into_iter().map(Mutex::new).collect();
+    each_task(control, parts.len(), false, |task| {
+        control.check()?;
+        work(task, &mut lock(&parts[task]));
+        Ok(())
+    })
 }
 
 /// Lines of an output that a task fills.

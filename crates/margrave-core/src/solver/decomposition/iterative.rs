@@ -274,8 +274,6 @@ impl Iterative {
                 out
             }
         };
-        // Thousands of short parallel loops, which start faster from a thread of the pool.
-        let solved = control.threads.within(|| system.solve(&this.set, all, within, precondition, state, control));
-        Ok(solved?)
+        Ok(system.solve(&this.set, all, within, precondition, state, control)?)
     }
 }

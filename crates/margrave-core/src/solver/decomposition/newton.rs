@@ -313,9 +313,6 @@ impl<T: StoredEntry> Newton<T> {
             control.spend(m * m);
             self.multiply(x, control)
         };
-        // Thousands of short parallel loops, which start faster from a thread of the pool.
-        let solved =
-            control.threads.within(|| system.solve(&self.set, multiply, multiply, precondition, state, control));
-        Ok(solved?)
+        Ok(system.solve(&self.set, multiply, multiply, precondition, state, control)?)
     }
 }
