@@ -25,7 +25,7 @@ pub(crate) fn prefetch<T>(slice: &[T]) {
 }
 
 /// wᵀx of one sparse row, whose columns ascend as those of a [`Csr`](crate::data::Csr) do.
-#[inline]
+#[inline(always)]
 pub(crate) fn dot<T: Real>(columns: &[u32], values: &[T], w: &[f64]) -> f64 {
     let Some(&last) = columns.last() else { return 0.0 };
     assert!((last as usize) < w.len());
@@ -46,7 +46,7 @@ pub(crate) fn dot<T: Real>(columns: &[u32], values: &[T], w: &[f64]) -> f64 {
 }
 
 /// `out += c·x` of one sparse row, whose columns ascend as those of a [`Csr`](crate::data::Csr) do.
-#[inline]
+#[inline(always)]
 pub(crate) fn add<T: Real>(columns: &[u32], values: &[T], c: f64, out: &mut [f64]) {
     let Some(&last) = columns.last() else { return };
     assert!((last as usize) < out.len());

@@ -22,6 +22,7 @@ use super::state::{LinearState, Measure};
 use crate::control::Status;
 use crate::data::Points;
 use crate::linalg::sparse;
+use crate::linalg::vectorised::{Vectorised, vectorised};
 use crate::problem::LinearProblem;
 
 /// Epochs of the averaged start.
@@ -172,10 +173,22 @@ impl PlainDescent {
         steps: &S,
         point: &mut PrimalPoint<'_>,
         rng: &mut RowShuffler,
-        mut mean: Option<&mut Mean>,
+        mean: Option<&mut Mean>,
         check: impl Fn() -> Result<(), Status>,
     ) -> Result<f64, Status> {
         rng.shuffle(&mut self.order);
+        vectorised(Epoch { descent: self, access, steps, point, mean, check })
+    }
+
+    #[inline(always)]
+    fn visit_rows<R: RowAccess, S: CoordinateStep>(
+        &mut self,
+        access: R,
+        steps: &S,
+        point: &mut PrimalPoint<'_>,
+        mut mean: Option<&mut Mean>,
+        check: impl Fn() -> Result<(), Status>,
+    ) -> Result<f64, Status> {
         let count = self.order.len();
         let (mut progress, mut visited) = (0.0, 0usize);
         self.epoch += 1;
@@ -221,6 +234,25 @@ impl PlainDescent {
         self.short = if slow { SHORT_PART * progress / visited.max(1) as f64 } else { 0.0 };
         self.progress = progress;
         Ok(progress)
+    }
+}
+
+/// One epoch, compiled for the widest vectors.
+struct Epoch<'e, 'p, R, S, F> {
+    descent: &'e mut PlainDescent,
+    access: R,
+    steps: &'e S,
+    point: &'e mut PrimalPoint<'p>,
+    mean: Option<&'e mut Mean>,
+    check: F,
+}
+
+impl<R: RowAccess, S: CoordinateStep, F: Fn() -> Result<(), Status>> Vectorised for Epoch<'_, '_, R, S, F> {
+    type Output = Result<f64, Status>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        self.descent.visit_rows(self.access, self.steps, self.point, self.mean, self.check)
     }
 }
 

@@ -26,6 +26,7 @@ use super::state::{LinearState, Measure};
 use crate::control::Status;
 use crate::data::Points;
 use crate::linalg::sparse;
+use crate::linalg::vectorised::{Vectorised, vectorised};
 use crate::loss::DualTerm;
 
 /// Rows between two checks of the budget.
@@ -206,6 +207,16 @@ impl<'t> CoordinateDescent<'t> {
         self.queued -= due.len();
         self.active.extend(due);
         rng.shuffle(&mut self.active);
+        vectorised(Epoch { descent: self, rows, point, check })
+    }
+
+    #[inline(always)]
+    fn visit_rows<R: RowAccess>(
+        &mut self,
+        rows: R,
+        point: &mut PrimalPoint<'_>,
+        check: impl Fn() -> Result<(), Status>,
+    ) -> Result<f64, Status> {
         let count = self.active.len();
         let shrink_threshold = self.shrink_threshold;
         let relaxation = if self.epoch <= SHORT_STEP_EPOCHS { RELAXATION } else { LATE_RELAXATION };
@@ -301,6 +312,23 @@ impl<'t> CoordinateDescent<'t> {
                 self.active.push(i as u32);
             }
         }
+    }
+}
+
+/// One epoch, compiled for the widest vectors.
+struct Epoch<'e, 'd, 'p, R, F> {
+    descent: &'e mut CoordinateDescent<'d>,
+    rows: R,
+    point: &'e mut PrimalPoint<'p>,
+    check: F,
+}
+
+impl<R: RowAccess, F: Fn() -> Result<(), Status>> Vectorised for Epoch<'_, '_, '_, R, F> {
+    type Output = Result<f64, Status>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        self.descent.visit_rows(self.rows, self.point, self.check)
     }
 }
 
