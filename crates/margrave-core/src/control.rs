@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Backend, Device};
 use crate::error::{Error, Result};
 use crate::work_limit::WorkLimit;
-use crate::workers::{Workers, lock};
+use crate::workers::{Lockstep, Workers, lock};
 
 /// How a computation ended. Every status comes with a usable model and its certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,6 +161,21 @@ impl Threads {
                 results.into_iter().map(|result| result.expect("every task has run")).collect()
             }
             None => (0..tasks).map(work).collect(),
+        }
+    }
+
+    /// Calls `lead` with a [`Lockstep`] over the parts, in whose passes other threads take part. `idle` is a job and a result before the
+    /// first pass.
+    pub(crate) fn lockstep<T: Send, J: Copy + Send + Sync, R: Copy + Send + Sync>(
+        &self,
+        parts: Vec<T>,
+        idle: (J, R),
+        work: &(dyn Fn(&mut T, J) -> R + Sync),
+        lead: &mut dyn FnMut(&mut Lockstep<'_, T, J, R>),
+    ) {
+        match self.workers(parts.len()) {
+            Some(workers) => workers.lockstep(parts, idle, work, lead),
+            None => Lockstep::alone(parts, idle, work, lead),
         }
     }
 

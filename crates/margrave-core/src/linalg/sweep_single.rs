@@ -13,8 +13,8 @@ versions! {
 }
 
 versions! {
-    /// As [`sweep::best_partner`](super::sweep::best_partner).
-    pub fn best_partner<T: Entry>(g: &[f32], down: &[f32], row: &[T], diag: &[f32], own: f32, from: f32, floor: f32) -> Option<usize> = best_partner_body
+    /// As [`sweep::best_partner`](super::sweep::best_partner), with its gain.
+    pub fn best_partner<T: Entry>(g: &[f32], down: &[f32], row: &[T], diag: &[f32], own: f32, from: f32, floor: f32) -> Option<(f32, usize)> = best_partner_body
 }
 
 #[inline(always)]
@@ -92,7 +92,7 @@ fn best_partner_body<T: Entry>(
     own: f32,
     from: f32,
     floor: f32,
-) -> Option<usize> {
+) -> Option<(f32, usize)> {
     let n = g.len();
     let (down, row, diag) = (&down[..n], &row[..n], &diag[..n]);
     let gain = |g: f32, down: f32, row: f32, diag: f32| {
@@ -132,7 +132,7 @@ fn best_partner_body<T: Entry>(
             (best, best_at) = (v, a);
         }
     }
-    (best_at != usize::MAX).then_some(best_at)
+    (best_at != usize::MAX).then_some((best, best_at))
 }
 
 #[cfg(test)]
@@ -161,7 +161,8 @@ mod tests {
             assert_eq!(g32, single(&g));
             let diag = vec![1f32; n];
             let want = sweep::best_partner(&g, &down, &ki, &diag, 1.0, -0.25, 1e-6);
-            assert_eq!(best_partner(&g32, &single(&down), &ki, &diag, 1.0, -0.25, 1e-6), want, "n = {n}");
+            let got = best_partner(&g32, &single(&down), &ki, &diag, 1.0, -0.25, 1e-6);
+            assert_eq!(got.map(|(_, at)| at), want, "n = {n}");
         }
     }
 }
