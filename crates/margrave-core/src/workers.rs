@@ -485,7 +485,11 @@ mod tests {
             for round in 0..200 {
                 let parts = 1 + round % 6;
                 let sums = passes(&workers, parts);
-                assert_eq!(sums, (0..parts as u64).map(expected).collect::<Vec<_>>(), "{threads} threads, {parts} parts");
+                assert_eq!(
+                    sums,
+                    (0..parts as u64).map(expected).collect::<Vec<_>>(),
+                    "{threads} threads, {parts} parts"
+                );
                 if round % 50 == 0 {
                     thread::sleep(20 * AWAKE);
                 }
@@ -498,7 +502,8 @@ mod tests {
     fn passes_on_busy_processors_end() {
         let workers: Vec<Workers> = (0..4).map(|_| Workers::new(3)).collect();
         thread::scope(|scope| {
-            let runs: Vec<_> = workers.iter().map(|own| scope.spawn(|| (0..30).map(|_| passes(own, 4)).collect::<Vec<_>>())).collect();
+            let runs: Vec<_> =
+                workers.iter().map(|own| scope.spawn(|| (0..30).map(|_| passes(own, 4)).collect::<Vec<_>>())).collect();
             for run in runs {
                 let sums = run.join().unwrap();
                 assert!(sums.iter().all(|found| *found == sums[0]));

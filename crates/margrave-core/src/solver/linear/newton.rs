@@ -159,7 +159,7 @@ impl<'a, 'o> LinearState<'a, 'o> {
                 Some(dots) => dz.copy_from_slice(dots),
                 None => self.x.dots(rows, &direction.w, &mut dz, self.control)?,
             }
-            dz.iter_mut().for_each(|dz| *dz += direction.b);
+            self.control.threads.chunks(&mut dz, CHUNK, |_, dz| dz.iter_mut().for_each(|dz| *dz += direction.b));
             let t = if convex {
                 self.line_search(losses, rows, &direction, &dz)?
             } else {
@@ -171,7 +171,9 @@ impl<'a, 'o> LinearState<'a, 'o> {
             self.w.iter_mut().zip(&direction.w).for_each(|(w, dw)| *w += t * dw);
             self.b += t * direction.b;
             match rows {
-                Pick::All => self.z.iter_mut().zip(&dz).for_each(|(z, dz)| *z += t * dz),
+                Pick::All => self.control.threads.chunks(&mut self.z, CHUNK, |task, z| {
+                    z.iter_mut().zip(&dz[task * CHUNK..]).for_each(|(z, dz)| *z += t * dz);
+                }),
                 _ => (0..count).for_each(|k| self.z[rows.get(k)] += t * dz[k]),
             }
             self.update_beta(losses, rows)?;

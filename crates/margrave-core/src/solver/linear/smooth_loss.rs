@@ -71,11 +71,16 @@ enum PerSample {
 }
 
 impl PerSample {
-    fn new(values: Vec<f64>) -> Self {
-        match values.first() {
-            Some(&first) if values.iter().all(|v| *v == first) => PerSample::All(first),
-            None => PerSample::All(0.0),
-            Some(_) => PerSample::Each(values),
+    /// Adds the value of sample `i`, the next.
+    fn push(&mut self, i: usize, value: f64) {
+        match self {
+            PerSample::All(all) if i == 0 || *all == value => *all = value,
+            PerSample::All(all) => {
+                let mut values = vec![*all; i];
+                values.push(value);
+                *self = PerSample::Each(values);
+            }
+            PerSample::Each(values) => values.push(value),
         }
     }
 
@@ -87,6 +92,9 @@ impl PerSample {
         }
     }
 }
+
+/// Samples between two looks whether there are more than two kinds.
+const SAMPLES_AT_ONCE: usize = 1024;
 
 /// The dual terms of all samples.
 #[derive(Debug, Clone)]
@@ -101,30 +109,32 @@ pub(super) struct DualTerms {
 impl DualTerms {
     /// `None` if the loss has no dual term.
     pub(super) fn new(problem: &LinearProblem<'_>) -> Option<Self> {
-        let n = problem.len();
-        let (mut p, mut lo, mut hi) = (Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n));
-        let (mut eps, mut d) = (Vec::with_capacity(n), Vec::with_capacity(n));
-        let samples = problem.samples();
-        // The terms of the last two pairs of target and cost: those of labels repeat.
-        let mut known: [Option<(f64, f64, DualTerm)>; 2] = [None; 2];
-        for i in 0..n {
-            let (y, c) = (problem.targets[i], problem.costs[i]);
-            let found = known.iter().flatten().find(|(at, cost, _)| *at == y && *cost == c);
-            let term = match found {
-                Some((.., term)) => *term,
-                None => {
-                    let term = samples.dual_term(i)?;
-                    known = [Some((y, c, term)), known[0]];
-                    term
-                }
+        let (n, samples) = (problem.len(), problem.samples());
+        if let Some(second) = second_label(problem) {
+            // Without a branch for each sample.
+            let (label, one, other) = (problem.targets[0], samples.dual_term(0)?, samples.dual_term(second)?);
+            let each = |of: fn(&DualTerm) -> f64| -> Vec<f64> {
+                let (one, other) = (of(&one), of(&other));
+                problem.targets.iter().map(|y| if *y == label { one } else { other }).collect()
             };
+            let shared = |of: fn(&DualTerm) -> f64| match of(&one) == of(&other) {
+                true => PerSample::All(of(&one)),
+                false => PerSample::Each(each(of)),
+            };
+            let (p, lo, hi) = (each(|t| t.p), each(|t| t.lo), each(|t| t.hi));
+            return Some(Self { p, eps: shared(|t| t.eps), d: shared(|t| t.d), lo, hi });
+        }
+        let (mut p, mut lo, mut hi) = (Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n));
+        let (mut eps, mut d) = (PerSample::All(0.0), PerSample::All(0.0));
+        for i in 0..n {
+            let term = samples.dual_term(i)?;
             p.push(term.p);
             lo.push(term.lo);
             hi.push(term.hi);
-            eps.push(term.eps);
-            d.push(term.d);
+            eps.push(i, term.eps);
+            d.push(i, term.d);
         }
-        Some(Self { p, eps: PerSample::new(eps), d: PerSample::new(d), lo, hi })
+        Some(Self { p, eps, d, lo, hi })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -150,6 +160,17 @@ impl DualTerms {
             smallest.min(if d > 0.0 { d * (self.hi[i] - self.lo[i]) } else { 0.0 })
         })
     }
+}
+
+/// If the targets have at most two values, each with a cost of its own: the first sample whose value is not that of sample 0, or 0.
+fn second_label(problem: &LinearProblem<'_>) -> Option<usize> {
+    let (targets, costs) = (problem.targets, problem.costs);
+    let first = (*targets.first()?, *costs.first()?);
+    let second = targets.iter().position(|y| *y != first.0).unwrap_or(0);
+    let (other, other_cost) = (targets[second], costs[second]);
+    let known = |y: f64, c: f64| (y == first.0) & (c == first.1) | (y == other) & (c == other_cost);
+    let few = |(y, c): (&[f64], &[f64])| y.iter().zip(c).fold(true, |all, (y, c)| all & known(*y, *c));
+    targets.chunks(SAMPLES_AT_ONCE).zip(costs.chunks(SAMPLES_AT_ONCE)).all(few).then_some(second)
 }
 
 /// t moved towards 0 by eps.

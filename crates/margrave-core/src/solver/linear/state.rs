@@ -122,8 +122,9 @@ pub(super) struct LinearState<'a, 'o> {
 
 /// First and second moments: Σ a·(x − centre) and Σ a·(x − centre)(x − centre)ᵀ.
 pub(super) struct Moments {
-    /// a of every sample.
+    /// a of every sample, and memory for the next.
     weights: Vec<f64>,
+    spare: Vec<f64>,
     pub(super) first: Vec<f64>,
     /// Lower triangle.
     pub(super) second: Vec<f64>,
@@ -266,9 +267,11 @@ impl<'a, 'o> LinearState<'a, 'o> {
     /// The moments of the rows `list` with these weights.
     pub(super) fn moments(&mut self, list: &[u32], weights: &[f64]) -> Result<&Moments, Interrupt> {
         let (n, d) = (self.n(), self.x.dims());
-        let mut new_weights = vec![0.0; n];
-        list.iter().zip(weights).for_each(|(&i, a)| new_weights[i as usize] = *a);
         let mut moments = self.moments.take();
+        let mut new_weights = moments.as_mut().map_or_else(Vec::new, |m| std::mem::take(&mut m.spare));
+        new_weights.clear();
+        new_weights.resize(n, 0.0);
+        list.iter().zip(weights).for_each(|(&i, a)| new_weights[i as usize] = *a);
         if let Some(m) = &mut moments
             && m.updates < MAX_MOMENT_UPDATES
         {
@@ -293,14 +296,15 @@ impl<'a, 'o> LinearState<'a, 'o> {
                     m.first.iter_mut().zip(&first).for_each(|(m, f)| *m += sign * f);
                     m.second.iter_mut().zip(&second).for_each(|(m, s)| *m += sign * s);
                 }
-                m.weights = new_weights;
+                m.spare = std::mem::replace(&mut m.weights, new_weights);
                 m.updates += 1;
                 return Ok(self.moments.insert(moments.expect("checked above")));
             }
         }
         let (mut first, mut second) = (vec![0.0; d], vec![0.0; d * d]);
         self.x.moments(Pick::List(list), weights, &self.centre, &mut first, &mut second, self.control)?;
-        Ok(self.moments.insert(Moments { weights: new_weights, first, second, updates: 0 }))
+        let spare = moments.map_or_else(Vec::new, |m| m.weights);
+        Ok(self.moments.insert(Moments { weights: new_weights, spare, first, second, updates: 0 }))
     }
 
     /// ½‖w − v‖², plus the contribution of a penalised bias.
