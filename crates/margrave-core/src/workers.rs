@@ -299,9 +299,9 @@ impl Drop for Workers {
 /// The number of the last pass: there are no more.
 const NO_MORE: u64 = u64::MAX;
 /// Looks for the next pass between two pauses in which other processes may run.
-const PASS_LOOKS: u32 = 1 << 12;
+const PASS_LOOKS: u32 = 1 << 9;
 /// Looks after which a thread that takes part in a pass is so late that it must have been interrupted.
-const LATE: u32 = 1 << 14;
+const LATE: u32 = 1 << 11;
 /// Delays after which a leader goes on alone: its processors are busy with something else.
 const MOST_DELAYS: u32 = 8;
 
