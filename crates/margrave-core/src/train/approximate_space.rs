@@ -37,7 +37,7 @@ const POLISH_CENTRES: f64 = 2.0;
 const FEW_POLISH_CENTRES: usize = 128;
 
 /// Bytes per row of the vectors of solver and certificate, as measured.
-const ROW_BYTES: u64 = 140;
+const ROW_BYTES: u64 = 180;
 /// Kernel entries that bound the tail, at most; rough.
 const SAMPLED_ENTRIES: f64 = 7e9;
 /// Multiply–adds of a core per second; rough.
