@@ -209,6 +209,33 @@ fn the_same_bits_on_any_number_of_threads() {
     assert!(answers[0] == answers[1] && answers[1] == answers[2]);
 }
 
+/// Threads share the pair steps of blocks of at least 2 048 variables by stretches.
+#[test]
+fn shared_pair_steps_have_the_same_bits_on_any_number_of_threads() {
+    let n = 4500;
+    let (x, y) = noisy(n, 3, 1.0, 11);
+    let points = Points::dense_f64(n, 3, x).unwrap();
+    let wave: Vec<f64> = (0..n).map(|i| (0.01 * i as f64).sin() + 0.2 * y[i]).collect();
+    let cost = |loss: &str, targets: &[f64]| {
+        let loss = loss.parse::<LossSpec>().unwrap().build().unwrap();
+        Setup::regress(targets, None, 0.3, loss, true).unwrap()
+    };
+    let nu = Setup::nu_classify(&y, None, 0.4).unwrap();
+    for setup in [cost("hinge", &y), cost("huber:delta=0.05", &wave), cost("epsilon:epsilon=0.1", &wave), nu] {
+        let answers = [1, 2, 4].map(|threads| {
+            let gram = CpuGram::square(Kernel::rbf(1.0), &points).unwrap();
+            let control = Control::unlimited(Threads::new(threads));
+            let options = decomposition::Options::default();
+            let solve = |problem: &KernelProblem<'_>| decomposition::solve(problem, &options, &control, &mut Silent);
+            let solution = setup.with(&gram, solve).unwrap();
+            (solution.beta, solution.iterations, solution.status)
+        });
+        assert_eq!(answers[0].2, Status::Optimal);
+        assert!(answers[0].1 > 100, "{} steps", answers[0].1);
+        assert!(answers[0] == answers[1] && answers[1] == answers[2]);
+    }
+}
+
 /// Solves a ν-problem with a linear kernel of fewer features than samples to a relative gap of 1e-6. Small matrices are kept in
 /// memory, as in a training; the limit on steps switches the interior-point method off, which would hide a fault of the others.
 fn singular(setup: &Setup, d: usize, x: Vec<f64>) {

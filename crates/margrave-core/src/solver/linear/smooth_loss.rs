@@ -485,6 +485,36 @@ mod tests {
     use crate::loss::LossSpec;
     use crate::problem::Bias;
 
+    /// Terms that labels share are those of every sample.
+    #[test]
+    fn terms_of_labels_are_those_of_their_samples() {
+        let n = 2500;
+        let points = Points::dense_f64(n, 1, vec![1.0; n]).unwrap();
+        let matrix = RowMatrix::new(&points);
+        let labels: Vec<f64> = (0..n).map(|i| if i % 3 == 0 { 1.0 } else { -1.0 }).collect();
+        let mut three = labels.clone();
+        three[n - 1] = 2.0;
+        let (equal, by_label): (Vec<f64>, _) = (vec![2.0; n], labels.iter().map(|y| 2.0 + 0.5 * y).collect::<Vec<_>>());
+        let (mut one_differs, mut first_differs) = (by_label.clone(), by_label.clone());
+        (one_differs[n - 2], first_differs[0]) = (7.0, 7.0);
+        let same_label = vec![1.0; n];
+        for name in ["hinge", "squared-hinge", "epsilon:epsilon=0.1", "pinball:tau=0.3"] {
+            let loss = name.parse::<LossSpec>().unwrap().build().unwrap();
+            for targets in [&labels, &three, &same_label] {
+                if name.contains("hinge") && targets == &three {
+                    continue;
+                }
+                for (k, costs) in [&equal, &by_label, &one_differs, &first_differs].into_iter().enumerate() {
+                    let problem = LinearProblem::new(&matrix, targets, costs, &*loss, Bias::None).unwrap();
+                    let terms = DualTerms::new(&problem).unwrap();
+                    for i in 0..n {
+                        assert_eq!(Some(terms.get(i)), problem.dual_term(i), "{name}, costs {k}, sample {i}");
+                    }
+                }
+            }
+        }
+    }
+
     /// The vector loops must give exactly what the functions of one sample give.
     #[test]
     fn loops_over_samples_agree_with_single_samples() {
