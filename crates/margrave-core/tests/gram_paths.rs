@@ -50,7 +50,8 @@ fn check(gram: &dyn Gram, exact: &[f64], what: &str) {
             for i in 0..height {
                 for j in 0..width {
                     let want = exact[rows.get(i) * m + cols.get(j)];
-                    assert!((f64::from(single[i * width + j]) - want).abs() <= SINGLE, "{what} single {i} {j}");
+                    let off = (f64::from(single[i * width + j]) - want).abs();
+                    assert!(off <= SINGLE, "{what} single {i} {j}: {off} of {want}");
                     assert!((double[i * width + j] - want).abs() <= DOUBLE, "{what} double {i} {j}");
                 }
             }
@@ -222,6 +223,72 @@ fn a_selection_and_its_rough_form_have_the_same_bits() {
             part.block_f32(Pick::All, Pick::All, &mut own, &control()).unwrap();
             gram.block_f32(Pick::List(&rows), Pick::List(&rows), &mut all, &control()).unwrap();
             assert!(own.iter().zip(&all).all(|(a, b)| a.to_bits() == b.to_bits()), "γ = {gamma}");
+        }
+    }
+}
+
+/// Points as word counts are: few features that many points have, many that hardly any has, a point without any, a point with
+/// many, a zero that is stored.
+fn words(n: usize, d: usize) -> Points {
+    let pick = numbers(n, 40, 9999, 12);
+    let (mut starts, mut columns, mut stored) = (vec![0], Vec::new(), Vec::new());
+    for (i, row) in pick.chunks(40).enumerate() {
+        let length = if i % 50 == 7 { 0 } else { i % 39 + 1 };
+        // The cube of a uniform number prefers the first features.
+        let feature = |x: &f64| ((x / 1e4).powi(3) * d as f64) as u32;
+        let mut own: Vec<u32> = row[..length].iter().map(feature).collect();
+        if i % 97 == 3 {
+            own.extend((0..d as u32).step_by(d / 90));
+        }
+        own.sort_unstable();
+        own.dedup();
+        for k in own {
+            columns.push(k);
+            stored.push(if i % 31 == 5 && k % 5 == 0 {
+                0.0
+            } else {
+                (0.1 + f64::from(k) * 0.618 + i as f64 * 0.414).fract()
+            });
+        }
+        starts.push(columns.len());
+    }
+    Csr::new(d, starts, columns, stored).unwrap().into()
+}
+
+/// Rows of sparse points are prepared in blocks that depend on the request: entries do not, and are symmetric.
+#[test]
+fn entries_of_sparse_points_do_not_depend_on_their_blocks() {
+    for (n, d) in [(420, 900), (150, 20_000)] {
+        let x = words(n, d);
+        let kernels = [
+            Kernel::rbf(0.05),
+            Kernel::Laplacian { gamma: 0.03 },
+            Kernel::Chi2 { gamma: 0.05 },
+            Kernel::Poly { gamma: 0.01, coef0: 0.5, degree: 2 },
+        ];
+        for kernel in kernels {
+            let exact = naive::gram(&kernel, &x, &x);
+            for level in Level::available() {
+                let gram = CpuGram::square(kernel, &x).unwrap().with_level(level);
+                let what = format!("{kernel} d={d} {level:?}");
+                if kernel.unit_diagonal() {
+                    check(&gram, &exact, &what);
+                }
+                let mut k = vec![0f32; n * n];
+                gram.block_f32(Pick::All, Pick::All, &mut k, &control()).unwrap();
+                for i in 0..n {
+                    (0..i).for_each(|j| assert_eq!(k[i * n + j].to_bits(), k[j * n + i].to_bits(), "{what} {i} {j}"));
+                }
+                for height in [1, 2, 17, 130] {
+                    for first in [0, 11, n - height] {
+                        let mut part = vec![0f32; height * n];
+                        let rows = Pick::Range(first, first + height);
+                        gram.block_f32(rows, Pick::All, &mut part, &Control::unlimited(Threads::new(3))).unwrap();
+                        let same = part.iter().zip(&k[first * n..]).all(|(a, b)| a.to_bits() == b.to_bits());
+                        assert!(same, "{what}: {height} rows from {first}");
+                    }
+                }
+            }
         }
     }
 }

@@ -82,9 +82,12 @@ impl Packing {
         if self == Packing::Vnni { 0x8080_8080 } else { 0 }
     }
 
+    /// The least that [`Packing::cost`] returns.
+    pub(crate) const LEAST_COST: f64 = 0.25;
+
     /// How many multiply–adds of single precision a number costs.
     pub(crate) fn cost(self) -> f64 {
-        if self == Packing::Pairs { 0.5 } else { 0.25 }
+        if self == Packing::Pairs { 0.5 } else { Self::LEAST_COST }
     }
 
     /// The same where only this share of the numbers is not zero: lists leave out words of zeros.

@@ -83,6 +83,12 @@ impl Layout {
         if few || kernel.statistic() != Statistic::SquaredDistance {
             return None;
         }
+        let stored = columns.stored() as f64 / n as f64;
+        let present = if columns.is_sparse() { (d as f64).min(2.0 * stored + 24.0) } else { d as f64 };
+        let worth = |effort: f64| effort + OVERHEAD < WORTH * present;
+        if !worth(d as f64 * Packing::LEAST_COST) {
+            return None;
+        }
         let mut features = vec![FewValues::default(); d];
         for points in sides {
             Self::collect(points, &mut features)?;
@@ -112,9 +118,7 @@ impl Layout {
         if layout.others.is_empty() {
             layout.others.extend(layout.on_grid.pop().map(|last| last.feature));
         }
-        let stored = columns.stored() as f64 / n as f64;
-        let present = if columns.is_sparse() { (d as f64).min(2.0 * stored + 24.0) } else { d as f64 };
-        (layout.effort() + OVERHEAD < WORTH * present).then_some(layout)
+        worth(layout.effort()).then_some(layout)
     }
 
     /// Adds the values of all points; `None` as soon as too few features have few values.

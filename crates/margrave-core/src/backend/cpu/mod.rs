@@ -355,7 +355,7 @@ impl CpuGram {
     ) -> Result<SparseSource<'a, T>, Interrupt> {
         let values = ready.values.get(|| {
             control.check()?;
-            Ok(SparseValues::new(&self.cols, recipe.sum, self.level))
+            Ok(SparseValues::new(&self.cols, recipe.sum, self.level, &control.threads))
         })?;
         Ok(SparseSource {
             kernel: self.kernel,

@@ -1,13 +1,18 @@
 //! Entries from sparse columns.
 //!
-//! Requested rows are expanded over all features, with a vector of adjacent rows for every feature; each stored value
-//! of a column is then one multiply-add for the whole vector. Sums run over stored features in ascending order and
-//! features not stored add nothing, so an entry has the same bits whichever side a point is on.
+//! Requested rows are prepared in blocks of up to eight groups. A block has a line of values, one for each of its rows, for every
+//! feature that any of its rows stores, and a line of zeros for all others; each stored value of a column is then one multiply-add
+//! for every vector of the line of its feature. Sums run over stored features in ascending order and features not stored add
+//! nothing, so an entry has the same bits whichever side a point is on, and however rows are grouped.
+//!
+//! A sum is a chain: with one vector of rows every multiply-add would wait for the one before; those of several vectors overlap.
+//! With lines for the features that occur only, the lines of many rows fit in the second-level cache.
 //!
 //! Distances are ‖x‖ + ‖x′‖ − 2·(common part). The common part is x·x′ with the squared Euclidean norm; Σ min(|a|, |b|)
 //! over features of equal sign with ‖·‖₁, which gives ‖x − x′‖₁; or Σ 2ab/(a + b), which gives the χ² distance. Each
 //! common part equals the norm exactly if x = x′, and is exactly zero if one of two values is zero.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::byte_columns::ByteRun;
@@ -19,6 +24,7 @@ use super::plan::{ColumnPlan, Item};
 use super::simd::{Level, PORTABLE_FMA, Simd, SimdScalar, Wide32, Wide64};
 use super::tasks::{EntrySource, Fresh};
 use super::tile::{PanelRun, Product, Sum, SumStep};
+use crate::control::Threads;
 use crate::data::{Points, Real, Storage};
 use crate::kernel::{Kernel, Statistic};
 
@@ -26,18 +32,54 @@ use crate::kernel::{Kernel, Statistic};
 pub(crate) struct SparseValues<T> {
     values: Vec<T>,
     norms: Vec<T>,
+    /// Groups of such points in a block.
+    groups: usize,
 }
 
 impl<T: SimdScalar> SparseValues<T> {
-    pub(crate) fn new(points: &Points, sum: Sum, level: Level) -> Self {
+    pub(crate) fn new(points: &Points, sum: Sum, level: Level, threads: &Threads) -> Self {
+        /// Points whose norms are computed together.
+        const TOGETHER: usize = 256;
         let values: Vec<T> = match points.storage() {
             Storage::SparseF32(m) => m.values().iter().map(|x| T::from_f64(x.to_f64())).collect(),
             Storage::SparseF64(m) => m.values().iter().map(|x| T::from_f64(x.to_f64())).collect(),
             Storage::DenseF32(_) | Storage::DenseF64(_) => unreachable!("only sparse columns are used as stored"),
         };
         let (starts, _) = layout(points);
-        let norms = starts.windows(2).map(|w| norm(level, sum, &values[w[0]..w[1]])).collect();
-        Self { values, norms }
+        let mut norms = vec![T::default(); points.len()];
+        threads.chunks(&mut norms, TOGETHER, |part, norms| {
+            for (i, out) in norms.iter_mut().enumerate() {
+                let i = part * TOGETHER + i;
+                *out = norm(level, sum, &values[starts[i]..starts[i + 1]]);
+            }
+        });
+        Self { values, norms, groups: Self::groups_of(points, level) }
+    }
+
+    /// The most groups of which the lines of a block stay in the second-level cache.
+    fn groups_of(points: &Points, level: Level) -> usize {
+        // Sums of a column with a block stay in registers: 32 of 512 bits, half as many of half the width, or fewer still.
+        let mut groups = match level {
+            Level::Avx512 => MOST_GROUPS,
+            Level::Avx2 => MOST_GROUPS / 2,
+            Level::Portable => 1,
+        };
+        let mut points_with = vec![0u32; points.dims()];
+        let (_, numbers) = layout(points);
+        numbers.iter().for_each(|k| points_with[*k as usize] += 1);
+        let n = points.len().max(1) as f64;
+        // A feature that a share p of the points has occurs among r points with probability 1 − (1 − p)ʳ.
+        let features = |r: usize| -> f64 {
+            points_with.iter().filter(|c| **c > 0).map(|c| 1.0 - (1.0 - f64::from(*c) / n).powi(r as i32)).sum()
+        };
+        while groups > 1 {
+            let rows = groups * SpreadRows::<T>::LANES;
+            if features(rows) * (rows * size_of::<T>()) as f64 <= BLOCK as f64 {
+                break;
+            }
+            groups /= 2;
+        }
+        groups
     }
 }
 
@@ -52,13 +94,24 @@ fn layout(points: &Points) -> (&[usize], &[u32]) {
 
 /// The norm of a point by exactly the chain of operations that gives its common part with itself.
 fn norm<T: SimdScalar>(level: Level, sum: Sum, values: &[T]) -> T {
-    let squares = sum == Sum::Product;
-    let fused = level != Level::Portable || PORTABLE_FMA;
-    values.iter().fold(T::default(), |total, x| match (squares, fused) {
-        (true, true) => T::fma::<true>(*x, *x, total),
-        (true, false) => T::fma::<false>(*x, *x, total),
-        (false, _) => T::plus(total, T::from_f64(x.to_f64().abs())),
-    })
+    #[inline(always)]
+    fn squares<T: SimdScalar, const FMA: bool>(values: &[T]) -> T {
+        values.iter().fold(T::default(), |total, x| T::fma::<FMA>(*x, *x, total))
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn fused<T: SimdScalar>(values: &[T]) -> T {
+        squares::<T, true>(values)
+    }
+    match (sum, level) {
+        (Sum::Product, Level::Portable) => squares::<T, PORTABLE_FMA>(values),
+        // SAFETY: the processor supports the level.
+        #[cfg(target_arch = "x86_64")]
+        (Sum::Product, Level::Avx2 | Level::Avx512) => unsafe { fused(values) },
+        #[cfg(not(target_arch = "x86_64"))]
+        (Sum::Product, _) => squares::<T, PORTABLE_FMA>(values),
+        _ => values.iter().fold(T::default(), |total, x| T::plus(total, T::from_f64(x.to_f64().abs()))),
+    }
 }
 
 /// Σ min(|a|, |b|) over features of equal sign.
@@ -99,14 +152,53 @@ impl SumStep for HarmonicPart {
     }
 }
 
-/// Rows expanded over all features.
+/// Most groups of rows in a block; 1, 2 and 4 are the others.
+const MOST_GROUPS: usize = 8;
+/// Bytes of the lines of a block, which should stay in the second-level cache beside columns.
+const BLOCK: usize = 1 << 19;
+
+/// A block of prepared rows, with a line of values for every feature that one of them stores.
 pub(crate) struct SpreadRows<T> {
-    /// `d` lines of `lanes` values for every group.
-    values: Aligned<T>,
+    /// Groups of rows that a line has room for: 1, 2, 4 or 8.
+    groups: usize,
+    /// Where the line of every feature begins; that of zeros is the first.
+    places: Vec<u32>,
+    lines: Aligned<T>,
     norms: Vec<T>,
     numbers: Vec<u32>,
-    /// Number of adjacent rows: half a panel's width, or 1 for very few rows.
-    lanes: usize,
+}
+
+impl<T: SimdScalar> SpreadRows<T> {
+    /// Rows in a group: half a panel's width.
+    const LANES: usize = T::NR / 2;
+
+    fn new(points: &Points, numbers: Vec<u32>, sum: Sum, level: Level) -> Self {
+        let groups = numbers.len().div_ceil(Self::LANES).next_power_of_two();
+        let width = groups * Self::LANES;
+        let mut places = vec![0u32; points.dims()];
+        let mut next = width as u32;
+        for row in &numbers {
+            points.visit(*row as usize, |k, _| {
+                if places[k] == 0 {
+                    places[k] = next;
+                    next += width as u32;
+                }
+            });
+        }
+        let mut lines = Aligned::<T>::zeros(next as usize);
+        let mut norms = vec![T::default(); width];
+        let mut stored: Vec<T> = Vec::new();
+        for (i, (row, out)) in numbers.iter().zip(&mut norms).enumerate() {
+            stored.clear();
+            points.visit(*row as usize, |k, x| {
+                let x = T::from_f64(x);
+                lines[places[k] as usize + i] = x;
+                stored.push(x);
+            });
+            *out = norm(level, sum, &stored);
+        }
+        Self { groups, places, lines, norms, numbers }
+    }
 }
 
 /// Entries of sparse columns in one precision.
@@ -119,12 +211,6 @@ pub(crate) struct SparseSource<'a, T> {
     pub(crate) rows: &'a Points,
     pub(crate) cols: &'a Points,
     pub(crate) values: &'a SparseValues<T>,
-}
-
-impl<T: SparseEngine> SparseSource<'_, T> {
-    const LANES: usize = T::NR / 2;
-    /// Up to this many rows are processed one by one.
-    const SINGLE: usize = 2;
 }
 
 impl<T: SparseEngine> EntrySource for SparseSource<'_, T> {
@@ -145,23 +231,22 @@ impl<T: SparseEngine> EntrySource for SparseSource<'_, T> {
 
     fn panels_at_once(&self) -> usize {
         // Enough columns to amortise loading the expanded rows, which may be large, into the cache.
-        let rows = self.cols.dims() * Self::LANES * size_of::<T>();
         let panel = self.work() * T::NR * (size_of::<T>() + size_of::<u32>());
-        (192 << 10).max(4 * rows) / panel
+        8 * BLOCK / panel
     }
 
     fn group(&self) -> usize {
-        Self::LANES
+        SpreadRows::<T>::LANES
     }
 
     fn groups(&self) -> usize {
-        let line = self.cols.dims().max(1) * Self::LANES * size_of::<T>();
-        ((256 << 10) / line).clamp(1, 8)
+        self.values.groups
     }
 
     fn slab(&self) -> usize {
-        let fit = (8 << 20) / (self.cols.dims().max(1) * size_of::<T>());
-        fit.clamp(Self::LANES, 1024) / Self::LANES * Self::LANES
+        let block = BLOCK + self.cols.dims() * size_of::<u32>();
+        let tall = self.groups() * SpreadRows::<T>::LANES;
+        ((8 << 20) / block * tall).clamp(tall, 1024)
     }
 
     fn few(&self, _rows: usize) -> Option<usize> {
@@ -169,25 +254,7 @@ impl<T: SparseEngine> EntrySource for SparseSource<'_, T> {
     }
 
     fn pack(&self, count: usize, index: impl Fn(usize) -> usize) -> SpreadRows<T> {
-        let d = self.cols.dims();
-        let one_by_one = count <= Self::SINGLE && self.sum == Sum::Product;
-        let lanes = if one_by_one { 1 } else { Self::LANES };
-        let padded = count.div_ceil(lanes) * lanes;
-        let numbers: Vec<u32> = (0..count).map(|i| index(i) as u32).collect();
-        let mut values = Aligned::<T>::zeros(padded * d);
-        let mut norms = vec![T::default(); padded];
-        let mut stored: Vec<T> = Vec::new();
-        for (i, row) in numbers.iter().enumerate() {
-            let group = &mut values[i / lanes * lanes * d..];
-            stored.clear();
-            self.rows.visit(*row as usize, |k, x| {
-                let x = T::from_f64(x);
-                group[k * lanes + i % lanes] = x;
-                stored.push(x);
-            });
-            norms[i] = norm(self.level, self.sum, &stored);
-        }
-        SpreadRows { values, norms, numbers, lanes }
+        SpreadRows::new(self.rows, (0..count).map(|i| index(i) as u32).collect(), self.sum, self.level)
     }
 
     fn run<'b>(&'b self, plan: &'b ColumnPlan, item: &Item, _fresh: &'b mut Fresh<T>) -> PanelRun<'b, T> {
@@ -214,66 +281,69 @@ impl<T: SparseEngine> EntrySource for SparseSource<'_, T> {
     }
 }
 
-/// The sums of one group of expanded rows with up to `NR` columns, transposed into `tile`.
+/// The sums of a block of `G` groups with up to `NR` columns: a line of the block's width for every column.
 ///
 /// # Safety
-/// Needs the instructions of `V`; `W·V::N` lanes are half a panel's width; `spread` must have that many values for
-/// every feature, `tile` as many lines of `NR`.
+/// Needs the instructions of `V`; `W·V::N` lanes are half a panel's width; the block must have `G` groups and `sums` room for `NR` lines.
 #[inline(always)]
-unsafe fn panel<V: Simd, S: SumStep, const W: usize>(
+unsafe fn panel<V: Simd, S: SumStep, const W: usize, const G: usize>(
     source: &SparseSource<'_, V::T>,
-    spread: *const V::T,
+    rows: &SpreadRows<V::T>,
     columns: LaneColumns<'_>,
-    tile: *mut V::T,
+    sums: *mut V::T,
 ) where
     V::T: SparseEngine,
 {
-    let lanes = W * V::N;
     let nr = V::T::NR;
     let (starts, numbers) = layout(source.cols);
     let values = &source.values.values;
-    // SAFETY: column indices are below d and row pointers inside the arrays, which `Csr` has checked; `tile` as
-    // required above.
+    let lines = rows.lines.as_ptr();
+    // SAFETY: column indices are below d and row pointers inside the arrays, which `Csr` has checked; places are those of lines of the
+    // block; `sums` as required above.
     unsafe {
-        let mut turned = [V::T::ZERO; 512];
         for j in 0..nr {
-            let mut sums = [V::splat(V::T::ZERO); W];
+            let mut total = [[V::splat(V::T::ZERO); W]; G];
             if let Some(column) = columns.get(j) {
                 for at in starts[column]..starts[column + 1] {
                     let left = V::splat(*values.get_unchecked(at));
-                    let line = spread.add(*numbers.get_unchecked(at) as usize * lanes);
-                    for w in 0..W {
-                        sums[w] = S::step(left, V::load(line.add(w * V::N)), sums[w]);
+                    let place = *rows.places.get_unchecked(*numbers.get_unchecked(at) as usize);
+                    let line = lines.add(place as usize);
+                    for g in 0..G {
+                        for w in 0..W {
+                            total[g][w] = S::step(left, V::load(line.add((g * W + w) * V::N)), total[g][w]);
+                        }
                     }
                 }
             }
-            for w in 0..W {
-                sums[w].store(turned.as_mut_ptr().add(j * lanes + w * V::N));
-            }
-        }
-        for i in 0..lanes {
-            for j in 0..nr {
-                *tile.add(i * nr + j) = turned[j * lanes + i];
+            for g in 0..G {
+                for w in 0..W {
+                    total[g][w].store(sums.add(((j * G + g) * W + w) * V::N));
+                }
             }
         }
     }
 }
 
-/// The sums of one row with up to `NR` columns.
+/// [`panel`] for the number of groups that the block has.
+///
+/// # Safety
+/// As there.
 #[inline(always)]
-fn single<T: SparseEngine, const FMA: bool>(
-    source: &SparseSource<'_, T>,
-    spread: &[T],
+unsafe fn any_panel<V: Simd, S: SumStep, const W: usize>(
+    source: &SparseSource<'_, V::T>,
+    rows: &SpreadRows<V::T>,
     columns: LaneColumns<'_>,
-    tile: &mut [T],
-) {
-    let (starts, numbers) = layout(source.cols);
-    for (j, sum) in tile.iter_mut().enumerate().take(T::NR) {
-        *sum = T::default();
-        if let Some(column) = columns.get(j) {
-            let range = starts[column]..starts[column + 1];
-            let stored = numbers[range.clone()].iter().zip(&source.values.values[range]);
-            *sum = stored.fold(T::default(), |sum, (k, x)| T::fma::<FMA>(*x, spread[*k as usize], sum));
+    sums: *mut V::T,
+) where
+    V::T: SparseEngine,
+{
+    // SAFETY: as required above.
+    unsafe {
+        match rows.groups {
+            1 => panel::<V, S, W, 1>(source, rows, columns, sums),
+            2 => panel::<V, S, W, 2>(source, rows, columns, sums),
+            4 => panel::<V, S, W, 4>(source, rows, columns, sums),
+            _ => panel::<V, S, W, MOST_GROUPS>(source, rows, columns, sums),
         }
     }
 }
@@ -283,7 +353,7 @@ fn single<T: SparseEngine, const FMA: bool>(
 /// # Safety
 /// As documented there; also needs the instructions of `V`.
 #[inline(always)]
-unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
+unsafe fn tiles<V: Simd, const W: usize>(
     source: &SparseSource<'_, V::T>,
     rows: &SpreadRows<V::T>,
     groups: Range<usize>,
@@ -294,43 +364,44 @@ unsafe fn tiles<V: Simd, const W: usize, const FMA: bool>(
 ) where
     V::T: SparseEngine,
 {
-    let nr = V::T::NR;
-    let lanes = V::T::NR / 2;
-    let d = source.cols.dims();
+    /// Room for the sums of the largest block with a panel of single-precision columns.
+    const ROOM: usize = 32 * 16 * MOST_GROUPS;
+    let (nr, lanes) = (V::T::NR, SpreadRows::<V::T>::LANES);
     let statistic = source.kernel.statistic();
     let common = !matches!(statistic, Statistic::Dot | Statistic::Lookup);
+    let width = rows.groups * lanes;
     let mut norms = [V::T::ZERO; 32];
-    assert!(lanes == W * V::N && scratch.len() >= lanes * nr);
+    let mut sums = MaybeUninit::<[V::T; ROOM]>::uninit();
+    let sums: *mut V::T = sums.as_mut_ptr().cast();
+    assert!(lanes == W * V::N && nr * width <= ROOM && scratch.len() >= lanes * nr);
     for p in 0..run.count {
         let columns = run.columns.part(p * nr, nr);
         for (j, norm) in norms[..nr].iter_mut().enumerate() {
             *norm = columns.get(j).map_or(V::T::ZERO, |column| source.values.norms[column]);
         }
+        // SAFETY: `sums` has room for NR lines of the block's width.
+        unsafe {
+            match statistic {
+                Statistic::SquaredDistance | Statistic::Dot | Statistic::Lookup => {
+                    any_panel::<V, Product, W>(source, rows, columns, sums);
+                }
+                Statistic::AbsoluteDistance => any_panel::<V, CommonPart, W>(source, rows, columns, sums),
+                Statistic::ChiSquare => any_panel::<V, HarmonicPart, W>(source, rows, columns, sums),
+            }
+        }
         for g in groups.clone() {
             let first = g * lanes;
             let height = lanes.min(rows.numbers.len() - first);
-            if rows.lanes == 1 {
-                for i in 0..height {
-                    let spread = &rows.values[(first + i) * d..(first + i + 1) * d];
-                    single::<V::T, FMA>(source, spread, columns, &mut scratch[i * nr..(i + 1) * nr]);
-                }
-            } else {
-                let spread = rows.values[first * d..(first + lanes) * d].as_ptr();
-                let to = scratch.as_mut_ptr();
-                // SAFETY: `spread` has `lanes` values per feature, `scratch` `lanes` lines of NR.
-                unsafe {
-                    match statistic {
-                        Statistic::SquaredDistance | Statistic::Dot | Statistic::Lookup => {
-                            panel::<V, Product, W>(source, spread, columns, to);
-                        }
-                        Statistic::AbsoluteDistance => panel::<V, CommonPart, W>(source, spread, columns, to),
-                        Statistic::ChiSquare => panel::<V, HarmonicPart, W>(source, spread, columns, to),
-                    }
+            let turned = scratch.as_mut_ptr();
+            for i in 0..lanes {
+                for j in 0..nr {
+                    // SAFETY: `any_panel` has written NR lines of the block's width; `scratch` has `lanes` lines of NR.
+                    unsafe { *turned.add(i * nr + j) = *sums.add(j * width + first + i) };
                 }
             }
             let tile = Tile {
                 height,
-                sums: scratch.as_ptr(),
+                sums: turned,
                 row_norms: rows.norms[first..].as_ptr(),
                 norms: norms.as_ptr(),
                 rows: &rows.numbers[first..first + height],
@@ -386,9 +457,7 @@ macro_rules! sparse_engine {
                     scratch: &mut [$t],
                 ) {
                     // SAFETY: guaranteed by the caller.
-                    unsafe {
-                        tiles::<std::arch::x86_64::$avx512, 1, true>(source, rows, groups, run, to, stride, scratch)
-                    }
+                    unsafe { tiles::<std::arch::x86_64::$avx512, 1>(source, rows, groups, run, to, stride, scratch) }
                 }
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx2,fma")]
@@ -402,9 +471,7 @@ macro_rules! sparse_engine {
                     scratch: &mut [$t],
                 ) {
                     // SAFETY: guaranteed by the caller.
-                    unsafe {
-                        tiles::<std::arch::x86_64::$avx2, 2, true>(source, rows, groups, run, to, stride, scratch)
-                    }
+                    unsafe { tiles::<std::arch::x86_64::$avx2, 2>(source, rows, groups, run, to, stride, scratch) }
                 }
                 // SAFETY: the caller has checked that the processor supports the level.
                 unsafe {
@@ -413,7 +480,7 @@ macro_rules! sparse_engine {
                         Level::Avx512 => avx512(source, rows, groups, run, to, stride, scratch),
                         #[cfg(target_arch = "x86_64")]
                         Level::Avx2 => avx2(source, rows, groups, run, to, stride, scratch),
-                        _ => tiles::<$portable, 2, PORTABLE_FMA>(source, rows, groups, run, to, stride, scratch),
+                        _ => tiles::<$portable, 2>(source, rows, groups, run, to, stride, scratch),
                     }
                 }
             }

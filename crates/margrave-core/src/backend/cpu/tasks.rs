@@ -24,7 +24,7 @@ pub(crate) trait EntrySource: Sync {
     /// Scalar type of the entries.
     type T: Engine;
     /// Prepared rows.
-    type Rows: Sync;
+    type Rows: Send + Sync;
     /// Rows and columns.
     fn shape(&self) -> (usize, usize);
     /// The instructions used.
@@ -37,12 +37,12 @@ pub(crate) trait EntrySource: Sync {
     fn group(&self) -> usize;
     /// Number of groups that fit in the second-level cache together.
     fn groups(&self) -> usize;
-    /// Rows prepared at a time for a block, a multiple of [`EntrySource::group`].
+    /// Rows prepared at a time for a block.
     fn slab(&self) -> usize;
     /// Number of requested columns of one panel from which computing the whole panel for `rows` rows is cheaper than
     /// packing them with others; `None`: columns are never packed.
     fn few(&self, rows: usize) -> Option<usize>;
-    /// Prepares the rows `index(0 .. count)`.
+    /// Prepares the rows `index(0 .. count)`, at most [`EntrySource::groups`] groups of them.
     fn pack(&self, count: usize, index: impl Fn(usize) -> usize) -> Self::Rows;
     /// The panels of an item; gathered columns may be packed into `fresh`.
     fn run<'b>(&'b self, plan: &'b ColumnPlan, item: &Item, fresh: &'b mut Fresh<Self::T>) -> PanelRun<'b, Self::T>;
@@ -133,11 +133,11 @@ pub(crate) fn each_part<P: Send>(
 }
 
 /// Lines of an output that a task fills.
-struct Lines<O> {
-    /// Row groups of the task, out of `count` prepared rows.
-    groups: Range<usize>,
+struct Lines<'a, R, O> {
+    /// Prepared rows, in blocks, and how many there are.
+    packed: &'a [R],
     count: usize,
-    /// The output line of the first prepared row.
+    /// The output line of the first of them.
     to: SharedOutput<O>,
     /// Entries from one line to the next.
     stride: usize,
@@ -220,69 +220,70 @@ impl<S: EntrySource> Tasks<'_, S> {
         let source = self.source;
         let (n, m) = source.shape();
         let (height, width) = (rows.len(n), cols.len(m));
-        let (group, tall) = (source.group(), source.groups());
-        let slab = source.slab();
+        let tall = source.groups() * source.group();
+        let slab = (source.slab() / tall).max(1) * tall;
         let fit = source.panels_at_once();
         let longest = fit.max(TASK / (height.min(slab) * source.work() * Self::NR)).max(1);
         let plan = ColumnPlan::new(cols, m, Self::NR, longest, source.few(height));
         let chunks = plan.chunks(longest);
         let alone = height * width * source.work() < 2 * TASK;
         for first in (0..height).step_by(slab) {
-            let count = slab.min(height - first);
-            let packed = source.pack(count, |i| rows.get(first + i));
-            let groups = count.div_ceil(group);
-            let blocks = groups.div_ceil(tall);
+            let end = (first + slab).min(height);
+            let blocks = (end - first).div_ceil(tall);
+            let pack = |block: usize| {
+                let from = first + block * tall;
+                source.pack(tall.min(end - from), |i| rows.get(from + i))
+            };
+            let packed: Vec<S::Rows> =
+                if alone { (0..blocks).map(pack).collect() } else { self.control.threads.map(blocks, pack) };
             // Few columns: split the rows as well.
             let split = if chunks.len() >= 16 { 1 } else { blocks.min(16usize.div_ceil(chunks.len())) };
-            let share = blocks.div_ceil(split) * tall;
+            let share = blocks.div_ceil(split);
             each_task(self.control, chunks.len() * split, alone, |task| {
-                let from = (task % split) * share;
+                let from = (task % split * share).min(blocks);
+                let until = (from + share).min(blocks);
+                let top = first + from * tall;
                 let lines = Lines {
-                    groups: from.min(groups)..(from + share).min(groups),
-                    count,
-                    to: SharedOutput(to.at(first * stride)),
+                    packed: &packed[from..until],
+                    count: (until * tall).min(end - first).saturating_sub(from * tall),
+                    to: SharedOutput(to.at(top * stride)),
                     stride,
                 };
-                self.fill(&packed, lines, &plan, &plan.items[chunks[task / split].clone()])
+                self.fill(lines, &plan, &plan.items[chunks[task / split].clone()])
             })?;
         }
         Ok(())
     }
 
-    /// One task of [`Tasks::block`].
-    fn fill<O: Real>(
-        &self,
-        packed: &S::Rows,
-        lines: Lines<O>,
-        plan: &ColumnPlan,
-        items: &[Item],
-    ) -> Result<(), Interrupt> {
-        let (group, tall, nr) = (self.source.group(), self.source.groups(), Self::NR);
-        let Lines { groups, count, to, stride } = lines;
+    /// One task of [`Tasks::lines`].
+    fn fill<O: Real>(&self, lines: Lines<'_, S::Rows, O>, plan: &ColumnPlan, items: &[Item]) -> Result<(), Interrupt> {
+        let (group, nr) = (self.source.group(), Self::NR);
+        let tall = self.source.groups() * group;
+        let Lines { packed, count, to, stride } = lines;
         let same = TypeId::of::<S::T>() == TypeId::of::<O>();
-        let room = tall.min(groups.len()) * group * nr;
+        let room = tall.min(count.next_multiple_of(group)) * nr;
         let mut scratch = vec![S::T::default(); room];
         let mut entries = Vec::new();
         let mut fresh = Fresh::default();
         for item in items {
             let run = self.source.run(plan, item, &mut fresh);
-            for from in groups.clone().step_by(tall) {
+            for (block, packed) in packed.iter().enumerate() {
                 self.control.check()?;
-                let block = from..(from + tall).min(groups.end);
-                let first = block.start * group;
-                let height = count.min(block.end * group) - first;
+                let first = block * tall;
+                let height = tall.min(count - first);
+                let groups = 0..height.div_ceil(group);
                 if let (Item::Run { at, .. }, true) = (item, same) {
                     let to = to.at(first * stride + at).cast::<S::T>();
                     // SAFETY: the run's columns lie inside each output line, and these lines and columns belong to this
                     // task alone; O is T.
-                    unsafe { self.source.tiles(packed, block, run, to, stride, &mut scratch) };
+                    unsafe { self.source.tiles(packed, groups, run, to, stride, &mut scratch) };
                     continue;
                 }
                 entries.resize(room, S::T::default());
                 for p in 0..run.count {
                     let to_entries = entries.as_mut_ptr();
                     // SAFETY: `entries` has a line of NR for every row of the block.
-                    unsafe { self.source.tiles(packed, block.clone(), run.panel(p), to_entries, nr, &mut scratch) };
+                    unsafe { self.source.tiles(packed, groups.clone(), run.panel(p), to_entries, nr, &mut scratch) };
                     for r in 0..height {
                         let line = &entries[r * nr..(r + 1) * nr];
                         let put = |at: usize, value: S::T| {

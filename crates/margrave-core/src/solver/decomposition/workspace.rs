@@ -149,7 +149,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
 
     /// The product from stored rows over all variables; `false` if they are not stored and not worth fetching.
     fn product_from_rows(&mut self, changed: &[u32], delta: &[f64], out: &mut [f64]) -> Result<bool, Interrupt> {
-        const WIDTH: usize = 2048;
+        const WIDTH: usize = 512;
         /// Entries in order that take as long as one from the middle of a row.
         const SCATTERED: usize = 5;
         let missing: Vec<u32> = changed.iter().copied().filter(|&i| !self.full_rows.has(i as usize)).collect();
