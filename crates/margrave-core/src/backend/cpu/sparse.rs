@@ -1,6 +1,6 @@
 //! Entries from sparse columns.
 //!
-//! Requested rows are prepared in blocks of up to eight groups. A block has a line of values, one for each of its rows, for every
+//! Requested rows are prepared in blocks of up to four groups. A block has a line of values, one for each of its rows, for every
 //! feature that any of its rows stores, and a line of zeros for all others; each stored value of a column is then one multiply-add
 //! for every vector of the line of its feature. Sums run over stored features in ascending order and features not stored add
 //! nothing, so an entry has the same bits whichever side a point is on, and however rows are grouped.
@@ -58,12 +58,7 @@ impl<T: SimdScalar> SparseValues<T> {
 
     /// The most groups of which the lines of a block stay in the second-level cache.
     fn groups_of(points: &Points, level: Level) -> usize {
-        // Sums of a column with a block stay in registers: 32 of 512 bits, half as many of half the width, or fewer still.
-        let mut groups = match level {
-            Level::Avx512 => MOST_GROUPS,
-            Level::Avx2 => MOST_GROUPS / 2,
-            Level::Portable => 1,
-        };
+        let mut groups = if level == Level::Portable { 1 } else { MOST_GROUPS };
         let mut points_with = vec![0u32; points.dims()];
         let (_, numbers) = layout(points);
         numbers.iter().for_each(|k| points_with[*k as usize] += 1);
@@ -152,14 +147,15 @@ impl SumStep for HarmonicPart {
     }
 }
 
-/// Most groups of rows in a block; 1, 2 and 4 are the others.
-const MOST_GROUPS: usize = 8;
+/// Most groups of rows in a block; 1 and 2 are the others. Four chains hide most of the latency of a multiply-add, and leave registers
+/// for the next column; eight need twice the lines and are no faster.
+const MOST_GROUPS: usize = 4;
 /// Bytes of the lines of a block, which should stay in the second-level cache beside columns.
-const BLOCK: usize = 1 << 19;
+const BLOCK: usize = 1 << 20;
 
 /// A block of prepared rows, with a line of values for every feature that one of them stores.
 pub(crate) struct SpreadRows<T> {
-    /// Groups of rows that a line has room for: 1, 2, 4 or 8.
+    /// Groups of rows that a line has room for: 1, 2 or 4.
     groups: usize,
     /// Where the line of every feature begins; that of zeros is the first.
     places: Vec<u32>,
@@ -232,7 +228,7 @@ impl<T: SparseEngine> EntrySource for SparseSource<'_, T> {
     fn panels_at_once(&self) -> usize {
         // Enough columns to amortise loading the expanded rows, which may be large, into the cache.
         let panel = self.work() * T::NR * (size_of::<T>() + size_of::<u32>());
-        8 * BLOCK / panel
+        4 * BLOCK / panel
     }
 
     fn group(&self) -> usize {
@@ -342,7 +338,6 @@ unsafe fn any_panel<V: Simd, S: SumStep, const W: usize>(
         match rows.groups {
             1 => panel::<V, S, W, 1>(source, rows, columns, sums),
             2 => panel::<V, S, W, 2>(source, rows, columns, sums),
-            4 => panel::<V, S, W, 4>(source, rows, columns, sums),
             _ => panel::<V, S, W, MOST_GROUPS>(source, rows, columns, sums),
         }
     }

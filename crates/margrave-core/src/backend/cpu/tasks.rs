@@ -18,6 +18,8 @@ use crate::workers::lock;
 
 /// Smallest number of multiply-adds worth a task of its own: about 30 µs.
 const TASK: usize = 1 << 20;
+/// Tasks of a block of K, if it is large enough, whatever the number of threads.
+const ENOUGH: usize = 32;
 
 /// A source of entries: packed or sparse columns.
 pub(crate) trait EntrySource: Sync {
@@ -222,8 +224,11 @@ impl<S: EntrySource> Tasks<'_, S> {
         let (height, width) = (rows.len(n), cols.len(m));
         let tall = source.groups() * source.group();
         let slab = (source.slab() / tall).max(1) * tall;
-        let fit = source.panels_at_once();
-        let longest = fit.max(TASK / (height.min(slab) * source.work() * Self::NR)).max(1);
+        // Tasks of the rows prepared at a time; where these are few, columns are split into more parts.
+        let tall_blocks = height.min(slab).div_ceil(tall);
+        let parts = m.div_ceil(Self::NR).div_ceil(ENOUGH.div_ceil(tall_blocks));
+        let smallest = TASK / (height.min(slab) * source.work() * Self::NR);
+        let longest = source.panels_at_once().min(parts).max(smallest).max(1);
         let plan = ColumnPlan::new(cols, m, Self::NR, longest, source.few(height));
         let chunks = plan.chunks(longest);
         let alone = height * width * source.work() < 2 * TASK;
@@ -237,7 +242,7 @@ impl<S: EntrySource> Tasks<'_, S> {
             let packed: Vec<S::Rows> =
                 if alone { (0..blocks).map(pack).collect() } else { self.control.threads.map(blocks, pack) };
             // Few columns: split the rows as well.
-            let split = if chunks.len() >= 16 { 1 } else { blocks.min(16usize.div_ceil(chunks.len())) };
+            let split = blocks.min(ENOUGH.div_ceil(chunks.len()));
             let share = blocks.div_ceil(split);
             each_task(self.control, chunks.len() * split, alone, |task| {
                 let from = (task % split * share).min(blocks);
