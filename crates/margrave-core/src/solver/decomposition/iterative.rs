@@ -5,7 +5,7 @@
 //! term is needed, which is a third less time for a product that reads all of it.
 
 use super::cg::{Minimum, System};
-use super::nystrom::Nystrom;
+use super::nystrom::{Nystrom, Preconditioner};
 use super::rows::StoredEntry;
 use super::state::DualState;
 use super::workspace::Workspace;
@@ -86,7 +86,7 @@ pub(super) struct Iterative {
     matrix: Stored,
     /// K over the places listed, once many members are no longer free.
     part: Option<(Stored, Vec<usize>)>,
-    nystrom: Option<Nystrom>,
+    nystrom: Option<Box<dyn Preconditioner>>,
     /// What is added to the diagonal.
     pub(super) proximal: f64,
 }
@@ -210,12 +210,16 @@ impl Iterative {
                 centres.sort_unstable_by_key(|&r| (super::blocks::hash(r), r));
                 centres.dedup();
                 centres.truncate(RANK);
-                self.nystrom = Some(Nystrom::new(work.gram, centres, largest, work.control)?);
+                // Entries take 32 bits where K_FF is stiff.
+                self.nystrom = Some(match &self.matrix {
+                    Stored::Half(_) => Box::new(Nystrom::<f32>::new(work.gram, centres, largest, work.control)?),
+                    Stored::Single(_) => Box::new(Nystrom::<f64>::new(work.gram, centres, largest, work.control)?),
+                });
                 0
             }
         };
-        let diag = |k: usize| state.kernel_diag[self.set[from + k] as usize];
-        self.nystrom.as_mut().expect("just made").grow(work.gram, &rows[from..], diag, work.control)?;
+        let diag: Vec<f64> = self.set[from..].iter().map(|&i| state.kernel_diag[i as usize]).collect();
+        self.nystrom.as_mut().expect("just made").grow(work.gram, &rows[from..], &diag, work.control)?;
         Ok(())
     }
 
