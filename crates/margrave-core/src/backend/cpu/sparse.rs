@@ -157,7 +157,7 @@ const BLOCK: usize = 1 << 20;
 pub(crate) struct SpreadRows<T> {
     /// Groups of rows that a line has room for: 1, 2 or 4.
     groups: usize,
-    /// Where the line of every feature begins; that of zeros is the first.
+    /// The number of the line of every feature; that of zeros is 0.
     places: Vec<u32>,
     lines: Aligned<T>,
     norms: Vec<T>,
@@ -172,23 +172,23 @@ impl<T: SimdScalar> SpreadRows<T> {
         let groups = numbers.len().div_ceil(Self::LANES).next_power_of_two();
         let width = groups * Self::LANES;
         let mut places = vec![0u32; points.dims()];
-        let mut next = width as u32;
+        let mut next = 1;
         for row in &numbers {
             points.visit(*row as usize, |k, _| {
                 if places[k] == 0 {
                     places[k] = next;
-                    next += width as u32;
+                    next += 1;
                 }
             });
         }
-        let mut lines = Aligned::<T>::zeros(next as usize);
+        let mut lines = Aligned::<T>::zeros(next as usize * width);
         let mut norms = vec![T::default(); width];
         let mut stored: Vec<T> = Vec::new();
         for (i, (row, out)) in numbers.iter().zip(&mut norms).enumerate() {
             stored.clear();
             points.visit(*row as usize, |k, x| {
                 let x = T::from_f64(x);
-                lines[places[k] as usize + i] = x;
+                lines[places[k] as usize * width + i] = x;
                 stored.push(x);
             });
             *out = norm(level, sum, &stored);
@@ -303,7 +303,7 @@ unsafe fn panel<V: Simd, S: SumStep, const W: usize, const G: usize>(
                 for at in starts[column]..starts[column + 1] {
                     let left = V::splat(*values.get_unchecked(at));
                     let place = *rows.places.get_unchecked(*numbers.get_unchecked(at) as usize);
-                    let line = lines.add(place as usize);
+                    let line = lines.add(place as usize * (G * W * V::N));
                     for g in 0..G {
                         for w in 0..W {
                             total[g][w] = S::step(left, V::load(line.add((g * W + w) * V::N)), total[g][w]);
