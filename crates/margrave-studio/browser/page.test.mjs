@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { after as atEnd, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 
-import { after, browser, margrave, newPage, numbers, scratch, settled, studio, visit } from "./studio.mjs";
+import { after, browser, fetched, margrave, newPage, numbers, scratch, settled, studio, visit } from "./studio.mjs";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const HEART = join(HERE, "../data/heart_scale.svm");
@@ -398,6 +398,7 @@ pageTest("a sample chosen in one view is chosen in all", "data=example:heart", a
   // The slice goes through the sample: others are held at its values.
   await page.click("#hold");
   await page.waitForFunction((wanted) => document.querySelector("#held").value === `row:${wanted}` && location.hash.includes(`held=row:${wanted}`), row);
+  await fetched(page);
   assert.deepEqual(await page.evaluate(async () => (await import("/js/store.js")).state.picture.held), { row: Number(row) });
   await page.focus("#plane-canvas");
   await page.keyboard.press("Escape");
@@ -415,6 +416,7 @@ test("large data are shown at once and trained when asked", { timeout: 90_000 },
     await page.goto(own.address);
     await page.waitForSelector("#play:not([disabled])");
     await page.waitForFunction(() => document.querySelector("#verdict").textContent === "Not trained yet.");
+    await fetched(page);
     const shown = await page.evaluate(async () => {
       const { picture, data } = (await import("/js/store.js")).state;
       return { shown: picture.arrays.px.length, n: picture.n, editable: data.editable };

@@ -101,9 +101,15 @@ export async function visit(page, address) {
   await settled(page);
 }
 
-/** Waits until a training has ended. */
+/** Waits until no view is being fetched. */
+export async function fetched(page) {
+  await page.waitForFunction(() => document.documentElement.dataset.fetching === "0");
+}
+
+/** Waits until a training has ended and its views are there. */
 export async function settled(page) {
   await page.waitForFunction(() => document.querySelector("#verdict")?.textContent?.match(/optimal|stationary|stalled|limit|interrupted/) && document.querySelector("#stop")?.disabled);
+  await fetched(page);
 }
 
 /** The number of the run that is shown, and the numbers of its certificate as they stand on the page. */

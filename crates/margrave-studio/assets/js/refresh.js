@@ -21,6 +21,13 @@ let fetching = 0;
 /** @type {(() => void)[]} */
 let waiting = [];
 
+/** @param {number} more */
+function countFetching(more) {
+  fetching += more;
+  // For whoever waits from outside until what is shown is that of the run.
+  document.documentElement.dataset.fetching = String(fetching);
+}
+
 /**
  * A view that is fetched again on request, one request at a time.
  * @template {any[]} T
@@ -29,11 +36,11 @@ let waiting = [];
 function view(work) {
   return latest(async (/** @type {T} */ ...args) => {
     if (replacing) return;
-    fetching += 1;
+    countFetching(1);
     try {
       await work(...args);
     } finally {
-      fetching -= 1;
+      countFetching(-1);
       if (!fetching) for (const resolve of waiting.splice(0)) resolve();
     }
   });
