@@ -19,11 +19,18 @@ use crate::linalg::pages;
 use crate::linalg::sweep::Extremes;
 use crate::work_limit::ITERATION;
 
-/// Variables of a block in the first rounds: easy problems end within them, and small blocks waste less there. Half as
-/// many where entries are expensive.
+/// Variables of the first block where there are few in all: on easy problems few variables move, and a block costs as many entries
+/// as the square of its size.
+const FIRST_BLOCK: usize = 1024;
+/// Most variables in all that count as few. With more, a block costs little beside the product that follows, and large blocks leave
+/// better active sets to the polish.
+const FEW: usize = 4 * SMALL_BLOCK;
+/// Most variables of a block in the first rounds: easy problems end within them. Half as many where entries are expensive.
 const SMALL_BLOCK: usize = 2048;
-/// Variables of a block in later rounds. Half as many where entries are expensive.
+/// Most variables of a block in later rounds. Half as many where entries are expensive.
 const LARGE_BLOCK: usize = 4096;
+/// Variables of a block for each that moved in the one before, where there are few in all.
+const PER_MOVED: usize = 2;
 /// Rounds with small blocks.
 const SMALL_BLOCK_ROUNDS: usize = 12;
 /// Variables may be shrunk every so many rounds.
@@ -42,6 +49,7 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         let (mut milestone, mut milestone_at) = (f64::INFINITY, self.iterations);
         let mut set: Vec<u32> = Vec::new();
         let mut buffer: Vec<T> = Vec::new();
+        let mut wanted = 0;
         for round in 0.. {
             let extremes = state.extremes();
             let violation = state.violation(&extremes);
@@ -66,8 +74,11 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
                 }
             }
             self.control.spend(ITERATION);
-            let size = if round < SMALL_BLOCK_ROUNDS { SMALL_BLOCK } else { LARGE_BLOCK };
-            let size = if expensive { size / 2 } else { size }.min(most).min(self.affordable(state));
+            let largest = if round < SMALL_BLOCK_ROUNDS { SMALL_BLOCK } else { LARGE_BLOCK };
+            let largest = if expensive { largest / 2 } else { largest };
+            // All at once where they fit.
+            let least = if state.active.len() <= largest || n > FEW { largest } else { FIRST_BLOCK.min(largest) };
+            let size = wanted.clamp(least, largest).min(most).min(self.affordable(state));
             if size == 0 {
                 return StepsEnd::Stopped(Status::TimeLimit);
             }
@@ -80,7 +91,8 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
                 if buffer.len() < m * m {
                     // Freed before the larger one is allocated.
                     drop(std::mem::take(&mut buffer));
-                    buffer = pages::zeros(m * m);
+                    let side = m.next_power_of_two().min(largest.max(m));
+                    buffer = pages::zeros(side * side);
                 }
                 let block = &mut buffer[..m * m];
                 // Entries of a selection are computed without looking up columns one by one.
@@ -100,8 +112,8 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
             };
             match ended {
                 Err(status) => return StepsEnd::Stopped(status),
-                Ok(()) if !moved => return StepsEnd::Stuck,
-                Ok(()) => {}
+                Ok(()) if moved == 0 => return StepsEnd::Stuck,
+                Ok(()) => wanted = PER_MOVED * moved,
             }
         }
         unreachable!("the loop has no other end")
@@ -125,8 +137,8 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         if left <= 0.0 { 0 } else { ((0.25 * left / (3.0 * entry * rows)) as usize).max(16) }
     }
 
-    /// Applies the moves of a block to all variables; `false` if nothing moved.
-    fn apply_block(&mut self, state: &mut DualState, set: &[u32], part: &DualState) -> Result<bool, Interrupt> {
+    /// Applies the moves of a block to all variables; how many moved.
+    fn apply_block(&mut self, state: &mut DualState, set: &[u32], part: &DualState) -> Result<usize, Interrupt> {
         let (mut changed, mut delta) = (Vec::new(), Vec::new());
         for (k, &a) in set.iter().enumerate() {
             let (i, a) = (state.active[a as usize], a as usize);
@@ -142,11 +154,11 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         if set.len() == state.active.len() {
             // The block holds all active variables, so that its gradient is theirs.
             state.g.copy_from_slice(&part.g);
-            return Ok(!changed.is_empty());
+            return Ok(changed.len());
         }
         let product = self.product(state, &changed, &delta)?;
         state.g.iter_mut().zip(&product).for_each(|(g, p)| *g += p);
-        Ok(!changed.is_empty())
+        Ok(changed.len())
     }
 }
 

@@ -4,10 +4,10 @@
 //! time than one. The least recently used rows are evicted first. How many rows are prefetched depends on how many of
 //! those prefetched before were used.
 
-use crate::control::{Control, Interrupt};
+use crate::control::{Control, Interrupt, Threads};
 use crate::gram::{Gram, Pick};
 use crate::linalg::factor::Scalar;
-use crate::linalg::pages;
+use crate::linalg::{pages, sweep};
 
 /// An entry type rows can be stored in.
 pub(super) trait StoredEntry: Scalar {
@@ -238,5 +238,87 @@ impl<T: StoredEntry> KernelRows<T> {
             *out = source[p as usize];
         }
         self.assign(slot, variable);
+    }
+
+    /// `out += Σ tᵢ·rowᵢ` over variables whose rows are stored: all entries of a row, or those at `places`. Each sum runs over the
+    /// variables in order, whatever the number of threads.
+    pub(super) fn add_to(
+        &self,
+        variables: &[u32],
+        t: &[f64],
+        places: Option<&[u32]>,
+        out: &mut [f64],
+        threads: &Threads,
+    ) {
+        /// Entries of a task.
+        const WIDTH: usize = 512;
+        /// Entries in order that take as long as one from the middle of a row.
+        const SCATTERED: usize = 5;
+        let in_order = |out: &mut [f64]| {
+            threads.chunks(out, WIDTH, |k, part| {
+                let columns = k * WIDTH..k * WIDTH + part.len();
+                let row = |i: u32| &self.get(i as usize)[columns.clone()];
+                let (fours, t_fours) = (variables.chunks_exact(sweep::ROWS), t.chunks_exact(sweep::ROWS));
+                let (rest, t_rest) = (fours.remainder(), t_fours.remainder());
+                for (four, t) in fours.zip(t_fours) {
+                    let rows = std::array::from_fn(|r| row(four[r]));
+                    sweep::add_rows(part, rows, std::array::from_fn(|r| t[r]));
+                }
+                rest.iter().zip(t_rest).for_each(|(&i, &t)| sweep::add_row(part, row(i), t));
+            });
+        };
+        let Some(places) = places else { return in_order(out) };
+        if places.len() * SCATTERED > self.width {
+            let mut all = vec![0.0; self.width];
+            in_order(&mut all);
+            out.iter_mut().zip(places).for_each(|(out, &p)| *out += all[p as usize]);
+            return;
+        }
+        threads.chunks(out, WIDTH, |k, part| {
+            for (&i, &t) in variables.iter().zip(t) {
+                let row = self.get(i as usize);
+                part.iter_mut().zip(&places[k * WIDTH..]).for_each(|(out, &p)| *out += t * row[p as usize].wide());
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::CpuGram;
+    use crate::data::Points;
+    use crate::kernel::Kernel;
+
+    #[test]
+    fn stored_rows_add_up_to_the_product() {
+        // Entries and factors are small integers, so that sums are exact in any order.
+        let n = 1300;
+        let x: Vec<f64> = (0..2 * n).map(|k| (k * k % 11) as f64 - 5.0).collect();
+        let entry = |i: usize, j: usize| x[2 * i] * x[2 * j] + x[2 * i + 1] * x[2 * j + 1];
+        let points = Points::dense_f64(n, 2, x.clone()).unwrap();
+        let gram = CpuGram::new(Kernel::Linear, &points, &points).unwrap();
+        let control = Control::unlimited(Threads::new(3));
+        let mut rows = KernelRows::<f32>::new(n, n, 1 << 20);
+        // One, a few, and more than two batches of four variables.
+        for count in [1, 3, 4, 11] {
+            let variables: Vec<u32> = (0..count).map(|k| (k * 97 + 5) % n as u32).collect();
+            let missing: Vec<u32> = variables.iter().copied().filter(|&i| !rows.has(i as usize)).collect();
+            rows.fetch(&gram, &missing, |v| v, Pick::All, &control).unwrap();
+            let t: Vec<f64> = (0..count).map(|k| f64::from(k) - 2.0).collect();
+            let sum = |j: usize| -> f64 { variables.iter().zip(&t).map(|(&i, t)| t * entry(i as usize, j)).sum() };
+            // None, many and few places.
+            let many: Vec<u32> = (0..n as u32).rev().step_by(2).collect();
+            let few: Vec<u32> = vec![1299, 0, 640];
+            for places in [None, Some(many), Some(few)] {
+                let wanted: Vec<f64> = match &places {
+                    None => (0..n).map(|j| 1.0 + sum(j)).collect(),
+                    Some(places) => places.iter().map(|&j| 1.0 + sum(j as usize)).collect(),
+                };
+                let mut out = vec![1.0; wanted.len()];
+                rows.add_to(&variables, &t, places.as_deref(), &mut out, &control.threads);
+                assert_eq!(out, wanted, "{count} variables");
+            }
+        }
     }
 }

@@ -110,14 +110,9 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         let changed = |i: &&u32| state.beta[**i as usize] != shrunk.beta[**i as usize];
         let changed: Vec<u32> = state.active.iter().filter(changed).copied().collect();
         let applied = if self.columns.is_none() && changed.iter().all(|&i| self.full_rows.has(i as usize)) {
-            let by = |i: u32| state.beta[i as usize] - shrunk.beta[i as usize];
-            let known = &self.full_rows;
-            self.control.threads.chunks(&mut moved, 512, |k, part| {
-                for &i in &changed {
-                    let (row, by) = (known.get(i as usize), by(i));
-                    part.iter_mut().zip(&rows[512 * k..]).for_each(|(to, &r)| *to += by * row[r as usize].wide());
-                }
-            });
+            let by = |&i: &u32| state.beta[i as usize] - shrunk.beta[i as usize];
+            let delta: Vec<f64> = changed.iter().map(by).collect();
+            self.full_rows.add_to(&changed, &delta, Some(&rows), &mut moved, &self.control.threads);
             Ok(())
         } else {
             let precision = if size_of::<T>() == 4 { Precision::Single } else { Precision::Double };

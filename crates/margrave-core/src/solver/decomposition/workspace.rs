@@ -8,7 +8,6 @@ use super::shrinking::Shrunk;
 use super::state::DualState;
 use crate::control::{Control, Interrupt, Status};
 use crate::gram::{Gram, Pick, Precision};
-use crate::linalg::sweep;
 use crate::observe::{Observer, Step};
 use crate::problem::KernelProblem;
 
@@ -149,9 +148,6 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
 
     /// The product from stored rows over all variables; `false` if they are not stored and not worth fetching.
     fn product_from_rows(&mut self, changed: &[u32], delta: &[f64], out: &mut [f64]) -> Result<bool, Interrupt> {
-        const WIDTH: usize = 512;
-        /// Entries in order that take as long as one from the middle of a row.
-        const SCATTERED: usize = 5;
         let missing: Vec<u32> = changed.iter().copied().filter(|&i| !self.full_rows.has(i as usize)).collect();
         let few = missing.len() * 4 <= changed.len().max(64);
         if changed.len() + 2 * BATCH > self.full_rows.capacity() || !(few || self.keeps_rows(missing.len())) {
@@ -172,30 +168,8 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
         if !changed.iter().all(|&i| self.full_rows.has(i as usize)) {
             return Ok(false);
         }
-        let rows = &self.full_rows;
         let places = self.shrunk.as_ref().map(|s| s.positions.as_slice());
-        if let Some(places) = places.filter(|places| places.len() * SCATTERED > self.problem.len()) {
-            let mut all = vec![0.0; self.problem.len()];
-            self.control.threads.chunks(&mut all, WIDTH, |k, part| {
-                for (&i, &d) in changed.iter().zip(delta) {
-                    sweep::add_row(part, &rows.get(i as usize)[k * WIDTH..k * WIDTH + part.len()], d);
-                }
-            });
-            out.iter_mut().zip(places).for_each(|(out, &p)| *out = all[p as usize]);
-            return Ok(true);
-        }
-        self.control.threads.chunks(out, WIDTH, |k, part| {
-            let from = k * WIDTH;
-            for (&i, &d) in changed.iter().zip(delta) {
-                let row = rows.get(i as usize);
-                match places {
-                    None => sweep::add_row(part, &row[from..from + part.len()], d),
-                    Some(places) => {
-                        part.iter_mut().zip(&places[from..]).for_each(|(out, &p)| *out += d * row[p as usize].wide())
-                    }
-                }
-            }
-        });
+        self.full_rows.add_to(changed, delta, places, out, &self.control.threads);
         Ok(true)
     }
 }
