@@ -403,3 +403,29 @@ fn a_violation_below_its_rounding_ends_the_l1_penalty_soon() {
         assert!(o.violation() <= 2.0 * s.violation + 1e-6, "{:e} after {:e}", o.violation(), s.violation);
     }
 }
+
+#[test]
+fn large_features_and_costs_end_soon_and_are_proven() {
+    // A table with its raw scales. The terms of a slope add up to 10¹² and must cancel to at most 1: plain sums prove nothing, and
+    // what is left of the violation is rounding.
+    let mut rng = ChaCha8Rng::seed_from_u64(47);
+    let (n, d) = (700, 8);
+    let scales = [3e6, 1e5, 0.7, 1e-2, 1.5e5, 1e3, 1e-3, 4e3];
+    let x: Vec<f64> = (0..n * d).map(|k| scales[k % d] * rng.random_range(0..6) as f64).collect();
+    let labels: Vec<f64> =
+        (0..n).map(|i| if x[i * d] / 3e6 - x[i * d + 4] / 1e5 > 2.0 * normal(&mut rng) { 1.0 } else { -1.0 }).collect();
+    let points = Points::dense_f64(n, d, x).unwrap();
+    let (matrix, loss) = (RowMatrix::new(&points), loss("logistic"));
+    for (c, gap) in [(1e2, 1e-4), (1e4, 1e-3), (1e5, 2e-2)] {
+        let costs = vec![c; n];
+        let problem = LinearProblem::new(&matrix, &labels, &costs, &*loss, Bias::None).unwrap();
+        for tol in [1e-3, 1e-6] {
+            let options = Options { stop: Stop { tol: Some(tol), gap: Some(gap) }, ..Options::default() };
+            let s = solve_l1(&problem, &options, &limited(60.0), &mut Silent).unwrap();
+            assert!(s.iterations < 300 && s.status == Status::Optimal, "C {c}, tol {tol}: {} epochs", s.iterations);
+            let proof = certify_l1(&problem, &s.weights, s.bias, &s.beta, &limited(60.0)).unwrap();
+            let o = proof.optimality().expect("convex");
+            assert!(relative(o) <= gap, "C {c}, tol {tol}: a gap of {:.1e}", relative(o));
+        }
+    }
+}

@@ -19,7 +19,7 @@ pub(super) struct Repaired {
 }
 
 /// Σ values, with compensated rounding errors (Neumaier).
-fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0f64, 0.0f64);
     for v in values {
         let next = sum + v;

@@ -21,7 +21,7 @@ use super::columns::ColumnStore;
 use super::envelope::MoreauEnvelope;
 use super::smooth_loss::{DualTerms, SmoothLoss, SmoothedDual, UnsmoothedLoss};
 use super::solve::{GapProgress, WIDTH_FACTOR, score_unit};
-use super::state::{SUM_ROUNDING, relative_gap};
+use super::state::{SUM_ROUNDING, compensated_sum, relative_gap};
 use super::{LinearSolution, Options};
 use crate::control::{Control, Interrupt, Status};
 use crate::data::Points;
@@ -158,16 +158,21 @@ impl LassoState<'_> {
         Ok(())
     }
 
-    /// The largest violation over all weights and the bias.
-    fn largest_violation(&self, bias: Option<f64>) -> f64 {
+    /// The largest violation over all weights and the bias, and what rounding alone may make of it: with large features and
+    /// costs the terms of a slope are many orders of magnitude larger than the penalty.
+    fn largest_violation(&self, bias: Option<f64>) -> (f64, f64) {
+        /// Typical error of a sum, relative to the magnitudes of its terms: their own rounding and that of the scores behind them.
+        const TYPICAL_ERROR: f64 = 8.0 * f64::EPSILON;
         let slopes: Vec<f64> = (0..self.z.len()).map(|i| self.slope_at(i)).collect();
         let mut worst = bias.map_or(0.0, |penalty| Self::weight_violation(self.b, slopes.iter().sum(), penalty));
+        let mut size = 0.0f64;
         for j in 0..self.w.len() {
             let (rows, values) = self.columns.column(j);
-            let slope = rows.iter().zip(values).map(|(&i, x)| x * slopes[i as usize]).sum();
-            worst = worst.max(Self::weight_violation(self.w[j], slope, 1.0));
+            let terms = || rows.iter().zip(values).map(|(&i, x)| x * slopes[i as usize]);
+            worst = worst.max(Self::weight_violation(self.w[j], terms().sum(), 1.0));
+            size = size.max(terms().map(f64::abs).sum());
         }
-        worst
+        (worst, TYPICAL_ERROR * size)
     }
 
     /// Moves a free bias to the point where the slopes sum to 0: only there the dual point −slope is feasible.
@@ -235,6 +240,20 @@ impl LassoState<'_> {
         self.z.iter_mut().for_each(|z| *z += shift);
     }
 
+    /// Scales β down where ‖Xᵀβ‖∞, summed more accurately than while solving, exceeds 1: with large features or costs the rounding
+    /// of plain sums is a visible violation.
+    fn make_feasible(&self, beta: &mut [f64]) {
+        let mut largest = 1.0f64;
+        let mut terms = Vec::new();
+        for j in 0..self.w.len() {
+            let (rows, values) = self.columns.column(j);
+            terms.clear();
+            terms.extend(rows.iter().zip(values).map(|(&i, x)| x * beta[i as usize]));
+            largest = largest.max(compensated_sum(&terms).abs());
+        }
+        beta.iter_mut().for_each(|b| *b /= largest);
+    }
+
     /// P, D, the rounding of their sums, and β: minus the slopes, scaled into the feasible set. If β does not sum to 0
     /// under a free bias, D is that of β = 0.
     fn duality_bounds(&self) -> DualityBounds {
@@ -294,6 +313,14 @@ fn supported_points<'a>(problem: &LinearProblem<'a>) -> Result<&'a Points> {
     problem.matrix.points().ok_or_else(in_blocks)
 }
 
+/// The point with the least relative gap that was measured.
+struct Best {
+    relative: f64,
+    weights: Vec<f64>,
+    bias: f64,
+    beta: Vec<f64>,
+}
+
 /// The state of a run.
 struct LassoRun<'a, 'o> {
     options: &'a Options,
@@ -312,6 +339,9 @@ struct LassoRun<'a, 'o> {
     primal: f64,
     /// A round ends when the violation is at most this fraction of the relative gap.
     violation_of_gap: f64,
+    best: Best,
+    /// Whether a point was found that rounding alone keeps from being optimal.
+    settled: bool,
 }
 
 impl LassoRun<'_, '_> {
@@ -319,10 +349,15 @@ impl LassoRun<'_, '_> {
     fn measure(&mut self, state: &mut LassoState<'_>) -> std::result::Result<bool, Status> {
         state.recompute_scores(self.control).map_err(Status::from)?;
         state.balance_bias();
-        let DualityBounds { primal, dual, rounding, .. } = state.duality_bounds();
+        let DualityBounds { primal, dual, rounding, beta } = state.duality_bounds();
         self.relative = relative_gap(primal, primal - dual, rounding);
         self.primal = primal;
-        self.violation = state.largest_violation(self.bias_penalty);
+        let (violation, of_rounding) = state.largest_violation(self.bias_penalty);
+        self.violation = violation;
+        self.settled |= violation <= of_rounding;
+        if self.relative < self.best.relative {
+            self.best = Best { relative: self.relative, weights: state.w.clone(), bias: state.b, beta };
+        }
         self.control.spend(2 * state.problem.matrix.stored() + 60 * state.z.len());
         self.control.note(Some(self.violation), Some(self.relative));
         let step = Step {
@@ -339,7 +374,7 @@ impl LassoRun<'_, '_> {
             return Err(Status::Interrupted);
         }
         let stop = &self.options.stop;
-        let tol_holds = stop.tol.is_none_or(|tol| self.violation <= tol && self.relative <= 1e-3);
+        let tol_holds = stop.tol.is_none_or(|tol| self.violation <= tol.max(of_rounding) && self.relative <= 1e-3);
         Ok(tol_holds && stop.gap.is_none_or(|gap| self.relative <= gap))
     }
 
@@ -423,7 +458,7 @@ impl LassoRun<'_, '_> {
         let smoothed = terms.map_or(problem.loss.sharp(), |terms| terms.min_width().is_finite());
         let status = self.smoothing_rounds(state, problem, terms, smoothed)?;
         // Smoothing starts far from the point found: where only rounding is left it would find the same point again.
-        if status == Status::Stalled && !smoothed && self.relative > SETTLED_GAP {
+        if status == Status::Stalled && !smoothed && self.best.relative > SETTLED_GAP && !self.settled {
             return self.smoothing_rounds(state, problem, None, true);
         }
         Ok(status)
@@ -537,13 +572,20 @@ pub fn solve_l1(
         relative: f64::INFINITY,
         primal: f64::INFINITY,
         violation_of_gap: 0.1,
+        best: Best { relative: f64::INFINITY, weights: Vec::new(), bias: 0.0, beta: Vec::new() },
+        settled: false,
     };
     let status = if stopped {
         Status::Interrupted
     } else {
         run.run(&mut state, problem, terms.as_ref()).unwrap_or_else(|early| early)
     };
-    let beta = state.duality_bounds().beta;
+    let mut beta = state.duality_bounds().beta;
+    if run.best.relative < run.relative {
+        // Where rounding decides, and in rounds of smoothing, the last point need not be the best.
+        (run.relative, state.w, state.b, beta) = (run.best.relative, run.best.weights, run.best.bias, run.best.beta);
+    }
+    state.make_feasible(&mut beta);
     let last = Step { iteration: run.epoch, seconds: control.seconds(), ..Step::default() };
     run.observer.finish(status, &last);
     Ok(LinearSolution {
