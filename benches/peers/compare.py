@@ -123,24 +123,14 @@ def peer_run(job, threads, limit):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def ours(bench, data, cell, tol, gap, threads, beta, test):
+def train_command(bench, data, cell, threads):
     _, gamma, C, epsilon = cell
-    command = [
-        bench,
-        "train",
-        data,
-        "--gamma",
-        repr(gamma),
-        "-C",
-        repr(C),
-        "--threads",
-        str(threads),
-        "--beta",
-        beta,
-        "--test",
-        test,
-    ]
-    command += ["--epsilon", repr(epsilon)] if epsilon is not None else []
+    command = [bench, "train", data, "--gamma", repr(gamma), "-C", repr(C), "--threads", str(threads)]
+    return command + (["--epsilon", repr(epsilon)] if epsilon is not None else [])
+
+
+def ours(bench, data, cell, tol, gap, threads, beta, test):
+    command = train_command(bench, data, cell, threads) + ["--beta", beta, "--test", test]
     command += ["--tol", repr(tol)] if tol else []
     command += ["--gap", repr(gap)] if gap else []
     done = subprocess.run(command, capture_output=True, text=True)

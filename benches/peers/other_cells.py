@@ -135,20 +135,8 @@ def main():
             for share, C in parameters:
                 gamma = float(f"{share / (X.shape[1] * variance):.6g}")
                 beta = os.path.join(folder, "beta.bin")
-                command = [
-                    args.bench,
-                    "train",
-                    data,
-                    "--gamma",
-                    repr(gamma),
-                    "-C",
-                    repr(C),
-                    "--tol",
-                    "1e-3",
-                    "--threads",
-                    "2",
-                ]
-                command += ["--epsilon", repr(epsilon)] if epsilon is not None else []
+                cell = (None, gamma, C, epsilon)
+                command = compare.train_command(args.bench, data, cell, 2) + ["--tol", "1e-3"]
                 job = files | {"peer": "intelex-f32", "y": os.path.join(folder, "y.npy"), "gamma": gamma, "C": C}
                 job |= {"epsilon": epsilon, "tol": 1e-3, "calls": 0, "sparse": sparse, "beta": beta}
                 ours, theirs = [], []
@@ -161,7 +149,7 @@ def main():
                         theirs.append(compare.peer_run(job, 2, args.limit))
                 own = min(run["seconds"][0] for run in ours)
                 peer = min((run["seconds"] for run in theirs if "seconds" in run), default=math.nan)
-                proof = compare.certify(args.bench, data, (None, gamma, C, epsilon), beta) if peer == peer else {}
+                proof = compare.certify(args.bench, data, cell, beta) if peer == peer else {}
                 ratio = peer / own
                 ratios.append(ratio)
                 first = ours[0]

@@ -15,26 +15,25 @@ use crate::problem::{Bias, LinearProblem};
 /// Error of an entry of Xᵀβ, next to the bound 1 that it has to meet, from which it is computed again more accurately.
 const COARSE: f64 = 1e-7;
 
-/// Xᵀγ and bounds on its errors, by Algorithm 5.3 (Dot2) of Ogita, Rump and Oishi, *Accurate Sum and Dot Product*, SIAM J. Sci.
-/// Comput. 26, 2005: as accurate as if computed with twice the digits and rounded at the end.
-///
-/// Where features or costs are large, the terms of an entry are far larger than the bound 1 that it has to meet, and plain sums
-/// leave nothing of the dual point: with features of 10⁶ and C = 10⁴ the rounding of an entry is about 1.
-struct Accurate<'a> {
+/// Rows between two looks at the budget.
+const POLL_ROWS: usize = 4096;
+
+/// Adds the rows `first ..` of Xᵀγ to sums: for every feature the sum, what its rounding lost, and the magnitudes of its terms.
+struct AccurateSums<'a> {
     points: &'a Points,
+    first: usize,
     gamma: &'a [f64],
+    sums: &'a mut [[f64; 3]],
 }
 
-impl Vectorised for Accurate<'_> {
-    type Output = (Vec<f64>, Vec<f64>);
+impl Vectorised for AccurateSums<'_> {
+    type Output = ();
 
     #[inline(always)]
-    fn run(self) -> Self::Output {
-        // By feature: the sum, what its rounding lost, and the magnitudes of its terms.
-        let mut sums = vec![[0.0f64; 3]; self.points.dims()];
-        for (i, g) in self.gamma.iter().enumerate().filter(|(_, g)| **g != 0.0) {
-            self.points.visit(i, |j, x| {
-                let [sum, lost, size] = &mut sums[j];
+    fn run(self) {
+        for (at, g) in self.gamma.iter().enumerate().filter(|(_, g)| **g != 0.0) {
+            self.points.visit(self.first + at, |j, x| {
+                let [sum, lost, size] = &mut self.sums[j];
                 let term = x * g;
                 let of_term = x.mul_add(*g, -term);
                 let next = *sum + term;
@@ -44,14 +43,33 @@ impl Vectorised for Accurate<'_> {
                 *sum = next;
             });
         }
-        // |error| ≤ u·|Xᵀγ| + γₙ²·|X|ᵀ|γ|; twice that covers what is of higher order.
-        let units = self.points.len() as f64 * UNIT;
-        let entry = |[sum, lost, size]: [f64; 3]| {
-            let v = sum + lost;
-            (v, 2.0 * (UNIT * v.abs() + units * units * size))
-        };
-        sums.into_iter().map(entry).unzip()
     }
+}
+
+/// Xᵀγ and bounds on its errors, by Algorithm 5.3 (Dot2) of Ogita, Rump and Oishi, *Accurate Sum and Dot Product*, SIAM J. Sci.
+/// Comput. 26, 2005: as accurate as if computed with twice the digits and rounded at the end.
+///
+/// Where features or costs are large, the terms of an entry are far larger than the bound 1 that it has to meet, and plain sums
+/// leave nothing of the dual point: with features of 10⁶ and C = 10⁴ the rounding of an entry is about 1.
+fn accurate_combination(points: &Points, gamma: &[f64], control: &Control) -> Result<(Vec<f64>, Vec<f64>), Interrupt> {
+    control.spend(8 * points.stored());
+    let mut sums = vec![[0.0f64; 3]; points.dims()];
+    for (block, gamma) in gamma.chunks(POLL_ROWS).enumerate() {
+        control.check()?;
+        vectorised(AccurateSums { points, first: block * POLL_ROWS, gamma, sums: &mut sums });
+    }
+    // |error| ≤ u·|Xᵀγ| + γₙ²·|X|ᵀ|γ|; twice that covers what is of higher order.
+    let units = points.len() as f64 * UNIT;
+    let entry = |[sum, lost, size]: [f64; 3]| {
+        let v = sum + lost;
+        (v, 2.0 * (UNIT * v.abs() + units * units * size))
+    };
+    Ok(sums.into_iter().map(entry).unzip())
+}
+
+/// The largest of some magnitudes, infinite if one is not a number: what overflows proves nothing.
+fn largest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |most, v| if v.is_nan() { f64::INFINITY } else { v.max(most) })
 }
 
 /// Certifies the model (w, b) of a convex loss with the L1 penalty, using the dual point β. The given bias is used as
@@ -79,11 +97,10 @@ pub fn certify_l1(
     if let Some(points) = x.points()
         && errors.iter().any(|e| *e > COARSE)
     {
-        control.spend(8 * points.stored());
-        (v, errors) = vectorised(Accurate { points, gamma: &gamma });
+        (v, errors) = accurate_combination(points, &gamma, control)?;
     }
-    let mut most = v.iter().zip(&errors).fold(0.0f64, |m, (v, e)| m.max(v.abs() + e));
-    let mut computed = v.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+    let mut most = largest(v.iter().zip(&errors).map(|(v, e)| v.abs() + e));
+    let mut computed = largest(v.iter().map(|v| v.abs()));
     if let Some(s) = scaling {
         // A compensated sum is as accurate as one with twice the digits.
         let (sum, units) = (repair::exact_sum(gamma.iter().copied()).abs(), samples.len() as f64 * UNIT);
@@ -137,6 +154,14 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     #[test]
+    fn a_combination_that_overflows_is_infinite() {
+        let points = Points::dense_f64(2, 1, vec![1e300, -1e300]).unwrap();
+        let control = Control::unlimited(crate::control::Threads::one());
+        let (v, errors) = accurate_combination(&points, &[1e300, 1e300], &control).unwrap();
+        assert_eq!(largest(v.iter().zip(&errors).map(|(v, e)| v.abs() + e)), f64::INFINITY, "{v:?} {errors:?}");
+    }
+
+    #[test]
     fn accurate_sums_and_their_bounds_hold_in_exact_arithmetic() {
         let mut rng = ChaCha8Rng::seed_from_u64(11);
         let (n, d) = (400, 3);
@@ -150,7 +175,8 @@ mod tests {
             }
             let points = Points::dense_f64(n, d, values.iter().map(|v| *v as f64).collect::<Vec<f64>>()).unwrap();
             let given: Vec<f64> = gamma.iter().map(|g| *g as f64).collect();
-            let (sums, errors) = vectorised(Accurate { points: &points, gamma: &given });
+            let control = Control::unlimited(crate::control::Threads::one());
+            let (sums, errors) = accurate_combination(&points, &given, &control).unwrap();
             for j in 0..d {
                 let exact: i128 = (0..n).map(|i| i128::from(values[i * d + j]) * i128::from(gamma[i])).sum();
                 let off = (sums[j] - exact as f64).abs();

@@ -91,7 +91,8 @@ impl<T: StoredEntry> Workspace<'_, '_, T> {
                 if buffer.len() < m * m {
                     // Freed before the larger one is allocated.
                     drop(std::mem::take(&mut buffer));
-                    let side = m.next_power_of_two().min(largest.max(m));
+                    // With room for the next ones, within the same share of the memory.
+                    let side = m.next_power_of_two().min(largest).min(most);
                     buffer = pages::zeros(side * side);
                 }
                 let block = &mut buffer[..m * m];

@@ -41,6 +41,8 @@ const MAX_NEWTON_FEATURES: usize = 1500;
 const MAX_IDLE: usize = 20;
 /// Relative gap below which more work changes only the rounding of the violation.
 const SETTLED_GAP: f64 = 1e-9;
+/// Rounding of |xⱼᵀβ|, which must not exceed 1, from which the last dual point is made feasible by accurate sums.
+const VISIBLE_ROUNDING: f64 = 1e-9;
 /// Most epochs of a round.
 const MAX_ROUND_EPOCHS: u64 = 150;
 /// Epochs after which a Newton step is tried again.
@@ -168,9 +170,14 @@ impl LassoState<'_> {
         let mut size = 0.0f64;
         for j in 0..self.w.len() {
             let (rows, values) = self.columns.column(j);
-            let terms = || rows.iter().zip(values).map(|(&i, x)| x * slopes[i as usize]);
-            worst = worst.max(Self::weight_violation(self.w[j], terms().sum(), 1.0));
-            size = size.max(terms().map(f64::abs).sum());
+            let (mut slope, mut terms) = (0.0, 0.0);
+            for (&i, x) in rows.iter().zip(values) {
+                let term = x * slopes[i as usize];
+                slope += term;
+                terms += term.abs();
+            }
+            worst = worst.max(Self::weight_violation(self.w[j], slope, 1.0));
+            size = size.max(terms);
         }
         (worst, TYPICAL_ERROR * size)
     }
@@ -251,6 +258,9 @@ impl LassoState<'_> {
             terms.extend(rows.iter().zip(values).map(|(&i, x)| x * beta[i as usize]));
             largest = largest.max(compensated_sum(&terms).abs());
         }
+        if let Bias::Penalised { scaling } = self.problem.bias {
+            largest = largest.max(scaling * compensated_sum(beta).abs());
+        }
         beta.iter_mut().for_each(|b| *b /= largest);
     }
 
@@ -316,9 +326,16 @@ fn supported_points<'a>(problem: &LinearProblem<'a>) -> Result<&'a Points> {
 /// The point with the least relative gap that was measured.
 struct Best {
     relative: f64,
+    violation: f64,
     weights: Vec<f64>,
     bias: f64,
     beta: Vec<f64>,
+}
+
+impl Best {
+    fn none() -> Self {
+        Self { relative: f64::INFINITY, violation: f64::INFINITY, weights: Vec::new(), bias: 0.0, beta: Vec::new() }
+    }
 }
 
 /// The state of a run.
@@ -340,6 +357,8 @@ struct LassoRun<'a, 'o> {
     /// A round ends when the violation is at most this fraction of the relative gap.
     violation_of_gap: f64,
     best: Best,
+    /// What rounding may make of the violation at the last point measured.
+    rounding: f64,
     /// Whether a point was found that rounding alone keeps from being optimal.
     settled: bool,
 }
@@ -352,11 +371,12 @@ impl LassoRun<'_, '_> {
         let DualityBounds { primal, dual, rounding, beta } = state.duality_bounds();
         self.relative = relative_gap(primal, primal - dual, rounding);
         self.primal = primal;
-        let (violation, of_rounding) = state.largest_violation(self.bias_penalty);
-        self.violation = violation;
-        self.settled |= violation <= of_rounding;
+        let (violation, rounding) = state.largest_violation(self.bias_penalty);
+        (self.violation, self.rounding) = (violation, rounding);
+        self.settled |= violation <= rounding;
         if self.relative < self.best.relative {
-            self.best = Best { relative: self.relative, weights: state.w.clone(), bias: state.b, beta };
+            let (relative, weights) = (self.relative, state.w.clone());
+            self.best = Best { relative, violation, weights, bias: state.b, beta };
         }
         self.control.spend(2 * state.problem.matrix.stored() + 60 * state.z.len());
         self.control.note(Some(self.violation), Some(self.relative));
@@ -374,7 +394,7 @@ impl LassoRun<'_, '_> {
             return Err(Status::Interrupted);
         }
         let stop = &self.options.stop;
-        let tol_holds = stop.tol.is_none_or(|tol| self.violation <= tol.max(of_rounding) && self.relative <= 1e-3);
+        let tol_holds = stop.tol.is_none_or(|tol| self.violation <= tol.max(rounding) && self.relative <= 1e-3);
         Ok(tol_holds && stop.gap.is_none_or(|gap| self.relative <= gap))
     }
 
@@ -572,7 +592,8 @@ pub fn solve_l1(
         relative: f64::INFINITY,
         primal: f64::INFINITY,
         violation_of_gap: 0.1,
-        best: Best { relative: f64::INFINITY, weights: Vec::new(), bias: 0.0, beta: Vec::new() },
+        best: Best::none(),
+        rounding: 0.0,
         settled: false,
     };
     let status = if stopped {
@@ -581,11 +602,15 @@ pub fn solve_l1(
         run.run(&mut state, problem, terms.as_ref()).unwrap_or_else(|early| early)
     };
     let mut beta = state.duality_bounds().beta;
-    if run.best.relative < run.relative {
+    if status != Status::Optimal && run.best.relative < run.relative {
         // Where rounding decides, and in rounds of smoothing, the last point need not be the best.
-        (run.relative, state.w, state.b, beta) = (run.best.relative, run.best.weights, run.best.bias, run.best.beta);
+        let best = std::mem::replace(&mut run.best, Best::none());
+        (run.relative, run.violation) = (best.relative, best.violation);
+        (state.w, state.b, beta) = (best.weights, best.bias, best.beta);
     }
-    state.make_feasible(&mut beta);
+    if run.rounding > VISIBLE_ROUNDING {
+        state.make_feasible(&mut beta);
+    }
     let last = Step { iteration: run.epoch, seconds: control.seconds(), ..Step::default() };
     run.observer.finish(status, &last);
     Ok(LinearSolution {
